@@ -1,0 +1,5 @@
+"""Estimators: NumPy in, NumPy out."""
+
+from ._avdgp import AVDGPRegressor
+
+__all__ = ["AVDGPRegressor"]

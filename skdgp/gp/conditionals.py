@@ -1,0 +1,90 @@
+"""The one conditional of every sparse GP, and the KL divergence that pays for it.
+
+With K = k(Z, Z) = L Lᵀ, W = L⁻¹ and A = W k(Z, x), a Gaussian q(u) = N(μ, Σ) over the inducing
+variables gives the marginals of f(x) in one of two coordinate systems:
+
+- plain: the variable is u itself. mean = αᵀ μ with α = Wᵀ A, penalty KL(N(μ, Σ) ‖ N(0, K));
+- whitened: u = L v and N(μ, Σ) is over v. mean = Aᵀ μ, penalty KL(N(μ, Σ) ‖ N(0, I)).
+
+In both, var = k(x, x) − Σ A² + quadratic form in Σ. Mean functions are added by the caller: they shift
+``μ`` by m(Z) and the result by m(x). Σ is given by ``scale``: its square root's diagonal (..., M), or a
+lower triangular square root (..., M, M).
+"""
+
+from torch import Tensor
+
+#: Smallest marginal variance, relative to the prior's: rounding must not make it negative, and the
+#: derivative of its square root must stay finite.
+VARIANCE_FLOOR = 1e-8
+
+
+def conditional(
+    W: Tensor, Kzx: Tensor, mean: Tensor, scale: Tensor, *, kxx: Tensor | float = 1.0, whiten: bool
+) -> tuple[Tensor, Tensor]:
+    """Marginal mean and variance of f at N points.
+
+    Parameters
+    ----------
+    W : Tensor of shape (..., M, M)
+        Inverse Cholesky factor of k(Z, Z).
+    Kzx : Tensor of shape (..., M, N)
+        Covariances of inducing variables and function values.
+    mean : Tensor of shape (..., M)
+        μ.
+    scale : Tensor of shape (..., M) or (..., M, M)
+        Square root of Σ.
+    kxx : float or Tensor broadcastable to (..., N), default=1.0
+        Prior variances; 1 where ``W`` and ``Kzx`` are of correlations.
+    whiten : bool
+        Which coordinates ``mean`` and ``scale`` are given in.
+
+    Returns
+    -------
+    mean, variance : Tensors of shape (..., N)
+    """
+    A = W @ Kzx  # (..., M, N)
+    V = A if whiten else W.mT @ A
+    removed = A.square().sum(-2)
+    if scale.dim() == mean.dim():
+        added = (scale.square()[..., None, :] @ V.square())[..., 0, :]
+    else:
+        added = (scale.mT @ V).square().sum(-2)
+    variance = (added - removed + kxx).clamp(min=VARIANCE_FLOOR * kxx)
+    return (mean[..., None, :] @ V)[..., 0, :], variance
+
+
+def full_conditional(
+    W: Tensor, Kzx: Tensor, Kxx: Tensor, mean: Tensor, scale: Tensor, *, whiten: bool
+) -> tuple[Tensor, Tensor]:
+    """Joint mean (..., N) and covariance (..., N, N) of f at N points; see :func:`conditional`."""
+    A = W @ Kzx
+    V = A if whiten else W.mT @ A
+    root = scale[..., None] * V if scale.dim() == mean.dim() else scale.mT @ V
+    return (mean[..., None, :] @ V)[..., 0, :], Kxx - A.mT @ A + root.mT @ root
+
+
+def kl_divergence(mean: Tensor, scale: Tensor, W: Tensor | None = None) -> Tensor:
+    """KL(N(μ, Σ) ‖ N(0, K)) with K⁻¹ = WᵀW, or KL(N(μ, Σ) ‖ N(0, I)) where ``W`` is None.
+
+    Parameters
+    ----------
+    mean : Tensor of shape (..., M)
+    scale : Tensor of shape (..., M) or (..., M, M)
+        Square root of Σ; its diagonal is positive.
+    W : Tensor of shape (..., M, M), default=None
+        Inverse Cholesky factor of the prior covariance (plain coordinates).
+
+    Returns
+    -------
+    Tensor of shape (...)
+    """
+    dense = scale.dim() > mean.dim()
+    diagonal = scale.diagonal(dim1=-2, dim2=-1) if dense else scale
+    log_determinants = -2 * diagonal.log().sum(-1)
+    if W is None:
+        trace = scale.square().sum((-2, -1)) if dense else scale.square().sum(-1)
+    else:
+        trace = (W @ scale if dense else W * scale[..., None, :]).square().sum((-2, -1))
+        mean = (W @ mean[..., None])[..., 0]
+        log_determinants = log_determinants - 2 * W.diagonal(dim1=-2, dim2=-1).log().sum(-1)  # + log|K|
+    return 0.5 * (trace + mean.square().sum(-1) - mean.shape[-1] + log_determinants)

@@ -1,0 +1,65 @@
+"""A deep GP: a chain of layers, a way to travel between them, and a likelihood at its end."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Marginals(NamedTuple):
+    """Per row a mixture of S Gaussians over the P function values of the last layer."""
+
+    mean: Tensor  # (S, B, P)
+    variance: Tensor  # (S, B, P)
+    log_weight: Tensor  # (S,)
+    kl: Tensor  # (B,), summed over layers; () where no layer's inducing variables depend on the row
+
+
+class DeepGP(nn.Module):
+    """y ~ likelihood(f_L(... f_2(f_1(x)))), every f a layer of :mod:`skdgp.gp.layers`.
+
+    Parameters
+    ----------
+    layers : list of Module
+    propagation : Module
+        Standard normal numbers (or learnt points) that carry uncertainty from layer to layer, the
+        weights of the mixture they make, and the rule that chooses the anchor of the next layer; see
+        :mod:`skdgp.inference.propagation`.
+    likelihood : Module
+    """
+
+    def __init__(self, layers: list[nn.Module], propagation: nn.Module, likelihood: nn.Module):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.propagation = propagation
+        self.likelihood = likelihood
+
+    def numbers_per_row(self) -> int:
+        """Size of the largest tensor that prediction makes, for each row."""
+        return max(layer.numbers_per_row(self.propagation.n_samples) for layer in self.layers)
+
+    def forward(self, X: Tensor, generator: torch.Generator | None = None) -> Marginals:
+        """Marginals of the last layer's function values.
+
+        Parameters
+        ----------
+        X : Tensor of shape (B, Q)
+        generator : torch.Generator, default=None
+            Source of fresh noise, for training. Without it the stored noise is used, which all rows
+            share: the result for a row then depends on that row alone.
+
+        Returns
+        -------
+        Marginals
+        """
+        noise, log_weight = self.propagation(len(X), generator)
+        weight = log_weight.exp()[:, None, None]
+        F, anchor = X[None], X  # (1, B, Q)
+        total_kl = X.new_zeros(())
+        for depth, layer in enumerate(self.layers):
+            mean, variance, kl = layer(F, anchor)  # (S, B, D), after the first layer (1, B, D)
+            total_kl = total_kl + kl
+            if depth < len(noise):
+                F = mean + variance.sqrt() * noise[depth]  # (S, B, D)
+                anchor = self.propagation.anchor(F, mean, weight)
+        return Marginals(mean, variance, log_weight, total_kl)

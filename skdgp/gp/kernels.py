@@ -1,0 +1,195 @@
+"""Stationary kernels, one covariance per output of a layer.
+
+A kernel is a variance times a correlation, a *profile* k(a) of a = c‖x − x'‖/ℓ with the profile's own
+rate c. Its gradients need nothing but h(a) = −k'(a)/a, for dk = −h d(a²)/2.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+
+class Profile(NamedTuple):
+    """Correlation as a function of a, with the constants kept out of the loop over numbers."""
+
+    evaluate: Callable[[Tensor], tuple[Tensor, Tensor]]  # a -> k(a), h(a) / slope
+    rate: float  # c
+    slope: float = 1.0
+
+
+def rbf(a: Tensor) -> tuple[Tensor, Tensor]:
+    """k = exp(−a²/2), h = k."""
+    k = (a * a).mul_(-0.5).exp_()
+    return k, k
+
+
+def matern12(a: Tensor) -> tuple[Tensor, Tensor]:
+    """k = exp(−a), h = k/a. Not differentiable at a = 0, where the subgradient 0 is taken."""
+    k = a.neg().exp_()
+    return k, torch.where(a > 0, k / a, 0.0)
+
+
+def matern32(a: Tensor) -> tuple[Tensor, Tensor]:
+    """k = (1 + a) exp(−a), h = exp(−a)."""
+    e = a.neg().exp_()
+    return torch.addcmul(e, e, a), e
+
+
+def matern52(a: Tensor) -> tuple[Tensor, Tensor]:
+    """k = (1 + a + a²/3) exp(−a), 3h = (1 + a) exp(−a)."""
+    e = a.neg().exp_()
+    linear = torch.addcmul(e, e, a)
+    return torch.addcmul(linear, e.mul_(a), a, value=1 / 3), linear
+
+
+PROFILES = {
+    "rbf": Profile(rbf, 1.0),
+    "matern12": Profile(matern12, 1.0),
+    "matern32": Profile(matern32, math.sqrt(3.0)),
+    "matern52": Profile(matern52, math.sqrt(5.0), 1 / 3),
+}
+
+
+class _SquaredDistance(torch.autograd.Function):
+    """r²_ij = ‖x_i − x'_j‖², for X1 (..., N1, Q) and X2 (..., N2, Q).
+
+    x̄_i = 2 Σ_j g_ij (x_i − x'_j) and x̄'_j = 2 Σ_i g_ij (x'_j − x_i) are matrix products.
+    """
+
+    @staticmethod
+    def forward(ctx, X1: Tensor, X2: Tensor) -> Tensor:
+        ctx.save_for_backward(X1, X2)
+        # Differences, not ‖a‖² + ‖b‖² − 2ab: exact zeros on the diagonal, no cancellation in float32.
+        return torch.cdist(X1, X2, compute_mode="donot_use_mm_for_euclid_dist").square_()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, r2_bar: Tensor) -> tuple[Tensor, Tensor]:
+        X1, X2 = ctx.saved_tensors
+        C = r2_bar.contiguous().mul(2.0)
+        X1_bar = torch.addcmul(-(C @ X2), X1, C.sum(-1, keepdim=True))
+        X2_bar = torch.addcmul(-(C.mT @ X1), X2, C.sum(-2)[..., None])
+        return X1_bar, X2_bar
+
+
+class _Correlation(torch.autograd.Function):
+    """k(a) for a² = c² r² s, where r² (..., 1, N1, N2) and s = 1/ℓ² (D, 1, 1) broadcast.
+
+    With G = −k̄ c² h/2 the gradients are Σ_d G s for r² and Σ G r² for s.
+    """
+
+    @staticmethod
+    def forward(ctx, r2: Tensor, s: Tensor, profile: Profile) -> Tensor:
+        k, h = profile.evaluate(r2.sqrt() * (profile.rate * s.sqrt()))
+        ctx.save_for_backward(r2, s, h)
+        ctx.factor = -0.5 * profile.slope * profile.rate**2
+        return k
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, k_bar: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        r2, s, h = ctx.saved_tensors
+        G = k_bar * h
+        s_bar = (G * r2).sum_to_size(s.shape).mul_(ctx.factor) if ctx.needs_input_grad[1] else None
+        return (G.mul_(s)).sum_to_size(r2.shape).mul_(ctx.factor), s_bar, None
+
+
+class StationaryKernel(nn.Module):
+    """k_d(x, x') = σ_d² profile(‖(x − x') / ℓ_d‖) for the outputs d of a layer.
+
+    Parameters
+    ----------
+    profile : {"rbf", "matern12", "matern32", "matern52"}
+        Name of the profile.
+    n_inputs : int
+        Q, dimension of x.
+    n_outputs : int, default=1
+        D, number of covariances. 1 is one covariance shared by all outputs of a layer.
+    ard : bool, default=False
+        Whether every input dimension has its own lengthscale.
+    lengthscale : float, default=None
+        Initial lengthscale; √Q by default, the scale of the distances of standardised inputs.
+    variance : float, default=1.0
+        Initial σ².
+
+    Attributes
+    ----------
+    log_lengthscale : Parameter of shape (D, Q) if ``ard`` else (D, 1)
+    log_variance : Parameter of shape (D,)
+        Logarithms, so that no value of a parameter is invalid.
+    """
+
+    def __init__(
+        self,
+        profile: str,
+        n_inputs: int,
+        n_outputs: int = 1,
+        *,
+        ard: bool = False,
+        lengthscale: float | None = None,
+        variance: float = 1.0,
+    ):
+        super().__init__()
+        self.profile = profile
+        lengthscale = math.sqrt(n_inputs) if lengthscale is None else lengthscale
+        self.log_lengthscale = nn.Parameter(torch.full((n_outputs, n_inputs if ard else 1), math.log(lengthscale)))
+        self.log_variance = nn.Parameter(torch.full((n_outputs,), math.log(variance)))
+
+    @property
+    def lengthscale(self) -> Tensor:
+        """Lengthscales ℓ, of shape (D, Q) or (D, 1)."""
+        return self.log_lengthscale.exp()
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances σ², of shape (D,): the diagonal k_d(x, x)."""
+        return self.log_variance.exp()
+
+    def forward(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Covariances between two sets of points.
+
+        Parameters
+        ----------
+        X1 : Tensor of shape (..., N1, Q)
+        X2 : Tensor of shape (..., N2, Q)
+
+        Returns
+        -------
+        Tensor of shape (..., D, N1, N2)
+        """
+        return self.correlation(X1, X2) * self.variance[:, None, None]
+
+    def correlation(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Covariances divided by the variance σ_d²; shapes as in :meth:`forward`."""
+        r2, s = self._distances(X1, X2)
+        return _Correlation.apply(r2, s, PROFILES[self.profile])
+
+    def rowwise_correlation(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Correlations between the points of each row, rows last as in :mod:`skdgp.gp.rowwise`.
+
+        Parameters
+        ----------
+        X1 : Tensor of shape (B, N1, Q)
+        X2 : Tensor of shape (B, N2, Q)
+
+        Returns
+        -------
+        Tensor of shape (N1, N2, D, B)
+        """
+        r2, s = self._distances(X1, X2)
+        # Before the outputs multiply its size, putting the rows last costs next to nothing.
+        return _Correlation.apply(r2.permute(2, 3, 1, 0).contiguous(), s[..., 0], PROFILES[self.profile])
+
+    def _distances(self, X1: Tensor, X2: Tensor) -> tuple[Tensor, Tensor]:
+        """r² (..., 1 or D, N1, N2) and s (D, 1, 1), whose product is t²."""
+        s = torch.exp(-2.0 * self.log_lengthscale)  # (D, 1 or Q)
+        if s.shape[1] == 1:
+            return _SquaredDistance.apply(X1, X2).unsqueeze(-3), s[..., None]
+        # With a lengthscale per input every output measures distances of its own.
+        scale = s.sqrt()[:, None, :]
+        r2 = _SquaredDistance.apply(X1.unsqueeze(-3) * scale, X2.unsqueeze(-3) * scale)
+        return r2, s.new_ones(len(s), 1, 1)

@@ -1,0 +1,53 @@
+"""Mean functions of layers: maps from (..., Q) to (..., D)."""
+
+import torch
+from torch import Tensor, nn
+
+
+class ZeroMean(nn.Module):
+    """m(x) = 0."""
+
+    def __init__(self, n_outputs: int):
+        super().__init__()
+        self.n_outputs = n_outputs
+
+    def forward(self, X: Tensor) -> Tensor:
+        return X.new_zeros(()).expand(*X.shape[:-1], self.n_outputs)
+
+
+class LinearMean(nn.Module):
+    """m(x) = x P with a matrix ``P`` of shape (Q, D), learnt or fixed."""
+
+    def __init__(self, projection: Tensor, *, learnable: bool):
+        super().__init__()
+        if learnable:
+            self.projection = nn.Parameter(projection.clone())
+        else:
+            self.register_buffer("projection", projection.clone())
+
+    def forward(self, X: Tensor) -> Tensor:
+        return X @ self.projection
+
+
+def principal_projection(X: Tensor, n_outputs: int) -> Tensor:
+    """Matrix (Q, D) that keeps as much of ``X`` as ``n_outputs`` columns can.
+
+    The identity where widths agree, the leading principal directions of the rows of ``X`` where the
+    layer narrows, and the identity padded with zero columns where it widens (Salimbeni & Deisenroth,
+    2017, Sec. 2.1).
+    """
+    n_inputs = X.shape[-1]
+    if n_outputs >= n_inputs:
+        return torch.eye(n_inputs, n_outputs, dtype=X.dtype, device=X.device)
+    _, _, directions = torch.linalg.svd(X - X.mean(0), full_matrices=True)  # rows are directions
+    return directions[:n_outputs].mT.contiguous()
+
+
+def make_mean(name: str, X: Tensor, n_outputs: int) -> nn.Module:
+    """Mean function called ``name`` for a layer that sees inputs like the rows of ``X`` (N, Q).
+
+    ``"zero"``; ``"identity"``, fixed (PCA where widths differ); ``"linear"``, learnt from there.
+    """
+    if name == "zero":
+        return ZeroMean(n_outputs)
+    return LinearMean(principal_projection(X, n_outputs), learnable=name == "linear")

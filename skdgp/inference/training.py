@@ -1,0 +1,211 @@
+"""The one training loop: minibatches, a learning-rate schedule, early stopping, recovery."""
+
+import math
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .objectives import Objective, log_mixture
+
+#: Share of the steps in which the learning rate climbs to its peak, and the share of the peak it
+#: climbs from: one cycle (Smith & Topin, 2019), down to nothing along a cosine.
+WARM_UP = 0.25
+WARM_UP_FROM = 0.04
+
+#: How often training may go back to its last good epoch at half the learning rate.
+MAX_RETRIES = 10
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows on the device: inputs (B, Q), targets (B, P) and the weights of their likelihood terms (B,)."""
+
+    X: Tensor
+    y: Tensor
+    weight: Tensor
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def rows(self, index: Tensor | slice) -> "Batch":
+        """The rows at ``index``."""
+        return Batch(self.X[index], self.y[index], self.weight[index])
+
+    def to(self, device: torch.device | str, dtype: torch.dtype) -> "Batch":
+        """The same rows elsewhere."""
+        return Batch(*(column.to(device, dtype) for column in (self.X, self.y, self.weight)))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What training needs to know besides model and data; see the estimators for the meanings."""
+
+    objective: Objective
+    kl_weight: float
+    max_iter: int
+    batch_size: int
+    learning_rate: float
+    n_iter_no_change: int
+    tol: float
+
+
+@dataclass
+class History:
+    """What training did, epoch by epoch.
+
+    ``loss`` is the mean negative objective of an epoch's minibatches, ``score`` the held-out mean log
+    predictive density after it (empty without held-out rows), ``best_epoch`` the epoch, counted from
+    1, whose parameters the model has in the end.
+    """
+
+    loss: list[float] = field(default_factory=list)
+    score: list[float] = field(default_factory=list)
+    best_epoch: int = 0
+
+
+def one_cycle(progress: float) -> float:
+    """Learning rate, as a share of its peak, when ``progress`` in [0, 1] of the steps are done."""
+    if progress < WARM_UP:
+        return WARM_UP_FROM + (1 - WARM_UP_FROM) * 0.5 * (1 - math.cos(math.pi * progress / WARM_UP))
+    return 0.5 * (1 + math.cos(math.pi * (progress - WARM_UP) / (1 - WARM_UP)))
+
+
+def train(
+    model: nn.Module,
+    data: Batch,
+    held_out: Batch | None,
+    settings: Settings,
+    generator: torch.Generator,
+    on_epoch: Callable[[History], bool] = lambda history: False,
+) -> History:
+    """Maximise the objective over the parameters of ``model``, in place.
+
+    Parameters
+    ----------
+    model : DeepGP
+    data, held_out : Batch
+        Rows to learn from, and rows to choose the best epoch by; None uses the last epoch.
+    settings : Settings
+    generator : torch.Generator
+        Shuffles rows and draws noise.
+    on_epoch : callable, default=never stops
+        Called with the history after every epoch; training ends when it returns True.
+
+    Returns
+    -------
+    History
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError, FloatingPointError
+        If an epoch stays impossible although the learning rate was halved ``MAX_RETRIES`` times.
+    """
+    optimizer = torch.optim.Adam(filter(lambda p: p.requires_grad, model.parameters()), fused=True)
+    history = History()
+    best = _Best(model)
+    peak, retries = settings.learning_rate, 0
+    while len(history.loss) < settings.max_iter:
+        before = deepcopy((model.state_dict(), optimizer.state_dict()))
+        try:
+            loss = _run_epoch(model, optimizer, data, settings, generator, len(history.loss), peak)
+            score = None if held_out is None else mean_log_density(model, held_out, settings.batch_size)
+        except (np.linalg.LinAlgError, FloatingPointError):
+            if retries == MAX_RETRIES:
+                raise
+            model.load_state_dict(before[0])
+            optimizer.load_state_dict(before[1])
+            peak, retries = peak / 2, retries + 1
+            continue
+        history.loss.append(loss)
+        history.best_epoch = len(history.loss)
+        if score is not None:
+            history.score.append(score)
+            best.update(score, len(history.loss))
+        if on_epoch(history) or _stalled(history.score, settings):
+            break
+    if held_out is not None:
+        history.best_epoch = best.restore()
+    return history
+
+
+class _Best:
+    """The parameters of the epoch with the best held-out score."""
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+        self.score, self.epoch, self.state = -math.inf, 0, deepcopy(model.state_dict())
+
+    def update(self, score: float, epoch: int) -> None:
+        if score > self.score:
+            self.score, self.epoch, self.state = score, epoch, deepcopy(self.model.state_dict())
+
+    def restore(self) -> int:
+        self.model.load_state_dict(self.state)
+        return self.epoch
+
+
+def _run_epoch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    data: Batch,
+    settings: Settings,
+    generator: torch.Generator,
+    epoch: int,
+    peak: float,
+) -> float:
+    """One pass over the rows in random order; the mean loss."""
+    # Batches of equal size: a remnant of a few rows would be a noisy step of full length.
+    n_steps = -(-len(data) // settings.batch_size)
+    order = torch.randperm(len(data), generator=generator, device=generator.device)
+    shuffled = data.rows(order)  # gathered once; every batch is a slice
+    total = 0.0
+    for step, rows in enumerate(_even_slices(len(data), n_steps)):
+        for group in optimizer.param_groups:
+            group["lr"] = peak * one_cycle((epoch + step / n_steps) / settings.max_iter)
+        batch = shuffled.rows(rows)
+        optimizer.zero_grad()
+        objective = settings.objective(
+            model(batch.X, generator), model.likelihood, batch.y, batch.weight, settings.kl_weight
+        )
+        value = objective.item()
+        if not math.isfinite(value):
+            raise FloatingPointError(
+                f"The training objective became {value}. The likely cause is a learning_rate too high for "
+                "these data: lower it, or set dtype='float64'."
+            )
+        objective.neg().backward()
+        optimizer.step()
+        total -= value * len(batch)
+    return total / len(data)
+
+
+def _even_slices(n_rows: int, n_slices: int) -> Iterator[slice]:
+    """Consecutive slices of lengths that differ by one at most."""
+    for i in range(n_slices):
+        yield slice(i * n_rows // n_slices, (i + 1) * n_rows // n_slices)
+
+
+@torch.no_grad()
+def mean_log_density(model: nn.Module, data: Batch, batch_size: int) -> float:
+    """Weighted mean log predictive density of rows, with the noise that predictions use."""
+    total = 0.0
+    for start in range(0, len(data), batch_size):
+        batch = data.rows(slice(start, start + batch_size))
+        total += float((batch.weight * log_mixture(model(batch.X), model.likelihood, batch.y)).sum())
+    mean = total / float(data.weight.sum())
+    if not math.isfinite(mean):
+        raise FloatingPointError(
+            f"The held-out log density became {mean}. The likely cause is a diverged optimisation: lower "
+            "learning_rate, or set dtype='float64'."
+        )
+    return mean
+
+
+def _stalled(scores: list[float], settings: Settings) -> bool:
+    """Whether the last ``n_iter_no_change`` scores brought no improvement of more than ``tol``."""
+    patience = settings.n_iter_no_change
+    return len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience]) + settings.tol
