@@ -1,6 +1,7 @@
 """Deep Gaussian processes with amortised inducing variables."""
 
 from numbers import Integral
+from typing import ClassVar
 
 import torch
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from ..gp.deep_gp import DeepGP
 from ..gp.kernels import PROFILES, StationaryKernel
 from ..gp.layers import AmortisedLayer
+from ..gp.likelihoods import Likelihood
 from ..gp.means import ZeroMean, make_mean
 from ..gp.networks import INFERENCE_NETWORKS
 from ..inference.propagation import make_propagation
@@ -22,7 +24,7 @@ AUTO_INDUCING = (8, 4)
 class BaseAVDGP(BaseDeepGP):
     """Which layers an amortised deep GP has."""
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: ClassVar[dict] = {
         **BaseDeepGP._parameter_constraints,
         "hidden_dims": ["array-like", tuple],
         "n_inducing": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), "array-like", tuple],
@@ -37,7 +39,7 @@ class BaseAVDGP(BaseDeepGP):
         "n_samples": [Interval(Integral, 1, None, closed="left")],
     }
 
-    def _make_model(self, X: Tensor, likelihood: nn.Module, generator: torch.Generator) -> DeepGP:
+    def _make_model(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
         hidden_dims = _positive_ints("hidden_dims", self.hidden_dims)
         widths = (X.shape[1], *hidden_dims, likelihood.n_outputs)
         layers, inputs = [], X
@@ -210,8 +212,6 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
     >>> bool(model.score(X, y) > 0.7)
     True
     """
-
-    _parameter_constraints: dict = {**BaseAVDGP._parameter_constraints}
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,10 +17,11 @@ from sklearn.base import BaseEstimator, _fit_context
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor, nn
 
 from ..gp.deep_gp import DeepGP, Marginals
+from ..gp.likelihoods import Likelihood
 from ..inference.objectives import OBJECTIVES, elbo
 from ..inference.training import Batch, History, Settings, train
 from ._progress import ProgressLine
@@ -44,7 +46,7 @@ MIN_ROWS_TO_SPLIT = 20
 class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
     """Fitting, and prediction in batches, of deep Gaussian processes."""
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: ClassVar[dict] = {
         "objective": [StrOptions(set(OBJECTIVES))],
         "n_estimators": [Interval(Integral, 1, None, closed="left")],
         "beta": [Interval(Real, 0, None, closed="left")],
@@ -73,11 +75,11 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
         """Targets as the likelihood wants them, (n_samples, P)."""
 
     @abstractmethod
-    def _make_likelihood(self, y: Tensor) -> nn.Module:
+    def _make_likelihood(self, y: Tensor) -> Likelihood:
         """Likelihood of encoded targets ``y``."""
 
     @abstractmethod
-    def _make_model(self, X: Tensor, likelihood: nn.Module, generator: torch.Generator) -> DeepGP:
+    def _make_model(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
         """An untrained member for inputs like ``X``, on the CPU."""
 
     def _recalibrate(self, judges: Sequence[Batch], batch_size: int) -> None:

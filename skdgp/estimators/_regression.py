@@ -9,9 +9,9 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..gp.likelihoods import Gaussian
+from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.calibration import recalibrate_noise
 from ..inference.training import Batch
 
@@ -47,7 +47,7 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
     def _encode_targets(self, y: np.ndarray) -> np.ndarray:
         return self._target_scaler.transform(y.reshape(len(y), -1))
 
-    def _make_likelihood(self, y: Tensor) -> nn.Module:
+    def _make_likelihood(self, y: Tensor) -> Likelihood:
         floor = [max(NOISE_FLOOR, _rounding_variance(column)) for column in y.T.numpy()]
         return Gaussian(y.shape[1], variance=INITIAL_NOISE, floor=torch.tensor(floor))
 

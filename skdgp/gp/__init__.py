@@ -1,0 +1,1 @@
+"""What a deep GP is: kernels, layers, likelihoods. Tensors in, tensors out."""

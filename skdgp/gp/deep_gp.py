@@ -1,9 +1,13 @@
 """A deep GP: a chain of layers, a way to travel between them, and a likelihood at its end."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from .layers import Layer
+from .likelihoods import Likelihood
 
 
 class Marginals(NamedTuple):
@@ -20,15 +24,19 @@ class DeepGP(nn.Module):
 
     Parameters
     ----------
-    layers : list of Module
-    propagation : Module
+    layers : sequence of Layer
+    propagation : Propagation
         Standard normal numbers (or learnt points) that carry uncertainty from layer to layer, the
         weights of the mixture they make, and the rule that chooses the anchor of the next layer; see
         :mod:`skdgp.inference.propagation`.
-    likelihood : Module
+    likelihood : Likelihood
     """
 
-    def __init__(self, layers: list[nn.Module], propagation: nn.Module, likelihood: nn.Module):
+    layers: Any  # a ModuleList of Layer
+    propagation: Any  # what skdgp.inference.propagation offers; this floor does not look upwards
+    likelihood: Likelihood
+
+    def __init__(self, layers: Sequence[Layer], propagation: nn.Module, likelihood: Likelihood):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.propagation = propagation

@@ -18,9 +18,20 @@ from torch import Tensor, nn
 
 from . import rowwise
 from .kernels import StationaryKernel
+from .networks import InferenceNetwork
 
 
-class AmortisedLayer(nn.Module):
+class Layer(nn.Module):
+    """A GP layer; see the module's docstring."""
+
+    kernel: StationaryKernel
+
+    def numbers_per_row(self, n_samples: int) -> int:
+        """Size of the largest tensor that the layer makes, for each row."""
+        raise NotImplementedError
+
+
+class AmortisedLayer(Layer):
     """GP layer whose inducing variables are a learnt function of every row (AVDGP, Sec. 3.1 and 4.1).
 
     Parameters
@@ -29,14 +40,14 @@ class AmortisedLayer(nn.Module):
         One covariance per output, or one that all outputs share.
     mean : Module
         Mean function, from (..., Q) to (..., D).
-    inference : Module
+    inference : InferenceNetwork
         Maps an anchor (B, Q) to Z (B, M, Q), mean (M, D, B) and scale (M, D, B) or (M, M, D, B);
         see :mod:`skdgp.gp.networks`.
     whiten : bool
         Whether the inference network speaks of v or of u = m(Z) + L v.
     """
 
-    def __init__(self, kernel: StationaryKernel, mean: nn.Module, inference: nn.Module, *, whiten: bool):
+    def __init__(self, kernel: StationaryKernel, mean: nn.Module, inference: InferenceNetwork, *, whiten: bool):
         super().__init__()
         self.kernel = kernel
         self.mean = mean
@@ -44,15 +55,16 @@ class AmortisedLayer(nn.Module):
         self.whiten = whiten
 
     def numbers_per_row(self, n_samples: int) -> int:
-        """Size of the largest tensor that the layer makes, for each row."""
+        """Size of the cross-correlations, or of the matrices to factorise."""
         n_inducing, n_outputs = self.inference.shape
         return n_inducing * n_outputs * max(n_inducing, n_samples)
 
     def forward(self, x: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Marginals of the row's function values, and what its inducing variables cost."""
         if anchor.dim() == 3:  # AR1: every sample is a row with inducing variables of its own
             n_samples = anchor.shape[0]
             mean, variance, kl = self(x.flatten(0, 1)[None], anchor.flatten(0, 1))
-            mean, variance = (part[0].unflatten(0, (n_samples, -1)) for part in (mean, variance))
+            mean, variance = mean[0].unflatten(0, (n_samples, -1)), variance[0].unflatten(0, (n_samples, -1))
             return mean, variance, kl.unflatten(0, (n_samples, -1)).mean(0)  # Eq. 4.8
 
         Z, q_mean, q_scale = self.inference(anchor)  # (B, M, Q), (M, D, B), (M, D, B) or (M, M, D, B)
@@ -62,7 +74,8 @@ class AmortisedLayer(nn.Module):
             q_mean = (q_mean - self.mean(Z).permute(1, 2, 0)) / deviation
             q_scale = q_scale / deviation
         W, A = rowwise.whiten(
-            self.kernel.rowwise_correlation(Z, Z), self.kernel.rowwise_correlation(Z, x.transpose(0, 1).clone(memory_format=torch.contiguous_format))
+            self.kernel.rowwise_correlation(Z, Z),
+            self.kernel.rowwise_correlation(Z, x.transpose(0, 1).clone(memory_format=torch.contiguous_format)),
         )  # (M, M, D, B), (M, S, D, B)
         mean, variance = rowwise.conditional(W, A, q_mean, q_scale, whiten=self.whiten)  # (S, D, B)
         kl = rowwise.kl_divergence(q_mean, q_scale, None if self.whiten else W).sum(0)

@@ -12,11 +12,14 @@ class ZeroMean(nn.Module):
         self.n_outputs = n_outputs
 
     def forward(self, X: Tensor) -> Tensor:
+        """Zeros of shape (..., D), without memory."""
         return X.new_zeros(()).expand(*X.shape[:-1], self.n_outputs)
 
 
 class LinearMean(nn.Module):
     """m(x) = x P with a matrix ``P`` of shape (Q, D), learnt or fixed."""
+
+    projection: Tensor
 
     def __init__(self, projection: Tensor, *, learnable: bool):
         super().__init__()
@@ -26,6 +29,7 @@ class LinearMean(nn.Module):
             self.register_buffer("projection", projection.clone())
 
     def forward(self, X: Tensor) -> Tensor:
+        """Projected inputs of shape (..., D)."""
         return X @ self.projection
 
 

@@ -6,6 +6,10 @@ outputs; rows come last, as :mod:`skdgp.gp.rowwise` wants them. The M inducing v
 equal, so that nothing distinguishes them but ``Z``.
 """
 
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
@@ -26,7 +30,7 @@ def make_mlp(n_inputs: int, n_outputs: int, width: int, n_hidden: int, generator
     """
     sizes = [n_inputs] + n_hidden * [width] + [n_outputs]
     modules: list[nn.Module] = []
-    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for fan_in, fan_out in pairwise(sizes):
         linear = skip_init(nn.Linear, fan_in, fan_out)
         bound = fan_in**-0.5
         nn.init.uniform_(linear.weight, -bound, bound, generator=generator)
@@ -35,7 +39,7 @@ def make_mlp(n_inputs: int, n_outputs: int, width: int, n_hidden: int, generator
     return nn.Sequential(*modules[:-1])
 
 
-def _start_equal(linear: nn.Linear, start: int, n_inducing: int, n_outputs: int) -> None:
+def _start_equal(linear: Any, start: int, n_inducing: int, n_outputs: int) -> None:
     """Make the outputs (M, D) of ``linear`` from ``start`` on equal for all M inducing variables."""
     with torch.no_grad():
         for parameter in (linear.weight, linear.bias):
@@ -72,7 +76,13 @@ class _Scale(nn.Module):
         return scale.index_put((rows, columns), raw[n_inducing:])  # (M, M, D, B)
 
 
-class AffineInference(nn.Module):
+class InferenceNetwork(nn.Module):
+    """Computes a row's inducing variables; see the module's docstring."""
+
+    shape: tuple[int, int]  # (M, D)
+
+
+class AffineInference(InferenceNetwork):
     """AVDGP's inference network: affine maps to ``Z``, one MLP each for mean and scale (Eq. 3.2, 3.3).
 
     Z_m = W_m a + b_m keeps the geometry of the input space however deep the other networks are.
@@ -84,10 +94,11 @@ class AffineInference(nn.Module):
     ):
         super().__init__()
         self.shape = (n_inducing, n_outputs)
-        self.points = skip_init(nn.Linear, n_inputs, n_inducing * n_inputs)
+        points: nn.Linear = skip_init(nn.Linear, n_inputs, n_inducing * n_inputs)
         with torch.no_grad():
-            self.points.weight.copy_(torch.eye(n_inputs).repeat(n_inducing, 1))
-            self.points.bias.normal_(generator=generator)
+            points.weight.copy_(torch.eye(n_inputs).repeat(n_inducing, 1))
+            points.bias.normal_(generator=generator)
+        self.points = points
         self.scale = _Scale(n_outputs, n_inducing, covariance)
         self.mean_net = make_mlp(n_inputs, n_inducing * n_outputs, width, 2, generator)
         self.scale_net = make_mlp(n_inputs, self.scale.n_numbers, width, 2, generator)
@@ -95,12 +106,13 @@ class AffineInference(nn.Module):
             _start_equal(net[-1], 0, n_inducing, n_outputs)
 
     def forward(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Inducing points, posterior means and roots of posterior covariances."""
         Z = self.points(anchor).unflatten(-1, (self.shape[0], -1))  # (B, M, Q)
         mean = _rows_last(self.mean_net(anchor), *self.shape)  # (M, D, B)
         return Z, mean, self.scale(self.scale_net(anchor))
 
 
-class NetworkInference(nn.Module):
+class NetworkInference(InferenceNetwork):
     """IDSGP's inference network: one MLP for everything, inducing points included (Eq. 3.1)."""
 
     def __init__(
@@ -111,15 +123,17 @@ class NetworkInference(nn.Module):
         self.scale = _Scale(n_outputs, n_inducing, covariance)
         self.sizes = [n_inducing * n_inputs, n_inducing * n_outputs, self.scale.n_numbers]
         self.net = make_mlp(n_inputs, sum(self.sizes), width, 2, generator)
+        last: Any = self.net[-1]
         with torch.no_grad():
-            self.net[-1].bias[: self.sizes[0]].normal_(generator=generator)
+            last.bias[: self.sizes[0]].normal_(generator=generator)
         for start in (self.sizes[0], self.sizes[0] + self.sizes[1]):
-            _start_equal(self.net[-1], start, n_inducing, n_outputs)
+            _start_equal(last, start, n_inducing, n_outputs)
 
     def forward(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Inducing points, posterior means and roots of posterior covariances."""
         Z, mean, scale = self.net(anchor).split(self.sizes, dim=-1)
         Z = Z.unflatten(-1, (self.shape[0], -1))  # (B, M, Q)
         return Z, _rows_last(mean, *self.shape), self.scale(scale)
 
 
-INFERENCE_NETWORKS: dict[str, type[nn.Module]] = {"affine": AffineInference, "mlp": NetworkInference}
+INFERENCE_NETWORKS: dict[str, Callable[..., InferenceNetwork]] = {"affine": AffineInference, "mlp": NetworkInference}

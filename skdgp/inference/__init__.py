@@ -1,0 +1,1 @@
+"""How a deep GP is learnt: propagation, objectives, training."""

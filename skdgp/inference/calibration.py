@@ -7,18 +7,20 @@ mends that without touching the means.
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from scipy.optimize import minimize_scalar
-from torch import nn
 
+from ..gp.deep_gp import DeepGP
+from ..gp.likelihoods import Gaussian
 from .training import Batch, mean_log_density
 
 #: Factors that the noise variance may change by.
 _LOG_FACTORS = (-4.0, 5.0)
 
 
-def recalibrate_noise(models: Sequence[nn.Module], held_out: Sequence[Batch], batch_size: int) -> float:
+def recalibrate_noise(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size: int) -> float:
     """Multiply the noise of all models by the factor that makes their held-out rows likeliest, in place.
 
     One factor for all: each model judges few rows, together they judge many.
@@ -26,7 +28,7 @@ def recalibrate_noise(models: Sequence[nn.Module], held_out: Sequence[Batch], ba
     Parameters
     ----------
     models : sequence of DeepGP
-        With likelihoods that have a ``log_excess`` parameter.
+        With Gaussian likelihoods.
     held_out : sequence of Batch
         For each model, rows that it has not learnt from.
     batch_size : int
@@ -36,12 +38,13 @@ def recalibrate_noise(models: Sequence[nn.Module], held_out: Sequence[Batch], ba
     float
         The factor.
     """
-    learnt = [model.likelihood.log_excess.clone() for model in models]
+    noises = [cast(Gaussian, model.likelihood).log_excess for model in models]
+    learnt = [noise.clone() for noise in noises]
 
     def apply(log_factor: float) -> None:
         with torch.no_grad():
-            for model, log_excess in zip(models, learnt, strict=True):
-                model.likelihood.log_excess.copy_(log_excess + log_factor)
+            for noise, value in zip(noises, learnt, strict=True):
+                noise.copy_(value + log_factor)
 
     def loss(log_factor: float) -> float:
         apply(log_factor)

@@ -1,8 +1,8 @@
 """How uncertainty travels from layer to layer, and what the next layer is anchored at.
 
-A propagation, called with the number of rows B, returns the noise that turns each hidden layer's marginals into inputs of the
-next, a list of tensors (S, B, D) or (S, 1, D), and the logarithms of the S mixture weights. Its
-``anchor`` is the amortisation rule.
+A propagation, called with a number of rows B, returns the noise that turns each hidden layer's
+marginals into inputs of the next, a list of tensors (S, B, D) or (S, 1, D), and the logarithms of the
+S mixture weights. Its ``anchor`` is the amortisation rule.
 
 ==== =================== ============================ ==============================
 rule propagation         anchor of layer l + 1        source
@@ -34,7 +34,14 @@ def anchor_at_mean(F: Tensor, mean: Tensor, weight: Tensor) -> Tensor:
     return (weight * mean).sum(0) if len(mean) > 1 else mean[0]
 
 
-class MonteCarlo(nn.Module):
+class Propagation(nn.Module):
+    """Noise and weights of the mixture, and the rule that anchors the next layer."""
+
+    n_samples: int
+    anchor: Anchor
+
+
+class MonteCarlo(Propagation):
     """Random samples: fresh for every row in training, stored and shared by all rows in prediction.
 
     Parameters
@@ -50,6 +57,8 @@ class MonteCarlo(nn.Module):
     n_train_samples : int, default=None
         S in training, ``n_samples`` by default.
     """
+
+    origin: Tensor
 
     def __init__(
         self,
@@ -68,21 +77,22 @@ class MonteCarlo(nn.Module):
             nn.Parameter(torch.randn(self.n_samples, 1, width, generator=generator), requires_grad=False)
             for width in hidden_dims
         )
-        self.register_buffer("origin", torch.zeros(()))
+        self.register_buffer("origin", torch.zeros(()))  # knows device and dtype
 
     def forward(self, n_rows: int, generator: torch.Generator | None = None) -> tuple[list[Tensor], Tensor]:
+        """Fresh noise with a generator, the stored noise without; equal weights."""
         if generator is None:
             return list(self.noise), self._log_weight(self.n_samples)
         n_samples = self.n_train_samples
-        like = {"dtype": self.origin.dtype, "device": self.origin.device}
-        noise = [torch.randn(n_samples, n_rows, width, generator=generator, **like) for width in self.hidden_dims]
+        shapes = [(n_samples, n_rows, width) for width in self.hidden_dims]
+        noise = [self.origin.new_empty(shape).normal_(generator=generator) for shape in shapes]
         return noise, self._log_weight(n_samples)
 
     def _log_weight(self, n_samples: int) -> Tensor:
         return self.origin.new_full((n_samples,), -math.log(n_samples))
 
 
-class Quadrature(nn.Module):
+class Quadrature(Propagation):
     """Learnt points and weights instead of samples (deep sigma point process): deterministic.
 
     Points start as standard normal draws, weights equal: a Monte Carlo estimate that is then trained.
@@ -99,10 +109,13 @@ class Quadrature(nn.Module):
         self.logits = nn.Parameter(torch.zeros(self.n_samples))
 
     def forward(self, n_rows: int, generator: torch.Generator | None = None) -> tuple[list[Tensor], Tensor]:
+        """The learnt points and weights, whatever the generator."""
         return list(self.noise), self.logits.log_softmax(0)
 
 
-def make_propagation(rule: str, hidden_dims: tuple[int, ...], n_samples: int, generator: torch.Generator) -> nn.Module:
+def make_propagation(
+    rule: str, hidden_dims: tuple[int, ...], n_samples: int, generator: torch.Generator
+) -> Propagation:
     """Propagation of an amortisation rule, ``"ar1"``, ``"ar2"`` or ``"ar2p"``."""
     if rule == "ar1":  # one sample suffices for an unbiased gradient (App. B)
         return MonteCarlo(hidden_dims, n_samples, anchor_at_sample, generator, n_train_samples=1)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from ..gp.deep_gp import DeepGP
 from .objectives import Objective, log_mixture
 
 #: Share of the steps in which the learning rate climbs to its peak, and the share of the peak it
@@ -75,7 +76,7 @@ def one_cycle(progress: float) -> float:
 
 
 def train(
-    model: nn.Module,
+    model: DeepGP,
     data: Batch,
     held_out: Batch | None,
     settings: Settings,
@@ -135,7 +136,7 @@ def train(
 class _Best:
     """The parameters of the epoch with the best held-out score."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: DeepGP):
         self.model = model
         self.score, self.epoch, self.state = -math.inf, 0, deepcopy(model.state_dict())
 
@@ -149,7 +150,7 @@ class _Best:
 
 
 def _run_epoch(
-    model: nn.Module,
+    model: DeepGP,
     optimizer: torch.optim.Optimizer,
     data: Batch,
     settings: Settings,
@@ -190,7 +191,7 @@ def _even_slices(n_rows: int, n_slices: int) -> Iterator[slice]:
 
 
 @torch.no_grad()
-def mean_log_density(model: nn.Module, data: Batch, batch_size: int) -> float:
+def mean_log_density(model: DeepGP, data: Batch, batch_size: int) -> float:
     """Weighted mean log predictive density of rows, with the noise that predictions use."""
     total = 0.0
     for start in range(0, len(data), batch_size):
