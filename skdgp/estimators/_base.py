@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -45,6 +45,9 @@ MIN_ROWS_TO_SPLIT = 20
 
 class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
     """Fitting, and prediction in batches, of deep Gaussian processes."""
+
+    module_: nn.ModuleList
+    device_: torch.device
 
     _parameter_constraints: ClassVar[dict] = {
         "objective": [StrOptions(set(OBJECTIVES))],
@@ -115,18 +118,16 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
             X, y, weight, validation = self._validate_rows(X, y, sample_weight, X_val, y_val, continued is None)
             dtype = X.dtype if self.dtype == "auto" else np.dtype(self.dtype)
             self.device_ = _resolve_device(self.device)
-            data = self._to_batch(X, y, weight, dtype)
-            given = None if validation is None else self._to_batch(*validation, dtype)
+            data = self._to_batch(X, y, weight, dtype=dtype)
+            given = None if validation is None else self._to_batch(*validation, dtype=dtype)
             self._fit_members(data, given, continued)
         return self
 
-    def _validate_rows(self, X, y, sample_weight, X_val, y_val, fresh: bool):
+    def _validate_rows(self, X, y, sample_weight, X_val, y_val, fresh: bool) -> tuple:
         """Checked arrays of rows with positive weight, and of the rows held out by the user."""
         X, y = validate_data(self, X, y, reset=fresh, **self._check_options())
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         used = weight > 0
-        if not used.any():
-            raise ValueError("sample_weight is zero for every row: give at least one row a positive weight.")
         X, y, weight = X[used], y[used], weight[used] / weight[used].mean()
         if fresh:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -144,7 +145,7 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
         """How rows are checked: arguments of scikit-learn's ``check_X_y``."""
         return {"dtype": [np.float64, np.float32], "multi_output": True, "y_numeric": True}
 
-    def _to_batch(self, X, y, weight, dtype) -> Batch:
+    def _to_batch(self, X, y, weight, *, dtype) -> Batch:
         """Scaled and encoded rows on the device."""
         columns = self._scale_inputs(X), self._encode_targets(y), weight
         return Batch(*(torch.as_tensor(column.astype(dtype), device=self.device_) for column in columns))
@@ -152,7 +153,7 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
     def _scale_inputs(self, X: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = self._input_scaler.transform(X)
-        bad = ~np.isfinite(scaled).all(axis=0)
+        bad = overflowing(self._input_scaler, scaled)
         if bad.any():
             column = int(np.flatnonzero(bad)[0])
             names = getattr(self, "feature_names_in_", range(X.shape[1]))
@@ -169,7 +170,9 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
         seeds = random_state.randint(np.iinfo(np.int32).max, size=self.n_estimators)
         settings = self._settings(len(data))
         progress = ProgressLine(type(self).__name__, len(seeds), settings.max_iter, silent=not self.verbose)
-        members, histories, judges = [], [], []
+        members: Any = nn.ModuleList()
+        histories: list[History] = []
+        judges: list[Any] = []
         for index, seed in enumerate(seeds):
             generator = torch.Generator().manual_seed(int(seed))
             learn, held_out = self._split(data, given, order, index)
@@ -177,14 +180,14 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
                 sample = learn.rows(slice(INITIALISATION_ROWS)).to("cpu", torch.float32)
                 model = self._make_model(sample.X, self._make_likelihood(sample.y), generator)
             else:
-                model = deepcopy(continued[index % len(continued)]).requires_grad_(True)
-            model = model.to(device=self.device_, dtype=data.X.dtype)
+                model = cast(DeepGP, deepcopy(continued[index % len(continued)])).requires_grad_(True)
+            model.to(device=self.device_, dtype=data.X.dtype)
             noise = generator if self.device_.type == "cpu" else torch.Generator(self.device_).manual_seed(int(seed))
             histories.append(train(model, learn, held_out, settings, noise, progress.epoch))
             members.append(model.requires_grad_(False))
             judges.append(held_out)
             progress.next_member()
-        self.module_ = nn.ModuleList(members)
+        self.module_ = members
         if judges[0] is not None:
             self._recalibrate(judges, settings.batch_size)
         self._record(data, histories, settings)
@@ -225,10 +228,11 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
         self.loss_curve_ = _mean_curve([history.loss for history in histories])
         self.validation_scores_ = _mean_curve([history.score for history in histories])
         self.best_iter_ = [history.best_epoch for history in histories]
-        scales = [[layer.kernel.lengthscale.cpu().numpy() for layer in member.layers] for member in self.module_]
+        members = cast(Sequence[DeepGP], self.module_)
+        scales = [[layer.kernel.lengthscale.cpu().numpy() for layer in member.layers] for member in members]
         self.length_scales_ = [np.stack(layer) for layer in zip(*scales, strict=True)]
         bounds = []
-        for member in self.module_:
+        for member in members:
             total = 0.0
             for start in range(0, len(data), settings.batch_size):
                 batch = data.rows(slice(start, start + settings.batch_size))
@@ -243,14 +247,15 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
         Where a GPU has too little memory for a batch, the batch is halved.
         """
         dtype = next(self.module_.parameters()).dtype
-        n_batch = max(1, PREDICT_NUMBERS // max(member.numbers_per_row() for member in self.module_))
+        members = cast(Sequence[DeepGP], self.module_)
+        n_batch = max(1, PREDICT_NUMBERS // max(member.numbers_per_row() for member in members))
         start = 0
         while start < len(X):
             rows = slice(start, min(start + n_batch, len(X)))
             try:
                 batch = torch.as_tensor(self._scale_inputs(X[rows]), dtype=dtype, device=self.device_)
                 with torch.no_grad():
-                    marginals = [member(batch) for member in self.module_]
+                    marginals = [member(batch) for member in members]
             except torch.OutOfMemoryError:
                 if n_batch == 1:
                     raise
@@ -268,6 +273,12 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "module_")
+
+
+def overflowing(scaler: StandardScaler, scaled: np.ndarray) -> np.ndarray:
+    """Which columns have no finite variance, or are not finite once they are scaled."""
+    variance = 0.0 if scaler.var_ is None else scaler.var_
+    return ~(np.isfinite(scaled).all(axis=0) & np.isfinite(variance))
 
 
 def _resolve_device(name: str) -> torch.device:

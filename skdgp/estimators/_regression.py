@@ -14,6 +14,7 @@ from torch import Tensor
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.calibration import recalibrate_noise
 from ..inference.training import Batch
+from ._base import overflowing
 
 #: Noise variance that training starts from, in units of the targets' variance.
 INITIAL_NOISE = 0.05
@@ -38,14 +39,18 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         self._y_is_flat = y.ndim == 1
         columns = y.reshape(len(y), -1)
         self._target_scaler = StandardScaler(with_mean=self.normalize_y, with_std=self.normalize_y).fit(columns)
-        if not np.isfinite(self._target_scaler.transform(columns)).all():
+        if overflowing(self._target_scaler, self._target_scaler.transform(columns)).any():
             raise ValueError(
                 f"y overflows when it is standardised: its values reach {np.abs(y).max():.1e}. "
                 "Rescale y, for instance to its logarithm."
             )
 
     def _encode_targets(self, y: np.ndarray) -> np.ndarray:
-        return self._target_scaler.transform(y.reshape(len(y), -1))
+        columns = y.reshape(len(y), -1)
+        n_outputs = self._target_scaler.n_features_in_
+        if columns.shape[1] != n_outputs:
+            raise ValueError(f"y has {columns.shape[1]} outputs, but the model was given {n_outputs}: match them.")
+        return self._target_scaler.transform(columns)
 
     def _make_likelihood(self, y: Tensor) -> Likelihood:
         floor = [max(NOISE_FLOOR, _rounding_variance(column)) for column in y.T.numpy()]

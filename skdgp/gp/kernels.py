@@ -1,7 +1,8 @@
 """Stationary kernels, one covariance per output of a layer.
 
 A kernel is a variance times a correlation, a *profile* k(a) of a = c‖x − x'‖/ℓ with the profile's own
-rate c. Its gradients need nothing but h(a) = −k'(a)/a, for dk = −h d(a²)/2.
+rate c. Its gradients need nothing but h(a) = −k'(a)/a, for dk = −h d(a²)/2. Profiles are given b = −a,
+as most of them start with exp(−a), and may overwrite it.
 """
 
 import math
@@ -16,34 +17,34 @@ from torch.autograd.function import once_differentiable
 class Profile(NamedTuple):
     """Correlation as a function of a, with the constants kept out of the loop over numbers."""
 
-    evaluate: Callable[[Tensor], tuple[Tensor, Tensor]]  # a -> k(a), h(a) / slope
+    evaluate: Callable[[Tensor], tuple[Tensor, Tensor]]  # −a -> k(a), h(a) / slope
     rate: float  # c
     slope: float = 1.0
 
 
-def rbf(a: Tensor) -> tuple[Tensor, Tensor]:
+def rbf(b: Tensor) -> tuple[Tensor, Tensor]:
     """k = exp(−a²/2), h = k."""
-    k = (a * a).mul_(-0.5).exp_()
+    k = b.square_().mul_(-0.5).exp_()
     return k, k
 
 
-def matern12(a: Tensor) -> tuple[Tensor, Tensor]:
+def matern12(b: Tensor) -> tuple[Tensor, Tensor]:
     """k = exp(−a), h = k/a. Not differentiable at a = 0, where the subgradient 0 is taken."""
-    k = a.neg().exp_()
-    return k, torch.where(a > 0, k / a, 0.0)
+    k = b.exp()
+    return k, torch.where(b < 0, -k / b, 0.0)
 
 
-def matern32(a: Tensor) -> tuple[Tensor, Tensor]:
+def matern32(b: Tensor) -> tuple[Tensor, Tensor]:
     """k = (1 + a) exp(−a), h = exp(−a)."""
-    e = a.neg().exp_()
-    return torch.addcmul(e, e, a), e
+    e = b.exp()
+    return torch.addcmul(e, e, b, value=-1.0), e
 
 
-def matern52(a: Tensor) -> tuple[Tensor, Tensor]:
+def matern52(b: Tensor) -> tuple[Tensor, Tensor]:
     """k = (1 + a + a²/3) exp(−a), 3h = (1 + a) exp(−a)."""
-    e = a.neg().exp_()
-    linear = torch.addcmul(e, e, a)
-    return torch.addcmul(linear, e.mul_(a), a, value=1 / 3), linear
+    e = b.exp()
+    linear = torch.addcmul(e, e, b, value=-1.0)
+    return torch.addcmul(linear, e, b.square_(), value=1 / 3), linear
 
 
 PROFILES = {
@@ -84,7 +85,7 @@ class _Correlation(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, r2: Tensor, s: Tensor, profile: Profile) -> Tensor:
-        k, h = profile.evaluate(r2.sqrt() * (profile.rate * s.sqrt()))
+        k, h = profile.evaluate(r2.sqrt() * (-profile.rate * s.sqrt()))
         ctx.save_for_backward(r2, s, h)
         ctx.factor = -0.5 * profile.slope * profile.rate**2
         return k

@@ -71,25 +71,56 @@ class _Whiten(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, W_bar: Tensor | None, A_bar: Tensor | None) -> tuple[Tensor, Tensor | None, None]:
         W, A = ctx.saved_tensors
-        n_inducing = len(W)
-        inner = torch.zeros_like(W)  # Φ(W̄Wᵀ + ĀAᵀ)
+        last = len(W) - 1
+        # Only lower triangles of ``inner`` and ``right`` are ever read.
+        inner = torch.zeros_like(W) if A_bar is None else torch.empty_like(W)  # Φ(W̄Wᵀ + ĀAᵀ)
         k_bar = None
         if A_bar is not None:
-            k_bar = torch.zeros_like(A)
-            for i in range(n_inducing):
+            for i in range(last + 1):
                 torch.sum(A_bar[i] * A[: i + 1], dim=1, out=inner[i, : i + 1])
+            k_bar = W[last, :, None] * A_bar[last]
+            for i in range(last):
                 k_bar[: i + 1].addcmul_(W[i, : i + 1, None], A_bar[i])
         if W_bar is not None:
-            for j in range(n_inducing):
+            for j in range(last + 1):
                 inner[j:, j] += (W_bar[j:, : j + 1] * W[j, : j + 1]).sum(1)
         inner.diagonal(dim1=0, dim2=1).mul_(0.5)
-        right = torch.zeros_like(W)  # −Φ W
-        for j in range(n_inducing):
+        right = inner[:, 0, None] * W[0].neg()  # −Φ W
+        for j in range(1, last + 1):
             right[j:, : j + 1].addcmul_(inner[j:, j, None], W[j, : j + 1], value=-1.0)
-        K_bar = torch.zeros_like(W)  # −WᵀΦ W
-        for i in range(n_inducing):
+        K_bar = W[last, :, None] * right[last]  # −WᵀΦ W
+        for i in range(last):
             K_bar[: i + 1, : i + 1].addcmul_(W[i, : i + 1, None], right[i, : i + 1])
         return K_bar, k_bar, None
+
+
+class _DiagonalMarginals(torch.autograd.Function):
+    """m = Σ_i μ_i A_i and d = Σ_i c_i A_i², i over inducing variables, one cache-sized slice at a time.
+
+    Ā_i = μ_i m̄ + 2 c_i A_i d̄, μ̄_i = Σ_s A_i m̄ and c̄_i = Σ_s A_i² d̄.
+    """
+
+    @staticmethod
+    def forward(ctx, A: Tensor, mean: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(A, mean, change)
+        m = A[0] * mean[0]
+        d = A[0].square() * change[0]
+        for i in range(1, len(A)):
+            m.addcmul_(A[i], mean[i])
+            d.addcmul_(A[i].square(), change[i])
+        return m, d
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, m_bar: Tensor, d_bar: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        A, mean, change = ctx.saved_tensors
+        A_bar, mean_bar, change_bar = torch.empty_like(A), torch.empty_like(mean), torch.empty_like(change)
+        for i in range(len(A)):
+            scaled = A[i] * d_bar
+            torch.sum(A[i] * m_bar, dim=0, out=mean_bar[i])
+            torch.sum(A[i] * scaled, dim=0, out=change_bar[i])
+            A_bar[i] = (mean[i] * m_bar).addcmul_(scaled, change[i], value=2.0).sum_to_size(A[i].shape)
+        return A_bar, mean_bar, change_bar
 
 
 def whiten(K: Tensor, k: Tensor, jitter: float = JITTER) -> tuple[Tensor, Tensor]:
@@ -115,15 +146,13 @@ def whiten(K: Tensor, k: Tensor, jitter: float = JITTER) -> tuple[Tensor, Tensor
 
 def conditional(W: Tensor, A: Tensor, mean: Tensor, scale: Tensor, *, whiten: bool) -> tuple[Tensor, Tensor]:
     """Marginal means and variances (S, D, B); see :func:`skdgp.gp.conditionals.conditional`."""
-    V = A if whiten else _transposed_product(W, A)
-    posterior_mean = (mean[:, None] * V).sum(0)
-    if scale.dim() == 3:
-        if whiten:
-            change = (scale.square() - 1.0)[:, None].mul(A.square()).sum(0)
-        else:
-            change = (scale[:, None] * V).square().sum(0) - A.square().sum(0)
+    if whiten and scale.dim() == 3:
+        posterior_mean, change = _DiagonalMarginals.apply(A, mean, scale.square() - 1.0)
     else:
-        change = _transposed_product(scale, V).square().sum(0) - A.square().sum(0)
+        V = A if whiten else _transposed_product(W, A)
+        root = scale[:, None] * V if scale.dim() == 3 else _transposed_product(scale, V)
+        posterior_mean = (mean[:, None] * V).sum(0)
+        change = root.square().sum(0) - A.square().sum(0)
     return posterior_mean, (change + 1.0).clamp(min=VARIANCE_FLOOR)
 
 

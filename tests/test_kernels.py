@@ -1,0 +1,139 @@
+"""Kernels against scikit-learn, their gradients against finite differences."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.gaussian_process.kernels import RBF, Matern
+from torch import nn
+from torch.autograd import gradcheck
+from torch.func import functional_call
+
+from skdgp.gp.kernels import PROFILES, StationaryKernel
+
+N_INPUTS = 3
+
+REFERENCES = {
+    "rbf": RBF,
+    "matern12": lambda length_scale: Matern(length_scale, nu=0.5),
+    "matern32": lambda length_scale: Matern(length_scale, nu=1.5),
+    "matern52": lambda length_scale: Matern(length_scale, nu=2.5),
+}
+
+every_profile = pytest.mark.parametrize("profile", PROFILES)
+every_ard = pytest.mark.parametrize("ard", [False, True], ids=["isotropic", "ard"])
+every_sharing = pytest.mark.parametrize("n_outputs", [1, 3], ids=["shared", "per output"])
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def make_kernel(profile, n_outputs, ard):
+    """A kernel whose hyperparameters all differ."""
+    kernel = StationaryKernel(profile, N_INPUTS, n_outputs, ard=ard).double()
+    with torch.no_grad():
+        for seed, parameter in enumerate(kernel.parameters()):
+            parameter.copy_(0.5 * normal(*parameter.shape, seed=seed))
+    return kernel
+
+
+class Call(nn.Module):
+    """A method of a kernel as a function of everything it depends on."""
+
+    def __init__(self, kernel, method):
+        super().__init__()
+        self.kernel = kernel
+        self.method = method
+
+    def forward(self, X1, X2):
+        return getattr(self.kernel, self.method)(X1, X2)
+
+    def gradcheck(self, X1, X2):
+        names, values = zip(*self.named_parameters(), strict=True)
+
+        def call(X1, X2, *values):
+            return functional_call(self, dict(zip(names, values, strict=True)), (X1, X2))
+
+        return gradcheck(call, (X1.requires_grad_(), X2.requires_grad_(), *values))
+
+
+@every_profile
+@every_ard
+@every_sharing
+def test_equals_scikit_learn(profile, ard, n_outputs):
+    kernel = make_kernel(profile, n_outputs, ard)
+    X1, X2 = normal(2, 5, N_INPUTS, seed=3), normal(2, 4, N_INPUTS, seed=4)
+    K = kernel(X1, X2).detach().numpy()
+    assert K.shape == (2, n_outputs, 5, 4)
+    for d, (lengthscale, variance) in enumerate(
+        zip(kernel.lengthscale.detach().numpy(), kernel.variance.detach().numpy(), strict=True)
+    ):
+        reference = REFERENCES[profile](lengthscale if ard else lengthscale.item())
+        for row in range(2):
+            np.testing.assert_allclose(
+                K[row, d], variance * reference(X1[row].numpy(), X2[row].numpy()), rtol=1e-12, atol=1e-14
+            )
+
+
+@pytest.mark.parametrize("method", ["forward", "rowwise_correlation"])
+@every_profile
+@every_ard
+@every_sharing
+def test_gradients(profile, ard, n_outputs, method):
+    call = Call(make_kernel(profile, n_outputs, ard), method)
+    assert call.gradcheck(normal(2, 3, N_INPUTS, seed=3), normal(2, 2, N_INPUTS, seed=4))
+
+
+@pytest.mark.parametrize("profile", sorted(set(PROFILES) - {"matern12"}))
+@every_ard
+def test_gradients_where_points_coincide(profile, ard):
+    kernel = make_kernel(profile, 2, ard)
+    assert gradcheck(lambda X: kernel(X, X), normal(3, N_INPUTS).requires_grad_())
+
+
+@every_ard
+def test_the_kink_of_matern12_has_a_finite_gradient(ard):
+    kernel = make_kernel("matern12", 2, ard)
+    X = normal(3, N_INPUTS)
+    together, apart = X.clone().requires_grad_(), X[:1].clone().requires_grad_()
+    kernel(together, together)[:, 0].sum().backward()
+    kernel(apart, X[1:]).sum().backward()
+    torch.testing.assert_close(together.grad[:1], apart.grad)  # the diagonal adds the subgradient zero
+
+
+@every_profile
+@every_ard
+@every_sharing
+def test_rowwise_is_a_permutation(profile, ard, n_outputs):
+    kernel = make_kernel(profile, n_outputs, ard)
+    X1, X2 = normal(4, 3, N_INPUTS, seed=3), normal(4, 2, N_INPUTS, seed=4)
+    rowwise = kernel.rowwise_correlation(X1, X2)
+    assert rowwise.shape == (3, 2, n_outputs, 4)
+    torch.testing.assert_close(rowwise, kernel.correlation(X1, X2).permute(2, 3, 1, 0), rtol=1e-14, atol=0)
+
+
+@every_profile
+@every_ard
+def test_single_precision_far_from_the_origin(profile, ard):
+    """Distances come from differences: the diagonal is exact, and nothing cancels."""
+    kernel = make_kernel(profile, 2, ard).float()
+    X = (1e3 + normal(50, N_INPUTS)).float()
+    correlation = kernel.correlation(X, X)
+    assert (correlation.diagonal(dim1=-2, dim2=-1) == 1.0).all()
+    assert torch.equal(kernel(X, X).diagonal(dim1=-2, dim2=-1), kernel.variance[:, None].expand(2, 50))
+    exact = kernel.double().correlation(X.double(), X.double())
+    tolerance = 1e-3 if ard else 1e-5  # scaling the inputs, as ard must, rounds them
+    torch.testing.assert_close(correlation.double(), exact, rtol=0, atol=tolerance)
+
+
+@every_ard
+def test_initial_hyperparameters(ard):
+    default = StationaryKernel("rbf", N_INPUTS, 2, ard=ard)
+    assert default.lengthscale.shape == (2, N_INPUTS if ard else 1)
+    torch.testing.assert_close(default.lengthscale, torch.full_like(default.lengthscale, math.sqrt(N_INPUTS)))
+    torch.testing.assert_close(default.variance, torch.ones(2))
+    chosen = StationaryKernel("rbf", N_INPUTS, ard=ard, lengthscale=0.3, variance=4.0)
+    torch.testing.assert_close(chosen.lengthscale, torch.full_like(chosen.lengthscale, 0.3))
+    torch.testing.assert_close(chosen.variance, torch.tensor([4.0]))

@@ -1,0 +1,276 @@
+"""Amortised layers and inference networks: the cases in which they must equal something simpler."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+from torch import nn
+
+from skdgp.gp.conditionals import conditional, kl_divergence
+from skdgp.gp.deep_gp import DeepGP
+from skdgp.gp.kernels import StationaryKernel
+from skdgp.gp.layers import AmortisedLayer
+from skdgp.gp.likelihoods import Gaussian
+from skdgp.gp.linalg import JITTER, inverse_cholesky
+from skdgp.gp.means import LinearMean, ZeroMean
+from skdgp.gp.networks import INFERENCE_NETWORKS, SCALE_FLOOR
+from skdgp.inference.objectives import elbo
+from skdgp.inference.propagation import make_propagation
+
+N_INPUTS, N_OUTPUTS, N_INDUCING, N_ROWS, N_SAMPLES = 3, 2, 4, 5, 3
+
+every_whiten = pytest.mark.parametrize("whiten", [False, True], ids=["plain", "whitened"])
+every_covariance = pytest.mark.parametrize("covariance", ["diag", "full"])
+every_network = pytest.mark.parametrize("network", INFERENCE_NETWORKS)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+
+
+def make_network(network="affine", covariance="full", seed=0):
+    shape = (N_INPUTS, N_OUTPUTS, N_INDUCING)
+    return INFERENCE_NETWORKS[network](*shape, covariance=covariance, width=6, generator=generator(seed))
+
+
+@torch.no_grad()
+def make_layer(network="affine", covariance="full", *, whiten=True, linear=True, n_kernels=N_OUTPUTS):
+    """A layer whose parameters all differ from their neighbours and from their initial values."""
+    kernel = StationaryKernel("matern32", N_INPUTS, n_kernels, ard=True)
+    projection = normal(N_INPUTS, N_OUTPUTS, seed=8)
+    mean = LinearMean(projection, learnable=True) if linear else ZeroMean(N_OUTPUTS)
+    layer = AmortisedLayer(kernel, mean, make_network(network, covariance), whiten=whiten).double()
+    for seed, parameter in enumerate(layer.parameters()):
+        parameter.add_(0.3 * normal(*parameter.shape, seed=seed))
+    return layer
+
+
+def inverse_softplus(x):
+    return x + torch.log(-torch.expm1(-x))
+
+
+@torch.no_grad()
+def make_constant(network, Z, mean, scale):
+    """Let an affine ``network`` say Z (M, Q), mean (M, D) and scale (M, D) or (M, M, D) for every row."""
+    numbers = scale
+    if scale.dim() == 3:
+        rows, columns = torch.tril_indices(len(Z), len(Z), -1)
+        numbers = torch.cat([scale.diagonal().mT, scale[rows, columns]])
+    numbers = numbers.clone()
+    numbers[: len(Z)] = inverse_softplus(numbers[: len(Z)] - SCALE_FLOOR)
+    for linear, value in ((network.points, Z), (network.mean_net[-1], mean), (network.scale_net[-1], numbers)):
+        linear.weight.zero_()
+        linear.bias.copy_(value.flatten())
+
+
+def make_posterior(covariance, n_inducing=N_INDUCING, n_outputs=N_OUTPUTS):
+    """Mean (M, D) and scale (M, D) or (M, M, D)."""
+    mean, scale = normal(n_inducing, n_outputs, seed=1), 0.2 + normal(n_inducing, n_outputs, seed=2).abs()
+    if covariance == "full":
+        below = 0.3 * normal(n_outputs, n_inducing, n_inducing, seed=3).tril(-1)
+        scale = (below + torch.diag_embed(scale.mT)).permute(1, 2, 0)
+    return mean, scale
+
+
+@every_whiten
+@every_covariance
+@pytest.mark.parametrize("linear", [False, True], ids=["zero mean", "linear mean"])
+@pytest.mark.parametrize("n_kernels", [1, N_OUTPUTS], ids=["shared kernel", "kernel per output"])
+@torch.no_grad()
+def test_constant_networks_make_a_global_layer(whiten, covariance, linear, n_kernels):
+    layer = make_layer("affine", covariance, whiten=whiten, linear=linear, n_kernels=n_kernels)
+    Z, (mean, scale) = normal(N_INDUCING, N_INPUTS, seed=4), make_posterior(covariance)
+    make_constant(layer.inference, Z, mean, scale)
+    x, anchor = normal(N_SAMPLES, N_ROWS, N_INPUTS, seed=5), normal(N_ROWS, N_INPUTS, seed=6)
+
+    flat = x.flatten(0, 1)
+    W, Kzx = inverse_cholesky(layer.kernel(Z, Z)), layer.kernel(Z, flat)
+    if not whiten:
+        mean = mean - layer.mean(Z)
+    q = mean.mT, scale.movedim(-1, 0)
+    f_mean, f_variance = conditional(W, Kzx, *q, kxx=layer.kernel.variance[:, None], whiten=whiten)  # (D, S·B)
+    expected_mean = (f_mean.mT + layer.mean(flat)).unflatten(0, (N_SAMPLES, N_ROWS))
+    expected_kl = kl_divergence(*q, None if whiten else W).sum()
+
+    result_mean, result_variance, kl = layer(x, anchor)
+    torch.testing.assert_close(result_mean, expected_mean, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(result_variance, f_variance.mT.unflatten(0, (N_SAMPLES, N_ROWS)), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(kl, expected_kl.expand(N_ROWS), rtol=1e-9, atol=1e-11)
+
+
+class ExactRegression:
+    """Exact GP regression by scikit-learn, and the optimal q(u) at its training inputs."""
+
+    NOISE, VARIANCE, LENGTHSCALE = 0.1, 1.5, 0.9
+
+    def __init__(self, n_rows=7):
+        self.X = torch.linspace(-2.0, 2.0, n_rows, dtype=torch.float64)[:, None] ** 3 / 2
+        self.y = self.X.sin() + 0.3 * normal(n_rows, 1, seed=7)
+        self.X_test = torch.linspace(-5.0, 5.0, 11, dtype=torch.float64)[:, None]
+        self.kernel = StationaryKernel("matern52", 1).double()
+        with torch.no_grad():
+            self.kernel.log_lengthscale.fill_(np.log(self.LENGTHSCALE))
+            self.kernel.log_variance.fill_(np.log(self.VARIANCE))
+        kernel = ConstantKernel(self.VARIANCE) * Matern(self.LENGTHSCALE, nu=2.5)
+        exact = GaussianProcessRegressor(kernel, alpha=self.NOISE, optimizer=None)
+        exact.fit(self.X.numpy(), self.y[:, 0].numpy())
+        self.evidence = exact.log_marginal_likelihood_value_
+        self.mean, self.deviation = exact.predict(self.X_test.numpy(), return_std=True)
+        K = kernel(self.X.numpy())
+        gain = K @ np.linalg.inv(K + self.NOISE * np.eye(n_rows))
+        self.q_mean = torch.from_numpy(gain @ self.y[:, 0].numpy())
+        self.q_scale = torch.from_numpy(np.linalg.cholesky(K - gain @ K))
+
+    @torch.no_grad()
+    def total_elbo(self, layer):
+        """Evidence lower bound on log p(y) of the model of one ``layer``."""
+        likelihood = Gaussian(1, variance=self.NOISE, floor=0.0).double()
+        likelihood.log_excess.fill_(np.log(self.NOISE))
+        model = DeepGP([layer], make_propagation("ar1", (), 1, generator()), likelihood).double()
+        n_rows = len(self.X)
+        return n_rows * elbo(model(self.X), likelihood, self.y, torch.ones(n_rows), kl_weight=1 / n_rows).item()
+
+
+class GlobalLayer(nn.Module):
+    """Sparse GP with hardly any jitter, in plain coordinates."""
+
+    def __init__(self, kernel, Z, q_mean, q_scale):
+        super().__init__()
+        self.kernel, self.Z, self.q = kernel, Z, (q_mean[None], q_scale[None])
+
+    def forward(self, x, anchor):
+        W = inverse_cholesky(self.kernel(self.Z, self.Z), jitter=1e-12)
+        mean, variance = conditional(
+            W, self.kernel(self.Z, x[0]), *self.q, kxx=self.kernel.variance[:, None], whiten=False
+        )
+        return mean.mT[None], variance.mT[None], kl_divergence(*self.q, W).sum()
+
+
+@torch.no_grad()
+def test_the_optimal_posterior_is_exact_regression():
+    exact = ExactRegression()
+    layer = GlobalLayer(exact.kernel, exact.X, exact.q_mean, exact.q_scale)
+    mean, variance, _ = layer(exact.X_test[None], exact.X_test)
+    np.testing.assert_allclose(mean[0, :, 0], exact.mean, atol=1e-6)
+    np.testing.assert_allclose(variance[0, :, 0].sqrt(), exact.deviation, atol=1e-6)
+    assert exact.total_elbo(layer) == pytest.approx(exact.evidence, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@torch.no_grad()
+def test_no_other_posterior_reaches_the_evidence(seed):
+    exact = ExactRegression()
+    step = 0.1 * normal(len(exact.X), seed=seed)
+    moved = GlobalLayer(exact.kernel, exact.X, exact.q_mean + step, exact.q_scale)
+    stretched = GlobalLayer(exact.kernel, exact.X, exact.q_mean, step.exp()[:, None] * exact.q_scale)
+    coarse = GlobalLayer(exact.kernel, exact.X[::2], exact.q_mean[::2], exact.q_scale[::2, ::2])
+    for layer in (moved, stretched, coarse):
+        assert exact.total_elbo(layer) < exact.evidence - 1e-4
+
+
+@torch.no_grad()
+def test_constant_networks_can_be_exact_regression():
+    exact = ExactRegression()
+    network = INFERENCE_NETWORKS["affine"](1, 1, len(exact.X), covariance="full", width=2, generator=generator())
+    layer = AmortisedLayer(exact.kernel, ZeroMean(1), network, whiten=False).double()
+    make_constant(network, exact.X, exact.q_mean[:, None], exact.q_scale[..., None])
+    mean, variance, _ = layer(exact.X_test[None], exact.X_test)
+    np.testing.assert_allclose(mean[0, :, 0], exact.mean, atol=100 * JITTER)
+    np.testing.assert_allclose(variance[0, :, 0].sqrt(), exact.deviation, atol=100 * JITTER)
+    assert exact.total_elbo(layer) == pytest.approx(exact.evidence, abs=100 * JITTER)
+
+
+@every_network
+@every_whiten
+@torch.no_grad()
+def test_an_anchor_per_sample_is_a_loop_over_samples(network, whiten):
+    layer = make_layer(network, whiten=whiten)
+    x, anchor = normal(N_SAMPLES, N_ROWS, N_INPUTS, seed=5), normal(N_SAMPLES, N_ROWS, N_INPUTS, seed=6)
+    mean, variance, kl = layer(x, anchor)
+    loop = [layer(x[s : s + 1], anchor[s]) for s in range(N_SAMPLES)]
+    torch.testing.assert_close(mean, torch.cat([part[0] for part in loop]))
+    torch.testing.assert_close(variance, torch.cat([part[1] for part in loop]))
+    torch.testing.assert_close(kl, torch.stack([part[2] for part in loop]).mean(0))
+
+
+@every_network
+@every_whiten
+@every_covariance
+@torch.no_grad()
+def test_a_row_depends_on_that_row_alone(network, whiten, covariance):
+    layer = make_layer(network, covariance, whiten=whiten)
+    x, anchor = normal(N_SAMPLES, N_ROWS, N_INPUTS, seed=5), normal(N_ROWS, N_INPUTS, seed=6)
+    others = torch.arange(N_ROWS) != 2
+    before = layer(x, anchor)
+    x[:, others] += 1.0
+    anchor[others] -= 1.0
+    for old, new, rows in zip(before, layer(x, anchor), (1, 1, 0), strict=True):
+        torch.testing.assert_close(new.select(rows, 2), old.select(rows, 2), rtol=1e-12, atol=1e-12)
+        assert not torch.isclose(new.movedim(rows, 0)[others], old.movedim(rows, 0)[others]).any()
+
+
+@every_network
+@every_covariance
+def test_shapes_and_signs_of_what_networks_say(network, covariance):
+    Z, mean, scale = make_network(network, covariance)(normal(N_ROWS, N_INPUTS).float())
+    assert Z.shape == (N_ROWS, N_INDUCING, N_INPUTS)
+    assert mean.shape == (N_INDUCING, N_OUTPUTS, N_ROWS)
+    square = (N_INDUCING,) if covariance == "full" else ()
+    assert scale.shape == (*square, N_INDUCING, N_OUTPUTS, N_ROWS)
+    if covariance == "full":
+        scale = scale.movedim((0, 1), (-2, -1))
+        assert torch.equal(scale, scale.tril())
+        assert scale.tril(-1).any()
+        scale = scale.diagonal(dim1=-2, dim2=-1)
+    assert (scale > 0).all()
+
+
+@every_network
+def test_inducing_variables_of_a_row_start_equal(network):
+    Z, mean, scale = make_network(network, "diag")(normal(N_ROWS, N_INPUTS).float())
+    for part in (mean, scale):
+        torch.testing.assert_close(part, part[:1].expand_as(part))
+        assert not torch.isclose(part[0, 0], part[0, 1]).any()  # but outputs of a layer differ
+    assert not torch.isclose(Z[:, :1], Z[:, 1:]).any()  # and so do their places
+
+
+def test_affine_inducing_points_start_as_translations():
+    network = make_network("affine")
+    anchor = normal(N_ROWS, N_INPUTS).float()
+    shift = network(anchor)[0] - anchor[:, None]
+    torch.testing.assert_close(shift, shift[:1].expand_as(shift))
+
+
+@every_network
+def test_initial_weights_come_from_the_generator_alone(network):
+    state = torch.random.get_rng_state()
+    first, same, other = (make_network(network, seed=seed).state_dict() for seed in (0, 0, 1))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    assert not any(torch.equal(first[name], other[name]) for name in first if name != "points.weight")
+
+
+@every_whiten
+@every_covariance
+@torch.no_grad()
+def test_scales_cannot_vanish_in_single_precision(whiten, covariance):
+    layer = make_layer("affine", covariance, whiten=whiten).float()
+    layer.inference.scale_net[-1].bias[: N_INDUCING * N_OUTPUTS] = -1e4
+    anchor = normal(N_ROWS, N_INPUTS).float()
+    scale = layer.inference(anchor)[2]
+    diagonal = scale.diagonal(dim1=0, dim2=1).movedim(-1, 0) if covariance == "full" else scale
+    torch.testing.assert_close(diagonal, torch.full_like(diagonal, SCALE_FLOOR))
+    assert all(part.isfinite().all() for part in layer(anchor[None], anchor))
+
+
+@every_network
+@every_covariance
+def test_the_largest_tensor_is_announced(network, covariance):
+    layer = make_layer(network, covariance)
+    assert layer.numbers_per_row(1) == N_INDUCING * N_OUTPUTS * N_INDUCING
+    assert layer.numbers_per_row(10) == N_INDUCING * N_OUTPUTS * 10

@@ -1,0 +1,78 @@
+"""Cholesky factors against dense NumPy, and what happens to matrices that have none."""
+
+import numpy as np
+import pytest
+import torch
+
+from skdgp.gp.linalg import JITTER, cholesky, inverse_cholesky
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def gram(R):
+    return R @ R.mT
+
+
+def with_correlation(rho, n=4):
+    """Unit diagonal, ``rho`` elsewhere: the smallest eigenvalue is 1 − rho."""
+    return torch.full((n, n), rho, dtype=torch.float64).fill_diagonal_(1.0)
+
+
+def with_jitter(K, jitter):
+    """What a factor's square must be."""
+    return K + jitter * K.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None] * torch.eye(K.shape[-1])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (2, 3, 4, 4)])
+@pytest.mark.parametrize("jitter", [1e-3, JITTER, 0.0])
+def test_factor_and_inverse_equal_dense_numpy(shape, jitter):
+    K = gram(normal(*shape))
+    L = np.linalg.cholesky(with_jitter(K, jitter).numpy())
+    np.testing.assert_allclose(cholesky(K, jitter), L, rtol=1e-10, atol=1e-12)
+    W = inverse_cholesky(K, jitter)
+    np.testing.assert_allclose(W, np.linalg.inv(L), rtol=1e-8, atol=1e-10)
+    assert torch.equal(W, W.tril())
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_jitter_is_relative_to_the_diagonal(scale):
+    K = gram(normal(5, 1))  # of rank one: only jitter makes it definite
+    torch.testing.assert_close(cholesky(scale * K), scale**0.5 * cholesky(K), rtol=1e-7, atol=0)
+    torch.testing.assert_close(inverse_cholesky(scale * K), scale**-0.5 * inverse_cholesky(K), rtol=1e-7, atol=0)
+
+
+def test_only_the_matrices_that_fail_get_more_jitter():
+    sound, failing = gram(normal(4, 4)), with_correlation(1 + 3e-4)  # smallest eigenvalue −3e-4
+    L = cholesky(torch.stack([sound, failing, sound]))
+    assert torch.equal(L[0], cholesky(sound))
+    assert torch.equal(L[2], cholesky(sound))
+    torch.testing.assert_close(gram(L[1]), with_jitter(failing, 1e-3), rtol=1e-12, atol=0)
+
+
+def test_jitter_grows_from_zero_too():
+    K = with_correlation(1.0)
+    torch.testing.assert_close(gram(cholesky(K, jitter=0.0)), K, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("factorise", [cholesky, inverse_cholesky])
+def test_error_where_a_matrix_is_not_finite(factorise):
+    K = torch.stack([with_correlation(0.5), with_correlation(float("nan"))])
+    with pytest.raises(np.linalg.LinAlgError, match=r"contains NaN or infinity.*lower learning_rate"):
+        factorise(K)
+
+
+@pytest.mark.parametrize("factorise", [cholesky, inverse_cholesky])
+def test_error_where_a_matrix_is_hopelessly_indefinite(factorise):
+    K = torch.stack([with_correlation(0.5), with_correlation(2.0)])
+    with pytest.raises(
+        np.linalg.LinAlgError, match=r"A 4 x 4 covariance matrix is not positive definite, even with 1e"
+    ):
+        factorise(K)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (2, 3, 3)])
+def test_gradient_of_the_inverse_factor(shape):
+    R = normal(*shape, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda R: inverse_cholesky(gram(R), 0.0), R)

@@ -1,0 +1,143 @@
+"""Objectives against their formulas in NumPy, and their gradients against finite differences."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+from torch import nn
+from torch.func import functional_call
+
+from skdgp.gp.deep_gp import DeepGP, Marginals
+from skdgp.gp.kernels import StationaryKernel
+from skdgp.gp.layers import AmortisedLayer
+from skdgp.gp.likelihoods import Gaussian
+from skdgp.gp.means import LinearMean, ZeroMean
+from skdgp.gp.networks import AffineInference
+from skdgp.inference.objectives import OBJECTIVES, elbo, log_mixture, predictive
+from skdgp.inference.propagation import make_propagation
+
+N_SAMPLES, N_ROWS, N_OUTPUTS = 3, 4, 2
+KL_WEIGHT = 0.3
+
+every_kl = pytest.mark.parametrize("kl_shape", [(N_ROWS,), ()], ids=["kl per row", "one kl"])
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+
+
+@torch.no_grad()
+def make_case(kl_shape=(N_ROWS,)):
+    """Marginals, likelihood, targets and row weights."""
+    shape = (N_SAMPLES, N_ROWS, N_OUTPUTS)
+    marginals = Marginals(
+        normal(*shape, seed=1),
+        normal(*shape, seed=2).square(),
+        normal(N_SAMPLES, seed=3).log_softmax(0),
+        normal(N_ROWS, seed=4).square().resize_(kl_shape),
+    )
+    likelihood = Gaussian(N_OUTPUTS, variance=0.5).double()
+    likelihood.log_excess.copy_(torch.tensor([-1.0, 0.5]))
+    return marginals, likelihood, normal(N_ROWS, N_OUTPUTS, seed=5), normal(N_ROWS, seed=6).square()
+
+
+def arrays(marginals, likelihood, y, row_weight):
+    """The same case in NumPy: mixture weights, means, variances, divergences, noise, targets, row weights."""
+    tensors = (marginals.log_weight.exp(), *marginals[:2], marginals.kl, likelihood.variance, y, row_weight)
+    return [tensor.detach().numpy() for tensor in tensors]
+
+
+def mixture_density(case, row):
+    omega, m, v, _, noise, y, _ = arrays(*case)
+    components = [
+        np.prod([norm.pdf(y[row, p], m[s, row, p], np.sqrt(v[s, row, p] + noise[p])) for p in range(N_OUTPUTS)])
+        for s in range(N_SAMPLES)
+    ]
+    return omega @ components
+
+
+def test_log_mixture():
+    case = make_case()
+    expected = [np.log(mixture_density(case, row)) for row in range(N_ROWS)]
+    np.testing.assert_allclose(log_mixture(*case[:3]).detach(), expected, rtol=1e-12)
+
+
+def test_log_mixture_does_not_underflow():
+    marginals, likelihood, y, _ = make_case()
+    assert log_mixture(marginals, likelihood, y + 1e4).isfinite().all()
+
+
+@every_kl
+def test_elbo(kl_shape):
+    case = make_case(kl_shape)
+    omega, m, v, kl, noise, y, row_weight = arrays(*case)
+    expected = 0.0
+    for b, s, p in np.ndindex(N_ROWS, N_SAMPLES, N_OUTPUTS):
+        log_prob = norm.logpdf(y[b, p], m[s, b, p], np.sqrt(noise[p])) - v[s, b, p] / (2 * noise[p])
+        expected += row_weight[b] * omega[s] * log_prob / N_ROWS
+    expected -= KL_WEIGHT * kl.mean()
+    assert elbo(*case, KL_WEIGHT).item() == pytest.approx(expected, rel=1e-12)
+
+
+@every_kl
+def test_predictive(kl_shape):
+    case = make_case(kl_shape)
+    *_, kl, _, _, row_weight = arrays(*case)
+    expected = np.mean([row_weight[b] * np.log(mixture_density(case, b)) for b in range(N_ROWS)])
+    expected -= KL_WEIGHT * kl.mean()
+    assert predictive(*case, KL_WEIGHT).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_jensen():
+    case = make_case()
+    assert elbo(*case, 0.0) < predictive(*case, 0.0)
+    marginals, *rest = case
+    certain = Marginals(
+        marginals.mean[:1], torch.zeros_like(marginals.variance[:1]), torch.zeros(1).double(), marginals.kl
+    )
+    torch.testing.assert_close(elbo(certain, *rest, 0.0), predictive(certain, *rest, 0.0))
+
+
+def make_model(rule, whiten, covariance):
+    """A tiny model of two layers."""
+    source = generator()
+    hidden, last = (
+        AffineInference(n_in, n_out, 3, covariance=covariance, width=3, generator=source)
+        for n_in, n_out in ((2, 2), (2, 1))
+    )
+    linear = LinearMean(normal(2, 2), learnable=True)
+    layers = [
+        AmortisedLayer(StationaryKernel("matern52", 2, 2), linear, hidden, whiten=whiten),
+        AmortisedLayer(StationaryKernel("rbf", 2, ard=True), ZeroMean(1), last, whiten=whiten),
+    ]
+    return DeepGP(layers, make_propagation(rule, (2,), 2, source), Gaussian(1)).double()
+
+
+class Loss(nn.Module):
+    """An objective as a function of everything that a model learns."""
+
+    def __init__(self, model, objective):
+        super().__init__()
+        self.model = model
+        self.objective = objective
+
+    def forward(self, X, y, row_weight):
+        return self.objective(self.model(X), self.model.likelihood, y, row_weight, KL_WEIGHT)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values())
+@pytest.mark.parametrize("rule", ["ar1", "ar2", "ar2p"])
+@pytest.mark.parametrize(("whiten", "covariance"), [(True, "diag"), (False, "full")])
+def test_gradients_of_a_deep_model(objective, rule, whiten, covariance):
+    loss = Loss(make_model(rule, whiten, covariance), objective)
+    rows = normal(3, 2, seed=1), normal(3, 1, seed=2), normal(3, seed=3).square()
+    names, values = zip(*((name, p) for name, p in loss.named_parameters() if p.requires_grad), strict=True)
+
+    def call(*values):
+        return functional_call(loss, dict(zip(names, values, strict=True)), rows)
+
+    assert torch.autograd.gradcheck(call, values, fast_mode=True)

@@ -1,0 +1,152 @@
+"""What holds for the project as a whole: what the README promises, examples, imports, benchmarks."""
+
+import ast
+import csv
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "skdgp"
+
+#: Height of every part of the package; a part imports only what lies lower, or itself.
+FLOORS = {"gp": 0, "inference": 1, "estimators": 2, "datasets": 3, "display": 3, "metrics": 3, "__init__": 4}
+
+IMPORT_PROBE = """
+import sys
+import torch
+
+torch.manual_seed(1)
+before = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads(), torch.get_rng_state()
+import skdgp
+after = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads(), torch.get_rng_state()
+
+assert "matplotlib" not in sys.modules, "matplotlib was imported"
+assert not torch.cuda.is_initialized(), "CUDA was initialised"
+assert before[:3] == after[:3], f"{before[:3]} became {after[:3]}"
+assert torch.equal(before[3], after[3]), "random numbers were drawn"
+"""
+
+
+def run(*command, cwd):
+    """Output of a command that must succeed without a warning.
+
+    How scikit-learn's optimiser of kernels ends depends on the machine; it may say what it likes.
+    """
+    result = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "Warning" not in result.stderr.replace("ConvergenceWarning", ""), result.stderr
+    return result.stdout
+
+
+def readme_blocks(language):
+    """Code blocks of the README, without their indent."""
+    readme = (ROOT / "README.rst").read_text(encoding="utf-8")
+    blocks = re.findall(rf"\.\. code-block:: {language}\n\n((?:(?:    .*)?\n)+)", readme)
+    return [re.sub(r"^    ", "", block, flags=re.MULTILINE).strip() for block in blocks]
+
+
+def test_readme_code_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = readme_blocks("python")
+    assert blocks
+    for block in blocks:
+        exec(block, {})
+
+
+def test_readme_commands_are_one_line_each():
+    assert all("\n" not in block for block in readme_blocks("sh"))
+
+
+def test_quickstart_runs(tmp_path):
+    output = run(sys.executable, ROOT / "examples/plot_quickstart.py", "--quick", cwd=tmp_path)
+    assert "90 % coverage" in output
+    assert (tmp_path / "quickstart.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_ci_runs_the_test_command_of_the_readme():
+    expected = [block for block in readme_blocks("sh") if "-m pytest" in block]
+    assert run("bash", ROOT / ".ci/run", "--show", cwd=ROOT).splitlines() == expected
+
+
+def test_import_leaves_torch_alone_and_plots_out(tmp_path):
+    run(sys.executable, "-c", IMPORT_PROBE, cwd=tmp_path)
+
+
+def imported_modules(path):
+    """Absolute names of what a file of the package imports, with the names it takes from there."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else ()
+            base = [*above, *([node.module] if node.module else [])]
+            yield from (".".join([*base, alias.name]) for alias in node.names)
+
+
+def floor_of(module):
+    """Height of ``skdgp.something``; names that are no part of their own belong to the top."""
+    parts = module.split(".")
+    return FLOORS.get(parts[1], FLOORS["__init__"]) if len(parts) > 1 else FLOORS["__init__"]
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_down_only(path):
+    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert part in FLOORS, f"{path} has no floor: give it one in FLOORS"
+    for module in imported_modules(path):
+        if module.split(".")[0] == "skdgp":
+            same = module.split(".")[1:2] == [part]
+            assert same or floor_of(module) < FLOORS[part], f"{path} imports {module}, which lies no lower"
+        if module.split(".")[0] == "sklearn":
+            assert FLOORS[part] >= FLOORS["estimators"], f"{path} imports {module}: only estimators and above may"
+
+
+@pytest.fixture(scope="module")
+def stored_splits(tmp_path_factory):
+    """A folder with one tiny data set in the format of the stored splits; the target comes first."""
+    folder = tmp_path_factory.mktemp("data") / "tiny-set"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    np.savetxt(folder / "data.txt", np.column_stack([X[:, 0] + 0.1 * rng.normal(size=60), X]))
+    np.savetxt(folder / "index_features.txt", [1, 2])
+    np.savetxt(folder / "index_target.txt", [0])
+    for split in range(2):
+        order = rng.permutation(60)
+        np.savetxt(folder / f"index_train_{split}.txt", order[:50])
+        np.savetxt(folder / f"index_test_{split}.txt", order[50:])
+    return folder.parent
+
+
+@pytest.mark.parametrize(("protocol", "n_train", "n_test"), [("gal", 50, 10), ("avdgp", 48, 6)])
+def test_benchmark_saves_a_line_for_every_fit(stored_splits, tmp_path, protocol, n_train, n_test):
+    params = json.dumps({"max_iter": 2, "n_estimators": 1, "n_samples": 2})
+    estimators = ("avdgp", "avdgp-paper-pp", "gpr", "hgb")
+    output = run(
+        *(sys.executable, ROOT / "benchmarks/uci.py", "--data", stored_splits, "--datasets", "tiny"),
+        *("--estimators", *estimators, "--splits", "0-1", "--protocol", protocol, "--params", params),
+        cwd=tmp_path,
+    )
+    assert "Mean ± standard error" in output
+    with (tmp_path / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = ("avdgp", "avdgp-paper-pp", "gpr-2000", "hgb")
+    assert sorted((row["estimator"], row["split"]) for row in rows) == [(name, i) for name in names for i in "01"]
+    for row in rows:
+        assert (row["dataset"], row["n_train"], row["n_test"]) == ("tiny-set", str(n_train), str(n_test))
+        assert all(np.isfinite(float(row[score])) for score in ("rmse", "nll", "crps", "fit_s", "predict_s"))
+        assert 0 <= float(row["coverage"]) <= 1
+
+
+def test_benchmark_names_the_choices(stored_splits, tmp_path):
+    command = [sys.executable, ROOT / "benchmarks/uci.py", "--data", stored_splits, "--datasets", "absent"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "'absent' names nothing. Available: tiny-set." in result.stderr

@@ -1,0 +1,135 @@
+"""The algebra of many small problems against the algebra of one."""
+
+import numpy as np
+import pytest
+import torch
+
+from skdgp.gp import conditionals, rowwise
+from skdgp.gp.linalg import inverse_cholesky
+
+ELIMINATED, FACTORISED = 5, rowwise._MAX_ELIMINATION + 1
+N_POINTS, N_OUTPUTS, N_ROWS = 3, 2, 4
+
+every_method = pytest.mark.parametrize("n_inducing", [1, ELIMINATED, FACTORISED])
+every_whiten = pytest.mark.parametrize("whiten", [False, True], ids=["plain", "whitened"])
+every_kernel = pytest.mark.parametrize("n_kernels", [1, N_OUTPUTS], ids=["shared kernel", "kernel per output"])
+every_covariance = pytest.mark.parametrize("covariance", ["diag", "full"])
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rows_first(x):
+    """(..., D, B) -> (B, D, ...), as :mod:`skdgp.gp.conditionals` has it."""
+    return x.movedim((-1, -2), (0, 1))
+
+
+def correlations(n_inducing):
+    """K (M, M, D, B) and k (M, S, D, B) that one Gaussian could have."""
+    R = normal(n_inducing + N_POINTS, 2 * n_inducing + 4, N_OUTPUTS, N_ROWS, seed=n_inducing)
+    R = R / R.square().sum(1, keepdim=True).sqrt()
+    K = torch.einsum("imdb,jmdb->ijdb", R, R)
+    return K[:n_inducing, :n_inducing].contiguous(), K[:n_inducing, n_inducing:].contiguous()
+
+
+def make_posterior(n_inducing, covariance):
+    mean = normal(n_inducing, N_OUTPUTS, N_ROWS, seed=1)
+    scale = 0.3 + normal(n_inducing, N_OUTPUTS, N_ROWS, seed=2).abs()
+    if covariance == "diag":
+        return mean, scale
+    below = torch.ones(n_inducing, n_inducing).tril(-1)[..., None, None] * 0.3
+    root = below * normal(n_inducing, n_inducing, N_OUTPUTS, N_ROWS, seed=3)
+    index = torch.arange(n_inducing)
+    return mean, root.index_put((index, index), scale)
+
+
+@every_method
+def test_whiten_equals_the_batched_factor(n_inducing):
+    K, k = correlations(n_inducing)
+    W, A = rowwise.whiten(K, k)
+    expected = inverse_cholesky(rows_first(K))
+    torch.testing.assert_close(rows_first(W), expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(rows_first(A), expected @ rows_first(k), rtol=1e-10, atol=1e-12)
+
+
+@every_method
+@every_whiten
+@every_covariance
+@every_kernel
+def test_conditional_and_divergence_equal_those_of_one_problem(n_inducing, whiten, covariance, n_kernels):
+    K, k = (part[..., :n_kernels, :] for part in correlations(n_inducing))
+    mean, scale = make_posterior(n_inducing, covariance)
+    W, A = rowwise.whiten(K, k)
+    expected = conditionals.conditional(*map(rows_first, (W, k, mean, scale)), whiten=whiten)
+    for part, expected_part in zip(rowwise.conditional(W, A, mean, scale, whiten=whiten), expected, strict=True):
+        torch.testing.assert_close(rows_first(part), expected_part, rtol=1e-10, atol=1e-12)
+    kl = rowwise.kl_divergence(mean, scale, None if whiten else W)
+    expected_kl = conditionals.kl_divergence(rows_first(mean), rows_first(scale), None if whiten else rows_first(W))
+    torch.testing.assert_close(rows_first(kl), expected_kl, rtol=1e-10, atol=1e-12)
+
+
+@every_whiten
+@every_covariance
+def test_rounding_cannot_make_a_variance_negative(whiten, covariance):
+    K, _ = correlations(ELIMINATED)
+    mean, scale = make_posterior(ELIMINATED, covariance)
+    W, A = rowwise.whiten(K, K, jitter=1e-14)
+    _, variance = rowwise.conditional(W, A, mean, 1e-8 * scale, whiten=whiten)
+    torch.testing.assert_close(variance, torch.full_like(variance, conditionals.VARIANCE_FLOOR), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)], ids=["W", "A", "both"])
+@pytest.mark.parametrize(("n_inducing", "fast_mode"), [(1, False), (4, False), (FACTORISED, True)])
+def test_gradient_of_whiten(n_inducing, fast_mode, used):
+    R = normal(n_inducing, n_inducing + 2, 2, 2, seed=1).requires_grad_()
+    k = normal(n_inducing, 2, 2, 2, seed=2).requires_grad_()
+
+    def whiten(R, k):
+        outputs = rowwise.whiten(torch.einsum("imdb,jmdb->ijdb", R, R), k)
+        return tuple(outputs[i] for i in used) if 1 in used else outputs[0] * k.sum().cos()
+
+    assert torch.autograd.gradcheck(whiten, (R, k), fast_mode=fast_mode)
+
+
+@every_whiten
+@every_covariance
+@every_kernel
+def test_gradients_of_conditional_and_divergence(whiten, covariance, n_kernels):
+    W, A = (part[..., :n_kernels, :] for part in rowwise.whiten(*correlations(ELIMINATED)))
+    inputs = [part.detach().requires_grad_() for part in (W, A, *make_posterior(ELIMINATED, covariance))]
+
+    def call(W, A, mean, scale):
+        kl = rowwise.kl_divergence(mean, scale, None if whiten else W)
+        return *rowwise.conditional(W, A, mean, scale, whiten=whiten), kl
+
+    assert torch.autograd.gradcheck(call, inputs, fast_mode=True)
+
+
+def spoil(K, rho):
+    """The same matrices, but for one with correlations ``rho`` above one."""
+    K = K.clone()
+    K[..., 1, 2] = torch.full(K.shape[:2], rho, dtype=K.dtype).fill_diagonal_(1.0)
+    return K
+
+
+@pytest.mark.parametrize("n_inducing", [ELIMINATED, FACTORISED])
+def test_a_matrix_that_fails_gets_more_jitter(n_inducing):
+    K, k = correlations(n_inducing)
+    spoilt = spoil(K, 1 + 3e-4).requires_grad_()
+    W, A = rowwise.whiten(spoilt, k)
+    torch.testing.assert_close(rows_first(W), inverse_cholesky(rows_first(spoilt)), rtol=1e-10, atol=1e-12)
+    (W.sum() + A.sum()).backward()
+    assert all(part.isfinite().all() for part in (W, A, spoilt.grad))
+    others = torch.ones(N_OUTPUTS, N_ROWS, dtype=torch.bool)
+    others[1, 2] = False
+    alone, _ = rowwise.whiten(K, k)
+    torch.testing.assert_close(W[..., others], alone[..., others], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_inducing", [ELIMINATED, FACTORISED])
+@pytest.mark.parametrize(("rho", "message"), [(2.0, "not positive definite"), (float("nan"), "NaN or infinity")])
+def test_error_where_jitter_does_not_help(n_inducing, rho, message):
+    K, k = correlations(n_inducing)
+    with pytest.raises(np.linalg.LinAlgError, match=message):
+        rowwise.whiten(spoil(K, rho), k)

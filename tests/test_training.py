@@ -1,0 +1,300 @@
+"""The training loop, on models small enough to know what it must do."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from skdgp.gp.deep_gp import Marginals
+from skdgp.gp.likelihoods import Gaussian
+from skdgp.inference.calibration import recalibrate_noise
+from skdgp.inference.objectives import elbo
+from skdgp.inference.training import (
+    MAX_RETRIES,
+    WARM_UP,
+    WARM_UP_FROM,
+    Batch,
+    Settings,
+    mean_log_density,
+    one_cycle,
+    train,
+)
+
+PEAK = 0.1
+
+
+class Line(nn.Module):
+    """y = slope · x, with fresh noise in training where ``jiggle`` is positive."""
+
+    def __init__(self, slope=0.0, *, noise=0.25, jiggle=0.0):
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor(slope, dtype=torch.float64))
+        self.likelihood = Gaussian(1, variance=noise, floor=0.0).double()
+        self.jiggle = jiggle
+
+    def forward(self, X, generator=None):
+        mean = self.slope * X[None]
+        if generator is not None:
+            mean = mean + self.jiggle * torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
+        return Marginals(mean, torch.zeros_like(mean), mean.new_zeros(1), mean.new_zeros(()))
+
+
+def climb(marginals, likelihood, y, row_weight, kl_weight):
+    """An objective whose gradient is always one where x is: Adam then moves by the learning rate."""
+    return marginals.mean.mean()
+
+
+class Recorder:
+    """An objective that keeps the targets it sees and, in chosen calls, misbehaves."""
+
+    def __init__(self, objective=climb, misbehave=None, calls=()):
+        self.objective, self.misbehave, self.calls = objective, misbehave, calls
+        self.seen = []
+
+    def __call__(self, marginals, likelihood, y, row_weight, kl_weight):
+        self.seen.append(y[:, 0])
+        value = self.objective(marginals, likelihood, y, row_weight, kl_weight)
+        return self.misbehave(value) if len(self.seen) - 1 in self.calls else value
+
+
+def become_nan(value):
+    return value * math.nan
+
+
+def become_infinite(value):
+    return value + math.inf
+
+
+def fail_to_factorise(value):
+    raise np.linalg.LinAlgError("no factor")
+
+
+def make_data(n_rows=8, slope=1.0, noise=0.0, seed=0):
+    """Rows of x = 1 and y = slope + noise."""
+    residuals = torch.randn(n_rows, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    X = torch.ones(n_rows, 1, dtype=torch.float64)
+    return Batch(X, slope * X + noise * residuals, torch.ones(n_rows, dtype=torch.float64))
+
+
+def settings(objective=climb, **changes):
+    default = Settings(
+        objective, kl_weight=0.1, max_iter=8, batch_size=8, learning_rate=PEAK, n_iter_no_change=100, tol=0.0
+    )
+    return replace(default, **changes)
+
+
+def run(model, data, options, held_out=None, seed=0, **kwargs):
+    return train(model, data, held_out, options, torch.Generator().manual_seed(seed), **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "batch_size", "n_batches"), [(17, 5, 4), (16, 4, 4), (9, 8, 2), (5, 8, 1), (3, 1, 3)]
+)
+def test_an_epoch_visits_every_row_once_in_batches_of_equal_size(n_rows, batch_size, n_batches):
+    data, objective = make_data(n_rows, noise=1.0), Recorder()
+    run(Line(), data, settings(objective, max_iter=3, batch_size=batch_size))
+    assert len(objective.seen) == 3 * n_batches
+    epochs = [objective.seen[i * n_batches : (i + 1) * n_batches] for i in range(3)]
+    for epoch in epochs:
+        sizes = [len(batch) for batch in epoch]
+        assert max(sizes) <= batch_size
+        assert max(sizes) - min(sizes) <= 1
+        assert torch.equal(torch.cat(epoch).sort().values, data.y[:, 0].sort().values)
+    assert not torch.equal(torch.cat(epochs[0]), torch.cat(epochs[1]))
+
+
+def test_columns_of_a_batch_stay_together():
+    column = torch.arange(6.0)
+    batch = Batch(column[:, None], 10 * column[:, None], 100 * column)
+    part = batch.rows(torch.tensor([4, 1])).to("cpu", torch.float64)
+    assert len(part) == 2
+    assert (part.X.tolist(), part.y.tolist(), part.weight.tolist()) == ([[4], [1]], [[40], [10]], [400, 100])
+    assert part.X.dtype == part.y.dtype == part.weight.dtype == torch.float64
+
+
+def test_one_cycle():
+    assert one_cycle(0.0) == pytest.approx(WARM_UP_FROM)
+    assert one_cycle(WARM_UP) == pytest.approx(1.0)
+    assert one_cycle(WARM_UP - 1e-9) == pytest.approx(1.0)
+    assert one_cycle(1.0) == pytest.approx(0.0, abs=1e-12)
+    rates = np.array([one_cycle(progress) for progress in np.linspace(0, 1, 101)])
+    turn = round(100 * WARM_UP)
+    assert (np.diff(rates[: turn + 1]) > 0).all()
+    assert (np.diff(rates[turn:]) < 0).all()
+
+
+@pytest.mark.parametrize("batch_size", [8, 4])
+def test_steps_follow_the_cycle(batch_size):
+    model, options = Line(), settings(batch_size=batch_size)
+    run(model, make_data(), options)
+    n_steps = 8 * 8 // batch_size
+    expected = PEAK * sum(one_cycle(step / n_steps) for step in range(n_steps))
+    assert model.slope.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_maximum_of_the_objective_is_found():
+    data, model = make_data(64, slope=2.0, noise=0.5), Line(slope=1.5)
+    history = run(model, data, settings(elbo, max_iter=200, batch_size=64))
+    assert model.slope.item() == pytest.approx(data.y.mean().item(), abs=1e-2)
+    assert model.likelihood.variance.item() == pytest.approx(data.y.var(correction=0).item(), rel=1e-2)
+    assert len(history.loss) == history.best_epoch == 200
+    assert history.score == []
+    best = elbo(model(data.X), model.likelihood, data.y, data.weight, 0.0).item()
+    assert history.loss[-1] == pytest.approx(-best, abs=1e-4)
+    assert history.loss[0] > history.loss[-1]
+
+
+def test_the_loss_of_an_epoch_is_a_mean_over_rows():
+    data = make_data(5, noise=1.0)
+    history = run(Line(slope=0.5), data, settings(elbo, max_iter=1, batch_size=2, learning_rate=1e-12))
+    model = Line(slope=0.5)
+    expected = -elbo(model(data.X), model.likelihood, data.y, data.weight, 0.0).item()
+    assert history.loss == [pytest.approx(expected, rel=1e-9)]
+
+
+def test_the_weights_of_the_best_epoch_are_restored():
+    """The slope climbs past the one that the held-out rows want."""
+    model, slopes = Line(), []
+    history = run(
+        model,
+        make_data(),
+        settings(max_iter=20),
+        held_out=make_data(slope=0.5),
+        on_epoch=lambda history: slopes.append(model.slope.item()),
+    )
+    best = int(np.argmax(history.score))
+    assert 0 < best < 19
+    assert best == np.argmin(np.abs(np.array(slopes) - 0.5))
+    assert history.best_epoch == best + 1
+    assert model.slope.item() == slopes[best] != slopes[-1]
+
+
+@pytest.mark.parametrize("patience", [1, 3])
+def test_training_stops_where_the_score_stalls(patience):
+    history = run(Line(), make_data(), settings(max_iter=20, n_iter_no_change=patience), make_data(slope=0.5))
+    assert len(history.loss) == len(history.score) == history.best_epoch + patience < 20
+
+
+@pytest.mark.parametrize(("tol", "n_epochs"), [(0.0, 20), (1e3, 4)])
+def test_an_improvement_below_tol_is_a_stall(tol, n_epochs):
+    history = run(Line(), make_data(), settings(max_iter=20, n_iter_no_change=3, tol=tol), make_data(slope=100.0))
+    assert len(history.loss) == n_epochs
+    assert history.best_epoch == n_epochs
+
+
+def test_a_callback_can_stop_training():
+    lengths = []
+
+    def stop(history):
+        lengths.append(len(history.loss))
+        return len(history.loss) == 3
+
+    assert len(run(Line(), make_data(), settings(), on_epoch=stop).loss) == 3
+    assert lengths == [1, 2, 3]
+
+
+failures = pytest.mark.parametrize("misbehave", [become_nan, become_infinite, fail_to_factorise])
+
+
+@failures
+@pytest.mark.parametrize("failing", [0, 1, 4, 15])
+def test_a_failed_epoch_is_undone_and_repeated_at_half_the_rate(misbehave, failing):
+    model, objective = Line(), Recorder(climb, misbehave, calls=[failing])
+    history = run(model, make_data(), settings(objective, batch_size=4))
+    steps = PEAK * np.array([one_cycle(step / 16) for step in range(16)])
+    steps[failing - failing % 2 :] /= 2  # two steps are an epoch
+    assert model.slope.item() == pytest.approx(steps.sum(), rel=1e-6)
+    assert len(history.loss) == 8
+    assert np.isfinite(history.loss).all()
+    assert len(objective.seen) == 16 + failing % 2 + 1
+
+
+@failures
+def test_moments_of_the_optimiser_are_undone_too(misbehave):
+    """All rows are alike, so a failure in the first epoch must leave a run at half the rate."""
+    failed, unharmed = Line(), Line()
+    run(failed, make_data(), settings(Recorder(elbo, misbehave, calls=[1]), batch_size=4))
+    run(unharmed, make_data(), settings(elbo, batch_size=4, learning_rate=PEAK / 2))
+    torch.testing.assert_close(failed.state_dict(), unharmed.state_dict())
+
+
+def test_a_failure_on_held_out_rows_is_undone_too(monkeypatch):
+    calls = []
+
+    def fail_once(model, data, batch_size):
+        calls.append(model.slope.item())
+        if len(calls) == 2:
+            raise FloatingPointError
+        return mean_log_density(model, data, batch_size)
+
+    monkeypatch.setattr("skdgp.inference.training.mean_log_density", fail_once)
+    history = run(Line(), make_data(), settings(), make_data(slope=100.0))
+    assert len(history.score) == len(history.loss) == 8
+    assert calls[2] - calls[0] == pytest.approx((calls[1] - calls[0]) / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "error", "message"),
+    [
+        (become_nan, FloatingPointError, "training objective became nan.*learning_rate"),
+        (become_infinite, FloatingPointError, "training objective became inf"),
+        (fail_to_factorise, np.linalg.LinAlgError, "no factor"),
+    ],
+)
+def test_error_where_every_retry_fails(misbehave, error, message):
+    objective = Recorder(climb, misbehave, calls=range(1000))
+    with pytest.raises(error, match=message):
+        run(Line(), make_data(), settings(objective))
+    assert len(objective.seen) == MAX_RETRIES + 1
+
+
+def test_error_where_held_out_rows_have_no_density():
+    held_out = make_data(slope=math.inf)
+    with pytest.raises(FloatingPointError, match=r"held-out log density became -inf.*learning_rate"):
+        run(Line(), make_data(), settings(), held_out)
+
+
+def test_equal_generators_make_equal_models():
+    data, state = make_data(16, noise=1.0), torch.random.get_rng_state()
+    models = [Line(jiggle=0.5) for _ in range(3)]
+    for model, seed in zip(models, (0, 0, 1), strict=True):
+        run(model, data, settings(elbo, batch_size=4), seed=seed)
+    first, same, other = (model.slope.item() for model in models)
+    assert first == same != other
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_mean_log_density_is_a_weighted_mean(batch_size):
+    data, model = make_data(7, noise=1.0), Line(slope=0.5)
+    data = replace(data, weight=torch.arange(7).double())
+    expected = np.average(
+        torch.distributions.Normal(0.5, 0.5).log_prob(data.y[:, 0]).numpy(), weights=data.weight.numpy()
+    )
+    assert mean_log_density(model, data, batch_size) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.5, 2.0])
+def test_recalibration_finds_the_noise_of_rows_not_learnt_from(noise):
+    """Two models judge 300 and 100 rows; the factor is the one of all of them together."""
+    models = [Line(slope=1.0, noise=0.25), Line(slope=3.0, noise=0.25)]
+    held_out = [make_data(300, 1.0, noise, seed=1), make_data(100, 3.0, 1.5 * noise, seed=2)]
+    factor = recalibrate_noise(models, held_out, batch_size=64)
+    residuals = torch.cat([held_out[0].y - 1.0, held_out[1].y - 3.0])
+    assert factor == pytest.approx(residuals.square().mean().item() / 0.25, rel=0.02)
+    for model in models:
+        assert model.likelihood.variance.item() == pytest.approx(0.25 * factor, rel=1e-5)
+        assert model.likelihood.log_excess.requires_grad
+    assert [model.slope.item() for model in models] == [1.0, 3.0]
+
+
+def test_recalibration_keeps_the_ratios_between_models():
+    models = [Line(slope=1.0, noise=0.04), Line(slope=1.0, noise=0.16)]
+    held_out = [make_data(300, 1.0, 0.6, seed=1), make_data(300, 1.0, 1.2, seed=2)]
+    recalibrate_noise(models, held_out, batch_size=64)
+    first, second = (model.likelihood.variance.item() for model in models)
+    assert second / first == pytest.approx(4.0)
+    assert first == pytest.approx(0.36, rel=0.1)
