@@ -42,7 +42,7 @@ except ImportError:
 KEYS = ("protocol", "dataset", "estimator", "params", "split", "n_train", "n_test")
 SCORES = ("rmse", "nll", "crps", "coverage", "fit_s", "predict_s")
 CONFIDENCE_LEVEL = 0.9
-GPR_ROWS = 2000
+GPR_ROWS = 1000
 
 #: The configuration of the AVDGP paper (App. C.1), as far as parameters can say it.
 PAPER = {

@@ -343,9 +343,9 @@ class TestBadInput:
 
     def test_data(self, wave):
         X, y = wave
-        with pytest.raises(TypeError, match="[Ss]parse"):
+        with pytest.raises(TypeError, match=r"[Ss]parse"):
             tiny().fit(sparse.csr_array(X), y)
-        with pytest.raises(ValueError, match="Input X contains NaN"):
+        with pytest.raises(ValueError, match=r"Input X contains NaN\."):
             tiny().fit(np.where(X > 1.9, np.nan, X), y)
         with pytest.raises(ValueError, match="Input y contains infinity"):
             tiny().fit(X, np.where(y > 1, np.inf, y))

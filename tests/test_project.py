@@ -137,7 +137,7 @@ def test_benchmark_saves_a_line_for_every_fit(stored_splits, tmp_path, protocol,
     assert "Mean ± standard error" in output
     with (tmp_path / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    names = ("avdgp", "avdgp-paper-pp", "gpr-2000", "hgb")
+    names = ("avdgp", "avdgp-paper-pp", "gpr-1000", "hgb")
     assert sorted((row["estimator"], row["split"]) for row in rows) == [(name, i) for name in names for i in "01"]
     for row in rows:
         assert (row["dataset"], row["n_train"], row["n_test"]) == ("tiny-set", str(n_train), str(n_test))

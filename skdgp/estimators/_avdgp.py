@@ -129,16 +129,19 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
         better at little cost, for the time goes into the kernels.
     n_samples : int, default=32
         Monte Carlo samples, or quadrature points, for each row.
-    n_estimators : int, default=5
-        Members of the ensemble. 1 is the model of the paper.
+    n_estimators : "auto" or int, default="auto"
+        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 2000 rows, and
+        falls to 1 above 5000.
     beta : float, default=100.0
         Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which
         lets small data sets overfit: it divides the penalty of every row by the number of rows.
     max_iter : "auto" or int, default="auto"
-        Passes over the data for each member. "auto" takes about 3000 steps, in 40 to 100 passes.
+        Passes over the data for each member. "auto" takes about 400 steps, in 40 to 300 passes.
     batch_size : "auto" or int, default="auto"
-        Rows of a minibatch; "auto" is 200. Minibatches have equal sizes, up to this one.
-    learning_rate : float, default=0.01
+        Rows of a minibatch; "auto" is a quarter of the rows, within 16
+        and 200, or 500 from 4000 rows on. Minibatches have equal sizes, up
+        to this one.
+    learning_rate : float, default=0.02
         Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
         to nothing along a cosine.
     early_stopping : bool, default=True
@@ -146,7 +149,7 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
         best log predictive density there, and sets its noise variance by them.
     validation_fraction : float, default=0.1
         Share of the rows that a member holds out.
-    n_iter_no_change : int, default=50
+    n_iter_no_change : int, default=40
         Epochs without improvement after which a member stops.
     tol : float, default=0.0
         Improvement of the held-out log density that counts.
@@ -228,14 +231,14 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
         inducing_map="affine",
         network_width=128,
         n_samples=32,
-        n_estimators=5,
+        n_estimators="auto",
         beta=100.0,
         max_iter="auto",
         batch_size="auto",
-        learning_rate=0.01,
+        learning_rate=0.02,
         early_stopping=True,
         validation_fraction=0.1,
-        n_iter_no_change=50,
+        n_iter_no_change=40,
         tol=0.0,
         normalize_X=True,
         normalize_y=True,

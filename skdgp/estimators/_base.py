@@ -30,11 +30,13 @@ from ._progress import ProgressLine
 #: batches are no faster.
 PREDICT_NUMBERS = 2**22
 
-#: Rows of a minibatch, and passes over the data, so that small sets get enough steps and large ones
-#: no more passes than they gain from.
-AUTO_BATCH_SIZE = 200
-AUTO_STEPS = 3000
-AUTO_EPOCHS = (40, 100)
+#: What "auto" stands for. Members: as many as see this many rows together, up to five, since small
+#: sets gain most from averaging and cost least. Minibatches: larger ones are faster per row, where there
+#: are rows enough. Epochs: small sets need more passes for the same number of steps.
+AUTO_MEMBER_ROWS, MAX_AUTO_MEMBERS = 10_000, 5
+AUTO_BATCH_SIZE = (16, 200)
+LARGE_BATCH_SIZE, LARGE_NUMBER_OF_ROWS = 500, 4000
+AUTO_STEPS, AUTO_EPOCHS = 400, (40, 300)
 
 #: Rows that initial values may be computed from.
 INITIALISATION_ROWS = 10_000
@@ -51,7 +53,7 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
 
     _parameter_constraints: ClassVar[dict] = {
         "objective": [StrOptions(set(OBJECTIVES))],
-        "n_estimators": [Interval(Integral, 1, None, closed="left")],
+        "n_estimators": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "beta": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
@@ -167,7 +169,10 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
         """Train every member of the ensemble, each with its own seed and held-out rows."""
         random_state = check_random_state(self.random_state)
         order = random_state.permutation(len(data))
-        seeds = random_state.randint(np.iinfo(np.int32).max, size=self.n_estimators)
+        n_members = self.n_estimators
+        if n_members == "auto":
+            n_members = int(np.clip(AUTO_MEMBER_ROWS // len(data), 1, MAX_AUTO_MEMBERS))
+        seeds = random_state.randint(np.iinfo(np.int32).max, size=n_members)
         settings = self._settings(len(data))
         progress = ProgressLine(type(self).__name__, len(seeds), settings.max_iter, silent=not self.verbose)
         members: Any = nn.ModuleList()
@@ -195,7 +200,11 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
 
     def _settings(self, n_rows: int) -> Settings:
         """The training's settings, every "auto" resolved."""
-        batch_size = AUTO_BATCH_SIZE if self.batch_size == "auto" else self.batch_size
+        batch_size = self.batch_size
+        if batch_size == "auto":
+            batch_size = LARGE_BATCH_SIZE
+            if n_rows < LARGE_NUMBER_OF_ROWS:
+                batch_size = int(np.clip(n_rows // 4, *AUTO_BATCH_SIZE))
         batch_size = min(batch_size, n_rows)
         max_iter = self.max_iter
         if max_iter == "auto":

@@ -41,25 +41,26 @@ def cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
         If a matrix is not finite or stays indefinite with 1e5 times the jitter.
     """
     diagonal_mean = K.diagonal(dim1=-2, dim2=-1).mean(-1)
+    if not (diagonal_mean > 0).all() or not K.isfinite().all():
+        raise np.linalg.LinAlgError(
+            "A covariance matrix contains NaN or infinity, or a diagonal that is not positive. The likely cause "
+            "is a diverged optimisation: lower learning_rate, or keep normalize_X=True and normalize_y=True."
+        )
     added = jitter * diagonal_mean
-    for _ in range(_MAX_GROWTHS + 1):
+    # A matrix that fails without any jitter needs one to grow from.
+    floor = torch.finfo(K.dtype).eps * diagonal_mean
+    for growth in range(_MAX_GROWTHS + 1):
         L, info = torch.linalg.cholesky_ex(K + torch.diag_embed(added[..., None].expand(K.shape[:-1])))
         failed = info > 0
         if not failed.any():
             return L
-        if not K.isfinite().all():
-            raise np.linalg.LinAlgError(
-                "A covariance matrix contains NaN or infinity. The likely cause is a diverged optimisation: "
-                "lower learning_rate, or keep normalize_X=True and normalize_y=True."
-            )
-        # A matrix that fails without any jitter needs one to grow from.
-        floor = torch.finfo(K.dtype).eps * diagonal_mean
-        added = torch.where(failed, 10 * torch.maximum(added, floor), added)
+        if growth < _MAX_GROWTHS:
+            added = torch.where(failed, 10 * torch.maximum(added, floor), added)
     raise np.linalg.LinAlgError(
         f"A {K.shape[-1]} x {K.shape[-1]} covariance matrix is not positive definite, even with "
         f"{(added / diagonal_mean).max().item():.0e} of its diagonal added as jitter. The likely cause is inducing "
-        "points that coincide or lengthscales far beyond their spread: use fewer inducing points, "
-        "lower learning_rate, or set dtype='float64'."
+        "points that coincide or lengthscales far beyond their spread: use fewer inducing points, lower "
+        "learning_rate, or set dtype='float64'."
     )
 
 

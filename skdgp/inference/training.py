@@ -113,6 +113,7 @@ def train(
         before = deepcopy((model.state_dict(), optimizer.state_dict()))
         try:
             loss = _run_epoch(model, optimizer, data, settings, generator, len(history.loss), peak)
+            _check_parameters(model)
             score = None if held_out is None else mean_log_density(model, held_out, settings.batch_size)
         except (np.linalg.LinAlgError, FloatingPointError):
             if retries == MAX_RETRIES:
@@ -182,6 +183,16 @@ def _run_epoch(
         optimizer.step()
         total -= value * len(batch)
     return total / len(data)
+
+
+def _check_parameters(model: DeepGP) -> None:
+    """Raise FloatingPointError if a step has left a parameter that is not finite."""
+    for name, parameter in model.named_parameters():
+        if not parameter.isfinite().all():
+            raise FloatingPointError(
+                f"Training made the parameter {name} infinite or NaN. The likely cause is a learning_rate too "
+                "high for these data: lower it, or set dtype='float64'."
+            )
 
 
 def _even_slices(n_rows: int, n_slices: int) -> Iterator[slice]:
