@@ -68,6 +68,12 @@ def become_infinite(value):
     return value + math.inf
 
 
+def spoil_gradient(value):
+    """The value stays finite: only the parameters show what the step has done to them."""
+    value.register_hook(lambda gradient: gradient * math.nan)
+    return value
+
+
 def fail_to_factorise(value):
     raise np.linalg.LinAlgError("no factor")
 
@@ -212,6 +218,16 @@ def test_a_failed_epoch_is_undone_and_repeated_at_half_the_rate(misbehave, faili
     assert len(objective.seen) == 16 + failing % 2 + 1
 
 
+@pytest.mark.parametrize("failing", [0, 3, 7])
+def test_a_step_to_nan_is_undone_and_repeated_at_half_the_rate(failing):
+    model = Line()
+    history = run(model, make_data(), settings(Recorder(climb, spoil_gradient, calls=[failing])))
+    steps = PEAK * np.array([one_cycle(step / 8) for step in range(8)])
+    steps[failing:] /= 2
+    assert model.slope.item() == pytest.approx(steps.sum(), rel=1e-6)
+    assert len(history.loss) == 8
+
+
 @failures
 def test_moments_of_the_optimiser_are_undone_too(misbehave):
     """All rows are alike, so a failure in the first epoch must leave a run at half the rate."""
@@ -242,6 +258,7 @@ def test_a_failure_on_held_out_rows_is_undone_too(monkeypatch):
         (become_nan, FloatingPointError, "training objective became nan.*learning_rate"),
         (become_infinite, FloatingPointError, "training objective became inf"),
         (fail_to_factorise, np.linalg.LinAlgError, "no factor"),
+        (spoil_gradient, FloatingPointError, "the parameter slope infinite or NaN.*learning_rate"),
     ],
 )
 def test_error_where_every_retry_fails(misbehave, error, message):
