@@ -105,6 +105,7 @@ def train(
     numpy.linalg.LinAlgError, FloatingPointError
         If an epoch stays impossible although the learning rate was halved ``MAX_RETRIES`` times.
     """
+    _let_the_allocator_keep_pages()
     optimizer = torch.optim.Adam(filter(lambda p: p.requires_grad, model.parameters()), fused=True)
     history = History()
     best = _Best(model)
@@ -132,6 +133,15 @@ def train(
     if held_out is not None:
         history.best_epoch = best.restore()
     return history
+
+
+def _let_the_allocator_keep_pages() -> None:
+    """Free one large block of memory, so that glibc stops returning smaller ones to the system.
+
+    Its allocator maps fresh pages for every tensor of a few MiB until it has seen a larger one freed, up
+    to 32 MiB. Those page faults are a fifth of the time of a step with 500 rows. Elsewhere it does nothing.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
 class _Best:
