@@ -384,6 +384,20 @@ class TestBadInput:
             model.set_params(hidden_dims=(-1,)).fit(X[:, :2], y)
         assert np.array_equal(model.predict(X), expected) and model.n_features_in_ == 3
 
+    def test_warm_start_of_another_model(self, wave):
+        X, y = wave
+        model = tiny(warm_start=True).fit(X, y).set_params(hidden_dims=(3,))
+        with pytest.raises(
+            ValueError, match=r"built with hidden_dims=\(2,\), but hidden_dims is now \(3,\): set it back"
+        ):
+            model.fit(X, y)
+        assert np.isfinite(model.set_params(warm_start=False).fit(X, y).predict(X)).all()
+
+    def test_no_draws(self, wave):
+        X, y = wave
+        with pytest.raises(ValueError, match="n_samples=0 must be at least 1"):
+            tiny().fit(X, y).sample_y(X, n_samples=0)
+
     def test_std_and_cov_together(self, wave):
         X, y = wave
         with pytest.raises(ValueError, match="At most one of return_std and return_cov"):

@@ -24,6 +24,21 @@ AUTO_INDUCING = (8, 4)
 class BaseAVDGP(BaseDeepGP):
     """Which layers an amortised deep GP has."""
 
+    _structural_parameters: ClassVar[tuple[str, ...]] = (
+        *BaseDeepGP._structural_parameters,
+        "hidden_dims",
+        "n_inducing",
+        "rule",
+        "kernel",
+        "ard",
+        "mean",
+        "covariance",
+        "whiten",
+        "inducing_map",
+        "network_width",
+        "n_samples",
+    )
+
     _parameter_constraints: ClassVar[dict] = {
         **BaseDeepGP._parameter_constraints,
         "hidden_dims": ["array-like", tuple],

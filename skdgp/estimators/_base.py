@@ -51,6 +51,9 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
     module_: nn.ModuleList
     device_: torch.device
 
+    #: Parameters that a warm start cannot change.
+    _structural_parameters: ClassVar[tuple[str, ...]] = ("normalize_X", "normalize_y")
+
     _parameter_constraints: ClassVar[dict] = {
         "objective": [StrOptions(set(OBJECTIVES))],
         "n_estimators": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
@@ -116,7 +119,11 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
             The fitted estimator. If fitting fails, it stays what it was before.
         """
         with _unchanged_on_error(self):
-            continued = self.module_ if self.warm_start and hasattr(self, "module_") else None
+            structure = {name: getattr(self, name) for name in self._structural_parameters}
+            continued = self.module_ if self.warm_start and self.__sklearn_is_fitted__() else None
+            if continued is not None:
+                self._check_same_structure(structure)
+            self._structure = structure
             X, y, weight, validation = self._validate_rows(X, y, sample_weight, X_val, y_val, continued is None)
             dtype = X.dtype if self.dtype == "auto" else np.dtype(self.dtype)
             self.device_ = _resolve_device(self.device)
@@ -124,6 +131,15 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
             given = None if validation is None else self._to_batch(*validation, dtype=dtype)
             self._fit_members(data, given, continued)
         return self
+
+    def _check_same_structure(self, structure: dict) -> None:
+        """Raise ValueError if a parameter that shapes the model has changed since the last fit."""
+        for name, value in structure.items():
+            if not np.array_equal(value, self._structure[name]):
+                raise ValueError(
+                    f"warm_start=True goes on with a model that was built with {name}={self._structure[name]!r}, but "
+                    f"{name} is now {value!r}: set it back, or set warm_start=False to start anew."
+                )
 
     def _validate_rows(self, X, y, sample_weight, X_val, y_val, fresh: bool) -> tuple:
         """Checked arrays of rows with positive weight, and of the rows held out by the user."""
@@ -281,7 +297,7 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
         return state
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "module_")
+        return "module_" in vars(self)
 
 
 def overflowing(scaler: StandardScaler, scaled: np.ndarray) -> np.ndarray:

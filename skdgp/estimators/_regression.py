@@ -130,8 +130,15 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         Returns
         -------
         y_samples : ndarray of shape (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)
+
+        Raises
+        ------
+        ValueError
+            If ``n_samples`` is less than 1.
         """
         check_is_fitted(self)
+        if n_samples < 1:
+            raise ValueError(f"n_samples={n_samples} must be at least 1.")
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         rng = check_random_state(random_state)
         n_outputs = self._target_scaler.n_features_in_
