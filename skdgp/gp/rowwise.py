@@ -28,14 +28,16 @@ def _eliminate(K: Tensor, jitter: float) -> Tensor:
     """
     T = K.clone()
     T.diagonal(dim1=0, dim2=1).add_(jitter)
-    for j in range(len(T)):
-        inverse_pivot = T[j, j].rsqrt()
-        T[j, j] = 1.0
-        row = T[j].mul_(inverse_pivot)  # columns i > j are now L_ij
+    for j, row in enumerate(T.unbind()):
+        pivot = row[j]
+        inverse_pivot = pivot.rsqrt()
+        pivot.fill_(1.0)
+        row.mul_(inverse_pivot)
+        factors = row[j + 1 :]  # L_ij for the rows i > j below
         below = T[j + 1 :]
-        below[:, j] = 0.0
-        below.addcmul_(row[j + 1 :, None], row, value=-1.0)
-        row[j + 1 :] = 0.0
+        below[:, j].zero_()
+        below.addcmul_(factors[:, None], row, value=-1.0)
+        factors.zero_()
     return T
 
 
@@ -95,7 +97,7 @@ class _Whiten(torch.autograd.Function):
 
 
 class _DiagonalMarginals(torch.autograd.Function):
-    """m = Σ_i μ_i A_i and d = Σ_i c_i A_i², i over inducing variables, one cache-sized slice at a time.
+    """m = Σ_i μ_i A_i and d = Σ_i c_i A_i², i over inducing variables.
 
     Ā_i = μ_i m̄ + 2 c_i A_i d̄, μ̄_i = Σ_s A_i m̄ and c̄_i = Σ_s A_i² d̄.
     """
@@ -103,24 +105,17 @@ class _DiagonalMarginals(torch.autograd.Function):
     @staticmethod
     def forward(ctx, A: Tensor, mean: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(A, mean, change)
-        m = A[0] * mean[0]
-        d = A[0].square() * change[0]
-        for i in range(1, len(A)):
-            m.addcmul_(A[i], mean[i])
-            d.addcmul_(A[i].square(), change[i])
-        return m, d
+        return (A * mean[:, None]).sum(0), A.square().mul(change[:, None]).sum(0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, m_bar: Tensor, d_bar: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         A, mean, change = ctx.saved_tensors
-        A_bar, mean_bar, change_bar = torch.empty_like(A), torch.empty_like(mean), torch.empty_like(change)
-        for i in range(len(A)):
-            scaled = A[i] * d_bar
-            torch.sum(A[i] * m_bar, dim=0, out=mean_bar[i])
-            torch.sum(A[i] * scaled, dim=0, out=change_bar[i])
-            A_bar[i] = (mean[i] * m_bar).addcmul_(scaled, change[i], value=2.0).sum_to_size(A[i].shape)
-        return A_bar, mean_bar, change_bar
+        scaled = A * d_bar
+        mean_bar = (A * m_bar).sum(1)
+        change_bar = (A * scaled).sum(1)
+        A_bar = (mean[:, None] * m_bar).addcmul_(scaled, change[:, None], value=2.0)
+        return A_bar.sum_to_size(A.shape), mean_bar, change_bar
 
 
 def whiten(K: Tensor, k: Tensor, jitter: float = JITTER) -> tuple[Tensor, Tensor]:
