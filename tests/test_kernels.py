@@ -11,6 +11,7 @@ from torch.autograd import gradcheck
 from torch.func import functional_call
 
 from skdgp.gp.kernels import PROFILES, StationaryKernel
+from skdgp.gp.rowwise import packing
 
 N_INPUTS = 3
 
@@ -77,7 +78,7 @@ def test_equals_scikit_learn(profile, ard, n_outputs):
             )
 
 
-@pytest.mark.parametrize("method", ["forward", "rowwise_correlation"])
+@pytest.mark.parametrize("method", ["forward", "packed_correlation"])
 @every_profile
 @every_ard
 @every_sharing
@@ -106,12 +107,13 @@ def test_the_kink_of_matern12_has_a_finite_gradient(ard):
 @every_profile
 @every_ard
 @every_sharing
-def test_rowwise_is_a_permutation(profile, ard, n_outputs):
+def test_packed_correlations_are_a_selection(profile, ard, n_outputs):
     kernel = make_kernel(profile, n_outputs, ard)
-    X1, X2 = normal(4, 3, N_INPUTS, seed=3), normal(4, 2, N_INPUTS, seed=4)
-    rowwise = kernel.rowwise_correlation(X1, X2)
-    assert rowwise.shape == (3, 2, n_outputs, 4)
-    torch.testing.assert_close(rowwise, kernel.correlation(X1, X2).permute(2, 3, 1, 0), rtol=1e-14, atol=0)
+    Z, x = normal(4, 3, N_INPUTS, seed=3), normal(4, 2, N_INPUTS, seed=4)
+    joint = kernel.correlation(Z, torch.cat([Z, x], dim=1)).permute(2, 3, 1, 0).flatten(0, 1)
+    packed = kernel.packed_correlation(Z, x)
+    assert packed.shape == (3 + 3 * 2, n_outputs, 4)
+    torch.testing.assert_close(packed, joint[packing(3, 2, Z.device).packed], rtol=1e-14, atol=0)
 
 
 @every_profile

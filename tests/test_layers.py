@@ -63,9 +63,13 @@ def make_constant(network, Z, mean, scale):
         numbers = torch.cat([scale.diagonal().mT, scale[rows, columns]])
     numbers = numbers.clone()
     numbers[: len(Z)] = inverse_softplus(numbers[: len(Z)] - SCALE_FLOOR)
-    for linear, value in ((network.points, Z), (network.mean_net[-1], mean), (network.scale_net[-1], numbers)):
-        linear.weight.zero_()
-        linear.bias.copy_(value.flatten())
+    network.points.weight.zero_()
+    network.points.bias.copy_(Z.flatten())
+    for nets in network.nets:
+        nets.weights[-1].zero_()
+    biases = [bias for nets in network.nets for bias in nets.biases[-1]]
+    for bias, value in zip(biases, (mean, numbers), strict=True):
+        bias.copy_(value.reshape(-1, 1))
 
 
 def make_posterior(covariance, n_inducing=N_INDUCING, n_outputs=N_OUTPUTS):
@@ -260,7 +264,7 @@ def test_initial_weights_come_from_the_generator_alone(network):
 @torch.no_grad()
 def test_scales_cannot_vanish_in_single_precision(whiten, covariance):
     layer = make_layer("affine", covariance, whiten=whiten).float()
-    layer.inference.scale_net[-1].bias[: N_INDUCING * N_OUTPUTS] = -1e4
+    layer.inference.nets[-1].biases[-1][-1, : N_INDUCING * N_OUTPUTS] = -1e4
     anchor = normal(N_ROWS, N_INPUTS).float()
     scale = layer.inference(anchor)[2]
     diagonal = scale.diagonal(dim1=0, dim2=1).movedim(-1, 0) if covariance == "full" else scale
@@ -272,5 +276,5 @@ def test_scales_cannot_vanish_in_single_precision(whiten, covariance):
 @every_covariance
 def test_the_largest_tensor_is_announced(network, covariance):
     layer = make_layer(network, covariance)
-    assert layer.numbers_per_row(1) == N_INDUCING * N_OUTPUTS * N_INDUCING
-    assert layer.numbers_per_row(10) == N_INDUCING * N_OUTPUTS * 10
+    assert layer.numbers_per_row(1) == N_INDUCING * N_OUTPUTS * (N_INDUCING + 1)
+    assert layer.numbers_per_row(10) == N_INDUCING * N_OUTPUTS * (N_INDUCING + 10)

@@ -206,4 +206,4 @@ def test_noise_is_drawn_once(rule, hidden_dims):
 @every_rule
 def test_the_largest_tensor_is_that_of_the_widest_layer(rule):
     model = make_model(rule, (5,), n_samples=2)
-    assert model.numbers_per_row() == 3 * 5 * 3
+    assert model.numbers_per_row() == 3 * 5 * (3 + 2)

@@ -11,7 +11,7 @@ ELIMINATED, FACTORISED = 5, rowwise._MAX_ELIMINATION + 1
 N_POINTS, N_OUTPUTS, N_ROWS = 3, 2, 4
 
 every_method = pytest.mark.parametrize("n_inducing", [1, ELIMINATED, FACTORISED])
-every_whiten = pytest.mark.parametrize("whiten", [False, True], ids=["plain", "whitened"])
+every_whitened = pytest.mark.parametrize("whitened", [False, True], ids=["plain", "whitened"])
 every_kernel = pytest.mark.parametrize("n_kernels", [1, N_OUTPUTS], ids=["shared kernel", "kernel per output"])
 every_covariance = pytest.mark.parametrize("covariance", ["diag", "full"])
 
@@ -33,6 +33,16 @@ def correlations(n_inducing):
     return K[:n_inducing, :n_inducing].contiguous(), K[:n_inducing, n_inducing:].contiguous()
 
 
+def pack(K, k):
+    """Correlations as :func:`rowwise.whiten` takes them."""
+    joint = torch.cat([K, k], dim=1)
+    return joint.flatten(0, 1)[rowwise.packing(*k.shape[:2], K.device).packed]
+
+
+def whiten(K, k, **options):
+    return rowwise.whiten(pack(K, k), len(K), **options)
+
+
 def make_posterior(n_inducing, covariance):
     mean = normal(n_inducing, N_OUTPUTS, N_ROWS, seed=1)
     scale = 0.3 + normal(n_inducing, N_OUTPUTS, N_ROWS, seed=2).abs()
@@ -47,35 +57,46 @@ def make_posterior(n_inducing, covariance):
 @every_method
 def test_whiten_equals_the_batched_factor(n_inducing):
     K, k = correlations(n_inducing)
-    W, A = rowwise.whiten(K, k)
+    W, A = whiten(K, k)
     expected = inverse_cholesky(rows_first(K))
     torch.testing.assert_close(rows_first(W), expected, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(rows_first(A), expected @ rows_first(k), rtol=1e-10, atol=1e-12)
 
 
+def test_packing_keeps_every_number_once():
+    packed, mirrored, unpacked = rowwise.packing(3, 2, torch.device("cpu"))
+    joint = torch.arange(15).reshape(3, 5)
+    assert joint.flatten()[packed].tolist() == [5, 10, 11, 3, 4, 8, 9, 13, 14]
+    assert joint.flatten()[mirrored].tolist() == [1, 2, 7]
+    symmetric = torch.tensor([[0, 5, 10, 3, 4], [5, 0, 11, 8, 9], [10, 11, 0, 13, 14]])
+    found = joint.flatten()[packed][unpacked].reshape(3, 5).masked_fill(torch.eye(3, 5, dtype=torch.bool), 0)
+    assert torch.equal(found, symmetric)
+
+
 @every_method
-@every_whiten
+@every_whitened
 @every_covariance
 @every_kernel
-def test_conditional_and_divergence_equal_those_of_one_problem(n_inducing, whiten, covariance, n_kernels):
+def test_posterior_equals_that_of_one_problem(n_inducing, whitened, covariance, n_kernels):
     K, k = (part[..., :n_kernels, :] for part in correlations(n_inducing))
     mean, scale = make_posterior(n_inducing, covariance)
-    W, A = rowwise.whiten(K, k)
-    expected = conditionals.conditional(*map(rows_first, (W, k, mean, scale)), whiten=whiten)
-    for part, expected_part in zip(rowwise.conditional(W, A, mean, scale, whiten=whiten), expected, strict=True):
-        torch.testing.assert_close(rows_first(part), expected_part, rtol=1e-10, atol=1e-12)
-    kl = rowwise.kl_divergence(mean, scale, None if whiten else W)
-    expected_kl = conditionals.kl_divergence(rows_first(mean), rows_first(scale), None if whiten else rows_first(W))
+    deviation = torch.tensor([[0.7], [1.6]], dtype=torch.float64)[:n_kernels]
+    W, A = whiten(K, k)
+    f_mean, f_variance, kl = rowwise.posterior(W, A, mean, scale, deviation, whiten=whitened)
+    expected = conditionals.conditional(*map(rows_first, (W, k, mean, scale)), whiten=whitened)
+    torch.testing.assert_close(rows_first(f_mean), expected[0] * deviation, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(rows_first(f_variance), expected[1] * deviation.square(), rtol=1e-10, atol=1e-12)
+    expected_kl = conditionals.kl_divergence(rows_first(mean), rows_first(scale), None if whitened else rows_first(W))
     torch.testing.assert_close(rows_first(kl), expected_kl, rtol=1e-10, atol=1e-12)
 
 
-@every_whiten
+@every_whitened
 @every_covariance
-def test_rounding_cannot_make_a_variance_negative(whiten, covariance):
+def test_rounding_cannot_make_a_variance_negative(whitened, covariance):
     K, _ = correlations(ELIMINATED)
     mean, scale = make_posterior(ELIMINATED, covariance)
-    W, A = rowwise.whiten(K, K, jitter=1e-14)
-    _, variance = rowwise.conditional(W, A, mean, 1e-8 * scale, whiten=whiten)
+    W, A = whiten(K, K, jitter=1e-14)
+    _, variance, _ = rowwise.posterior(W, A, mean, 1e-8 * scale, torch.ones(2, 1).double(), whiten=whitened)
     torch.testing.assert_close(variance, torch.full_like(variance, conditionals.VARIANCE_FLOOR), rtol=1e-12, atol=0)
 
 
@@ -85,25 +106,22 @@ def test_gradient_of_whiten(n_inducing, fast_mode, used):
     R = normal(n_inducing, n_inducing + 2, 2, 2, seed=1).requires_grad_()
     k = normal(n_inducing, 2, 2, 2, seed=2).requires_grad_()
 
-    def whiten(R, k):
-        outputs = rowwise.whiten(torch.einsum("imdb,jmdb->ijdb", R, R), k)
+    def call(R, k):
+        unit = R / R.square().sum(1, keepdim=True).sqrt()
+        outputs = whiten(torch.einsum("imdb,jmdb->ijdb", unit, unit), k)
         return tuple(outputs[i] for i in used) if 1 in used else outputs[0] * k.sum().cos()
 
-    assert torch.autograd.gradcheck(whiten, (R, k), fast_mode=fast_mode)
+    assert torch.autograd.gradcheck(call, (R, k), fast_mode=fast_mode)
 
 
-@every_whiten
+@every_whitened
 @every_covariance
 @every_kernel
-def test_gradients_of_conditional_and_divergence(whiten, covariance, n_kernels):
-    W, A = (part[..., :n_kernels, :] for part in rowwise.whiten(*correlations(ELIMINATED)))
-    inputs = [part.detach().requires_grad_() for part in (W, A, *make_posterior(ELIMINATED, covariance))]
-
-    def call(W, A, mean, scale):
-        kl = rowwise.kl_divergence(mean, scale, None if whiten else W)
-        return *rowwise.conditional(W, A, mean, scale, whiten=whiten), kl
-
-    assert torch.autograd.gradcheck(call, inputs, fast_mode=True)
+def test_gradients_of_posterior(whitened, covariance, n_kernels):
+    W, A = (part[..., :n_kernels, :] for part in whiten(*correlations(ELIMINATED)))
+    deviation = torch.tensor([[0.7], [1.6]], dtype=torch.float64)[:n_kernels]
+    inputs = [part.detach().requires_grad_() for part in (W, A, *make_posterior(ELIMINATED, covariance), deviation)]
+    assert torch.autograd.gradcheck(lambda *args: rowwise.posterior(*args, whiten=whitened), inputs, fast_mode=True)
 
 
 def spoil(K, rho):
@@ -117,13 +135,13 @@ def spoil(K, rho):
 def test_a_matrix_that_fails_gets_more_jitter(n_inducing):
     K, k = correlations(n_inducing)
     spoilt = spoil(K, 1 + 3e-4).requires_grad_()
-    W, A = rowwise.whiten(spoilt, k)
+    W, A = whiten(spoilt, k)
     torch.testing.assert_close(rows_first(W), inverse_cholesky(rows_first(spoilt)), rtol=1e-10, atol=1e-12)
     (W.sum() + A.sum()).backward()
     assert all(part.isfinite().all() for part in (W, A, spoilt.grad))
     others = torch.ones(N_OUTPUTS, N_ROWS, dtype=torch.bool)
     others[1, 2] = False
-    alone, _ = rowwise.whiten(K, k)
+    alone, _ = whiten(K, k)
     torch.testing.assert_close(W[..., others], alone[..., others], rtol=1e-10, atol=1e-12)
 
 
@@ -132,4 +150,4 @@ def test_a_matrix_that_fails_gets_more_jitter(n_inducing):
 def test_error_where_jitter_does_not_help(n_inducing, rho, message):
     K, k = correlations(n_inducing)
     with pytest.raises(np.linalg.LinAlgError, match=message):
-        rowwise.whiten(spoil(K, rho), k)
+        whiten(spoil(K, rho), k)

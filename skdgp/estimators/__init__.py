@@ -1,5 +1,5 @@
 """Estimators: NumPy in, NumPy out."""
 
-from ._avdgp import AVDGPRegressor
+from ._avdgp import AVDGPClassifier, AVDGPRegressor
 
-__all__ = ["AVDGPRegressor"]
+__all__ = ["AVDGPClassifier", "AVDGPRegressor"]

@@ -15,6 +15,7 @@ from ..gp.means import ZeroMean, make_mean
 from ..gp.networks import INFERENCE_NETWORKS
 from ..inference.propagation import make_propagation
 from ._base import BaseDeepGP
+from ._classification import DeepGPClassifier
 from ._regression import DeepGPRegressor
 
 #: Inducing points of the first layer and of every later one (AVDGP, App. C.1).
@@ -53,6 +54,65 @@ class BaseAVDGP(BaseDeepGP):
         "network_width": [Interval(Integral, 1, None, closed="left"), None],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
     }
+
+    def __init__(
+        self,
+        hidden_dims=(16, 4),
+        n_inducing="auto",
+        *,
+        rule="ar2p",
+        objective="elbo",
+        kernel="matern52",
+        ard=False,
+        mean="zero",
+        covariance="diag",
+        whiten=True,
+        inducing_map="affine",
+        network_width=128,
+        n_samples=32,
+        n_estimators="auto",
+        beta=100.0,
+        max_iter="auto",
+        batch_size="auto",
+        learning_rate=0.02,
+        early_stopping=True,
+        validation_fraction=0.1,
+        n_iter_no_change=40,
+        tol=0.0,
+        normalize_X=True,
+        device="auto",
+        dtype="auto",
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.hidden_dims = hidden_dims
+        self.n_inducing = n_inducing
+        self.rule = rule
+        self.objective = objective
+        self.kernel = kernel
+        self.ard = ard
+        self.mean = mean
+        self.covariance = covariance
+        self.whiten = whiten
+        self.inducing_map = inducing_map
+        self.network_width = network_width
+        self.n_samples = n_samples
+        self.n_estimators = n_estimators
+        self.beta = beta
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.normalize_X = normalize_X
+        self.device = device
+        self.dtype = dtype
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _make_model(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
         hidden_dims = _positive_ints("hidden_dims", self.hidden_dims)
@@ -232,6 +292,9 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
     True
     """
 
+    _structural_parameters: ClassVar[tuple[str, ...]] = (*BaseAVDGP._structural_parameters, "normalize_y")
+    _parameter_constraints: ClassVar[dict] = {**BaseAVDGP._parameter_constraints, "normalize_y": ["boolean"]}
+
     def __init__(
         self,
         hidden_dims=(16, 4),
@@ -264,31 +327,233 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
         random_state=None,
         verbose=0,
     ):
-        self.hidden_dims = hidden_dims
-        self.n_inducing = n_inducing
-        self.rule = rule
-        self.objective = objective
-        self.kernel = kernel
-        self.ard = ard
-        self.mean = mean
-        self.covariance = covariance
-        self.whiten = whiten
-        self.inducing_map = inducing_map
-        self.network_width = network_width
-        self.n_samples = n_samples
-        self.n_estimators = n_estimators
-        self.beta = beta
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.normalize_X = normalize_X
+        super().__init__(
+            hidden_dims,
+            n_inducing,
+            rule=rule,
+            objective=objective,
+            kernel=kernel,
+            ard=ard,
+            mean=mean,
+            covariance=covariance,
+            whiten=whiten,
+            inducing_map=inducing_map,
+            network_width=network_width,
+            n_samples=n_samples,
+            n_estimators=n_estimators,
+            beta=beta,
+            max_iter=max_iter,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            tol=tol,
+            normalize_X=normalize_X,
+            device=device,
+            dtype=dtype,
+            warm_start=warm_start,
+            random_state=random_state,
+            verbose=verbose,
+        )
         self.normalize_y = normalize_y
-        self.device = device
-        self.dtype = dtype
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+
+
+class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
+    """Deep Gaussian process classification with amortised inducing variables.
+
+    Every row has a few inducing variables of its own, which small networks compute from the row itself
+    and, in deeper layers, from what the layer below makes of it [1]_. Two classes have a probit link
+    p(y = 1 | f) = Φ(f), more a function each, of which the largest wins up to a slip of probability
+    0.001 (robust max [2]_). An ensemble of such models, each judged by rows that it has not learnt
+    from, averages its probabilities.
+
+    Parameters
+    ----------
+    hidden_dims : sequence of int, default=(16, 4)
+        Widths of the hidden GP layers, first to last. ``()`` is a shallow GP.
+    n_inducing : "auto", int or sequence of int, default="auto"
+        Inducing points of each row: one number for all layers or one for each, output layer included.
+        "auto" is 8 for the first layer and 4 for the others.
+    rule : {"ar1", "ar2", "ar2p"}, default="ar2p"
+        What a deeper layer computes a row's inducing variables from, and how uncertainty gets there:
+        "ar1" from every Monte Carlo sample, "ar2" from the samples' mean, "ar2p" from the mean over
+        learnt quadrature points, without randomness.
+    objective : {"elbo", "predictive"}, default="elbo"
+        What training maximises: the evidence lower bound, or the log probability of the labels less
+        the same penalty.
+    kernel : {"matern52", "matern32", "matern12", "rbf"}, default="matern52"
+        Covariance function of every layer.
+    ard : bool, default=False
+        Whether every input dimension of a layer has its own lengthscale.
+    mean : {"zero", "linear", "identity"}, default="zero"
+        Mean functions of the hidden layers: none, learnt linear, or fixed (the identity, or principal
+        components where widths differ, of which "linear" starts too). The last layer's mean is zero.
+    covariance : {"diag", "full"}, default="diag"
+        Posterior covariance of a row's inducing variables.
+    whiten : bool, default=True
+        Whether the networks speak of inducing variables relative to the Cholesky factor of their prior.
+    inducing_map : {"affine", "mlp"}, default="affine"
+        Affine maps to the inducing points and two networks for the rest, or one network for all.
+    network_width : int or None, default=128
+        Units of the two hidden layers of every inference network. None is the paper's choice, the
+        smaller of a network's inputs and the inducing variables it speaks of.
+    n_samples : int, default=32
+        Monte Carlo samples, or quadrature points, for each row.
+    n_estimators : "auto" or int, default="auto"
+        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 2000 rows, and
+        falls to 1 above 5000.
+    beta : float, default=100.0
+        Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which
+        lets small data sets overfit: it divides the penalty of every row by the number of rows.
+    class_weight : dict, "balanced" or None, default=None
+        Factors of the weights of rows by their label, as in :mod:`sklearn.linear_model`; "balanced"
+        makes all classes equally heavy. They shift probabilities towards the heavier classes.
+    max_iter : "auto" or int, default="auto"
+        Passes over the data for each member. "auto" takes about 400 steps, in 40 to 300 passes.
+    batch_size : "auto" or int, default="auto"
+        Rows of a minibatch; "auto" is a quarter of the rows, within 16
+        and 200, or 500 from 4000 rows on. Minibatches have equal sizes, up
+        to this one.
+    learning_rate : float, default=0.02
+        Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
+        to nothing along a cosine.
+    early_stopping : bool, default=True
+        Whether every member holds out a part of the rows, of each class alike, and keeps the
+        parameters of the epoch with the best log loss there.
+    validation_fraction : float, default=0.1
+        Share of the rows that a member holds out.
+    n_iter_no_change : int, default=40
+        Epochs without improvement after which a member stops.
+    tol : float, default=0.0
+        Improvement of the held-out log probability that counts.
+    normalize_X : bool, default=True
+        Whether to standardise features inside.
+    device : str, default="auto"
+        torch device such as "cpu" or "cuda:0"; "auto" prefers CUDA.
+    dtype : {"auto", "float32", "float64"}, default="auto"
+        Precision of training and prediction; "auto" is that of ``X`` where it is a float.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on from the last fit's parameters, keeping its scaling of the data and
+        its classes.
+    random_state : int, RandomState instance or None, default=None
+        Source of initial values, held-out rows, minibatches and samples.
+    verbose : int, default=0
+        1 shows the progress of training on one line.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+    module_ : torch.nn.ModuleList
+        The members of the ensemble, each a :class:`skdgp.gp.deep_gp.DeepGP`.
+    n_iter_ : int
+        Epochs of the member that ran longest.
+    loss_curve_ : ndarray of shape (n_iter_,)
+        Negative objective per row and epoch, mean over members still training.
+    validation_scores_ : ndarray of shape (n_iter_,)
+        Held-out log probability of the labels per row and epoch, mean over members; empty without
+        held-out rows.
+    best_iter_ : list of int
+        For every member the epoch, counted from 1, whose parameters it has.
+    lower_bound_ : float
+        Evidence lower bound of the log probability of the training labels, summed over rows; mean
+        over members.
+    length_scales_ : list of ndarray of shape (n_estimators, D, Q) or (n_estimators, D, 1)
+        Lengthscales of every layer, of its D outputs, in units of its standardised inputs.
+    device_ : torch.device
+        Where the members are.
+    n_features_in_ : int
+        Number of features seen in fit.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, where ``X`` had string names.
+
+    See Also
+    --------
+    sklearn.gaussian_process.GaussianProcessClassifier : One layer, for up to a few thousand rows.
+
+    References
+    ----------
+    .. [1] Q. Meng and Y. Zhang, "Amortized Variational Inference for Deep Gaussian Processes", 2024.
+    .. [2] D. Hernández-Lobato, J. M. Hernández-Lobato and P. Dupont, "Robust Multi-Class Gaussian
+       Process Classification", NeurIPS 2011.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from skdgp import AVDGPClassifier
+    >>> X, y = make_moons(n_samples=200, noise=0.2, random_state=0)
+    >>> model = AVDGPClassifier(max_iter=50, random_state=0).fit(X, y)
+    >>> model.predict_proba(X[:3]).shape
+    (3, 2)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **BaseAVDGP._parameter_constraints,
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
+    def __init__(
+        self,
+        hidden_dims=(16, 4),
+        n_inducing="auto",
+        *,
+        rule="ar2p",
+        objective="elbo",
+        kernel="matern52",
+        ard=False,
+        mean="zero",
+        covariance="diag",
+        whiten=True,
+        inducing_map="affine",
+        network_width=128,
+        n_samples=32,
+        n_estimators="auto",
+        beta=100.0,
+        class_weight=None,
+        max_iter="auto",
+        batch_size="auto",
+        learning_rate=0.02,
+        early_stopping=True,
+        validation_fraction=0.1,
+        n_iter_no_change=40,
+        tol=0.0,
+        normalize_X=True,
+        device="auto",
+        dtype="auto",
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+    ):
+        super().__init__(
+            hidden_dims,
+            n_inducing,
+            rule=rule,
+            objective=objective,
+            kernel=kernel,
+            ard=ard,
+            mean=mean,
+            covariance=covariance,
+            whiten=whiten,
+            inducing_map=inducing_map,
+            network_width=network_width,
+            n_samples=n_samples,
+            n_estimators=n_estimators,
+            beta=beta,
+            max_iter=max_iter,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            tol=tol,
+            normalize_X=normalize_X,
+            device=device,
+            dtype=dtype,
+            warm_start=warm_start,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight

@@ -1,6 +1,6 @@
 """What all estimators share: validate, scale, split, build, train; predict in batches.
 
-Methods differ by ``_make_layers``; regressors and classifiers by ``_check_targets``,
+Methods differ by ``_make_model``; regressors and classifiers by ``_check_targets``,
 ``_encode_targets``, ``_make_likelihood`` and by what they make of the marginals.
 """
 
@@ -52,7 +52,7 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
     device_: torch.device
 
     #: Parameters that a warm start cannot change.
-    _structural_parameters: ClassVar[tuple[str, ...]] = ("normalize_X", "normalize_y")
+    _structural_parameters: ClassVar[tuple[str, ...]] = ("normalize_X",)
 
     _parameter_constraints: ClassVar[dict] = {
         "objective": [StrOptions(set(OBJECTIVES))],
@@ -66,7 +66,6 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "normalize_X": ["boolean"],
-        "normalize_y": ["boolean"],
         "device": [str],
         "dtype": [StrOptions({"auto", "float32", "float64"})],
         "warm_start": ["boolean"],
@@ -92,6 +91,14 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
 
     def _recalibrate(self, judges: Sequence[Batch], batch_size: int) -> None:
         """Tune the members' likelihoods to the rows that each has not learnt from."""
+
+    def _row_weights(self, y: np.ndarray) -> np.ndarray | float:
+        """Factors of the weights of rows with targets ``y``."""
+        return 1.0
+
+    def _order_rows(self, y: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
+        """Order of the rows of encoded targets ``y`` of which members hold out successive parts."""
+        return random_state.permutation(len(y))
 
     def _log_jacobian(self) -> float:
         """Logarithm of the density of a user's target over that of its encoding."""
@@ -146,11 +153,13 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
         X, y = validate_data(self, X, y, reset=fresh, **self._check_options())
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         used = weight > 0
-        X, y, weight = X[used], y[used], weight[used] / weight[used].mean()
+        X, y, weight = X[used], y[used], weight[used]
         if fresh:
             with np.errstate(over="ignore", invalid="ignore"):
                 self._input_scaler = StandardScaler(with_mean=self.normalize_X, with_std=self.normalize_X).fit(X)
                 self._check_targets(y)
+        weight = weight * self._row_weights(y)
+        weight /= weight.mean()
         if (X_val is None) != (y_val is None):
             missing, got = ("X_val", "y_val") if X_val is None else ("y_val", "X_val")
             raise ValueError(f"{got} was given without {missing}: give both or neither.")
@@ -184,7 +193,7 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
     def _fit_members(self, data: Batch, given: Batch | None, continued: nn.ModuleList | None) -> None:
         """Train every member of the ensemble, each with its own seed and held-out rows."""
         random_state = check_random_state(self.random_state)
-        order = random_state.permutation(len(data))
+        order = self._order_rows(data.y.cpu().numpy(), random_state)
         n_members = self.n_estimators
         if n_members == "auto":
             n_members = int(np.clip(AUTO_MEMBER_ROWS // len(data), 1, MAX_AUTO_MEMBERS))

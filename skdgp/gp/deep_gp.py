@@ -44,7 +44,8 @@ class DeepGP(nn.Module):
 
     def numbers_per_row(self) -> int:
         """Size of the largest tensor that prediction makes, for each row."""
-        return max(layer.numbers_per_row(self.propagation.n_samples) for layer in self.layers)
+        n_samples = self.propagation.n_samples
+        return max(part.numbers_per_row(n_samples) for part in (*self.layers, self.likelihood))
 
     def forward(self, X: Tensor, generator: torch.Generator | None = None) -> Marginals:
         """Marginals of the last layer's function values.

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from .rowwise import packing
+
 
 class Profile(NamedTuple):
     """Correlation as a function of a, with the constants kept out of the loop over numbers."""
@@ -75,6 +77,33 @@ class _SquaredDistance(torch.autograd.Function):
         X1_bar = torch.addcmul(-(C @ X2), X1, C.sum(-1, keepdim=True))
         X2_bar = torch.addcmul(-(C.mT @ X1), X2, C.sum(-2)[..., None])
         return X1_bar, X2_bar
+
+
+class _PackedSquaredDistance(torch.autograd.Function):
+    """The same between points Z (B, ..., M, Q) of each row and those with x (B, ..., S, Q), packed.
+
+    Rows go last, before the outputs multiply what has to be moved.
+    """
+
+    @staticmethod
+    def forward(ctx, Z: Tensor, x: Tensor) -> Tensor:
+        points = torch.cat([Z, x], dim=-2)
+        ctx.save_for_backward(Z, points)
+        r2 = torch.cdist(Z, points, compute_mode="donot_use_mm_for_euclid_dist").flatten(-2)  # (B, ..., M·(M + S))
+        index = packing(Z.shape[-2], x.shape[-2], Z.device).packed
+        return r2.permute(*range(r2.dim() - 1, -1, -1)).index_select(0, index).square_()  # (packed, ..., B)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, r2_bar: Tensor) -> tuple[Tensor, Tensor]:
+        Z, points = ctx.saved_tensors
+        n_inducing, n_columns = Z.shape[-2], points.shape[-2]
+        index = packing(n_inducing, n_columns - n_inducing, Z.device).packed
+        C = r2_bar.new_zeros(n_inducing * n_columns, *r2_bar.shape[1:]).index_copy_(0, index, r2_bar.mul(2.0))
+        C = C.permute(*range(C.dim() - 1, -1, -1)).contiguous().unflatten(-1, (n_inducing, n_columns))
+        Z_bar = torch.addcmul(-(C @ points), Z, C.sum(-1, keepdim=True))
+        points_bar = torch.addcmul(-(C.mT @ Z), points, C.sum(-2)[..., None])
+        return Z_bar.add_(points_bar[..., :n_inducing, :]), points_bar[..., n_inducing:, :]
 
 
 class _Correlation(torch.autograd.Function):
@@ -169,25 +198,32 @@ class StationaryKernel(nn.Module):
         r2, s = self._distances(X1, X2)
         return _Correlation.apply(r2, s, PROFILES[self.profile])
 
-    def rowwise_correlation(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Correlations between the points of each row, rows last as in :mod:`skdgp.gp.rowwise`.
+    def packed_correlation(self, Z: Tensor, x: Tensor) -> Tensor:
+        """Correlations within each row's points and with others, as :mod:`skdgp.gp.rowwise` has them.
 
         Parameters
         ----------
-        X1 : Tensor of shape (B, N1, Q)
-        X2 : Tensor of shape (B, N2, Q)
+        Z : Tensor of shape (B, M, Q)
+        x : Tensor of shape (B, S, Q)
 
         Returns
         -------
-        Tensor of shape (N1, N2, D, B)
+        Tensor of shape (M(M−1)/2 + M·S, D, B)
         """
-        r2, s = self._distances(X1, X2)
-        # Before the outputs multiply its size, putting the rows last costs next to nothing.
-        return _Correlation.apply(r2.permute(2, 3, 1, 0).contiguous(), s[..., 0], PROFILES[self.profile])
+        s = self._rates()
+        if s.shape[1] > 1:
+            scale = s.sqrt()[:, None, :]
+            Z, x, s = Z[:, None] * scale, x[:, None] * scale, s.new_ones(len(s), 1)  # (B, D, ·, Q)
+        r2 = _PackedSquaredDistance.apply(Z, x)  # (packed, [D,] B)
+        return _Correlation.apply(r2 if r2.dim() == 3 else r2[:, None], s, PROFILES[self.profile])
+
+    def _rates(self) -> Tensor:
+        """s = 1/ℓ², of shape (D, 1 or Q)."""
+        return torch.exp(-2.0 * self.log_lengthscale)
 
     def _distances(self, X1: Tensor, X2: Tensor) -> tuple[Tensor, Tensor]:
         """r² (..., 1 or D, N1, N2) and s (D, 1, 1), whose product is t²."""
-        s = torch.exp(-2.0 * self.log_lengthscale)  # (D, 1 or Q)
+        s = self._rates()
         if s.shape[1] == 1:
             return _SquaredDistance.apply(X1, X2).unsqueeze(-3), s[..., None]
         # With a lengthscale per input every output measures distances of its own.

@@ -13,7 +13,6 @@ A layer is a function of its parameters and inputs, and leaves nothing behind:
 ============ ===================== ==============================================================
 """
 
-import torch
 from torch import Tensor, nn
 
 from . import rowwise
@@ -55,9 +54,9 @@ class AmortisedLayer(Layer):
         self.whiten = whiten
 
     def numbers_per_row(self, n_samples: int) -> int:
-        """Size of the cross-correlations, or of the matrices to factorise."""
+        """Size of the correlations of inducing variables with each other and with the samples."""
         n_inducing, n_outputs = self.inference.shape
-        return n_inducing * n_outputs * max(n_inducing, n_samples)
+        return n_inducing * n_outputs * (n_inducing + n_samples)
 
     def forward(self, x: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals of the row's function values, and what its inducing variables cost."""
@@ -73,11 +72,7 @@ class AmortisedLayer(Layer):
             # Dividing u and its prior by σ changes neither the KL nor the conditional.
             q_mean = (q_mean - self.mean(Z).permute(1, 2, 0)) / deviation
             q_scale = q_scale / deviation
-        W, A = rowwise.whiten(
-            self.kernel.rowwise_correlation(Z, Z),
-            self.kernel.rowwise_correlation(Z, x.transpose(0, 1).clone(memory_format=torch.contiguous_format)),
-        )  # (M, M, D, B), (M, S, D, B)
-        mean, variance = rowwise.conditional(W, A, q_mean, q_scale, whiten=self.whiten)  # (S, D, B)
-        kl = rowwise.kl_divergence(q_mean, q_scale, None if self.whiten else W).sum(0)
-        mean, variance = (mean * deviation).transpose(1, 2), (variance * deviation.square()).transpose(1, 2)
-        return mean + self.mean(x), variance, kl
+        correlations = self.kernel.packed_correlation(Z, x.transpose(0, 1))
+        W, A = rowwise.whiten(correlations, n_inducing=Z.shape[1])  # (M, M, D, B), (M, S, D, B)
+        mean, variance, kl = rowwise.posterior(W, A, q_mean, q_scale, deviation, whiten=self.whiten)  # (S, D, B)
+        return mean.transpose(1, 2) + self.mean(x), variance.transpose(1, 2), kl.sum(0)

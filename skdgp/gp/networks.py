@@ -8,11 +8,11 @@ equal, so that nothing distinguishes them but ``Z``.
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import leaky_relu_, softplus
 from torch.nn.utils import skip_init
 
 #: Smallest posterior standard deviation of an inducing variable: softplus underflows to 0 in float32,
@@ -23,34 +23,45 @@ SCALE_FLOOR = 1e-4
 NEGATIVE_SLOPE = 0.2
 
 
-def make_mlp(n_inputs: int, n_outputs: int, width: int, n_hidden: int, generator: torch.Generator) -> nn.Sequential:
-    """Multilayer perceptron of ``n_hidden`` layers of ``width`` units with LeakyReLU between them.
+class MLPs(nn.Module):
+    """Multilayer perceptrons of equal sizes side by side, with two hidden layers and LeakyReLU.
 
-    Weights are uniform in ±1/√(fan in), torch's default, but drawn from ``generator`` alone.
+    Weights and biases are uniform in ±1/√(fan in), torch's default, but drawn from ``generator`` alone.
+    Rows come last, all networks are one matrix product a layer, and nothing is transposed on the way.
+
+    Parameters
+    ----------
+    n_nets : int
+        G.
+    n_inputs, width, n_outputs : int
+        Units of the first layer, of both hidden ones and of the last.
+    generator : torch.Generator
     """
-    sizes = [n_inputs] + n_hidden * [width] + [n_outputs]
-    modules: list[nn.Module] = []
-    for fan_in, fan_out in pairwise(sizes):
-        linear = skip_init(nn.Linear, fan_in, fan_out)
-        bound = fan_in**-0.5
-        nn.init.uniform_(linear.weight, -bound, bound, generator=generator)
-        nn.init.uniform_(linear.bias, -bound, bound, generator=generator)
-        modules += [linear, nn.LeakyReLU(NEGATIVE_SLOPE)]
-    return nn.Sequential(*modules[:-1])
 
+    def __init__(self, n_nets: int, n_inputs: int, width: int, n_outputs: int, generator: torch.Generator):
+        super().__init__()
+        sizes = list(pairwise((n_inputs, width, width, n_outputs)))
+        self.weights = nn.ParameterList(torch.empty(n_nets, fan_out, fan_in) for fan_in, fan_out in sizes)
+        self.biases = nn.ParameterList(torch.empty(n_nets, fan_out, 1) for _, fan_out in sizes)
+        for g in range(n_nets):
+            for weight, bias in zip(self.weights, self.biases, strict=True):
+                bound = weight.shape[-1] ** -0.5
+                nn.init.uniform_(weight[g], -bound, bound, generator=generator)
+                nn.init.uniform_(bias[g], -bound, bound, generator=generator)
 
-def _start_equal(linear: Any, start: int, n_inducing: int, n_outputs: int) -> None:
-    """Make the outputs (M, D) of ``linear`` from ``start`` on equal for all M inducing variables."""
-    with torch.no_grad():
-        for parameter in (linear.weight, linear.bias):
-            first = parameter[start : start + n_outputs].clone()
-            for m in range(n_inducing):
-                parameter[start + m * n_outputs : start + (m + 1) * n_outputs] = first
+    def forward(self, X: Tensor) -> Tensor:
+        """(B, Q) -> (G, n_outputs, B)."""
+        h = X.mT.expand(len(self.weights[0]), -1, -1)
+        for depth, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            h = torch.baddbmm(bias, weight, leaky_relu_(h, NEGATIVE_SLOPE) if depth else h)
+        return h
 
-
-def _rows_last(raw: Tensor, *shape: int) -> Tensor:
-    """(B, product of shape) -> (*shape, B), contiguous."""
-    return raw.mT.contiguous().unflatten(0, shape)
+    @torch.no_grad()
+    def start_equal(self, start: int, n_inducing: int, n_outputs: int) -> None:
+        """Make the outputs (M, D) from ``start`` on equal for all M inducing variables."""
+        for last in (self.weights[-1], self.biases[-1]):
+            outputs = last[:, start : start + n_inducing * n_outputs]
+            outputs.copy_(outputs[:, :n_outputs].repeat(1, n_inducing, 1))
 
 
 class _Scale(nn.Module):
@@ -65,7 +76,7 @@ class _Scale(nn.Module):
 
     def forward(self, raw: Tensor) -> Tensor:
         n_inducing, n_outputs = self.shape
-        raw = _rows_last(raw, n_inducing + self.n_below, n_outputs)
+        raw = raw.unflatten(0, (n_inducing + self.n_below, n_outputs))
         diagonal = softplus(raw[:n_inducing]) + SCALE_FLOOR  # (M, D, B)
         if not self.dense:
             return diagonal
@@ -100,16 +111,17 @@ class AffineInference(InferenceNetwork):
             points.bias.normal_(generator=generator)
         self.points = points
         self.scale = _Scale(n_outputs, n_inducing, covariance)
-        self.mean_net = make_mlp(n_inputs, n_inducing * n_outputs, width, 2, generator)
-        self.scale_net = make_mlp(n_inputs, self.scale.n_numbers, width, 2, generator)
-        for net in (self.mean_net, self.scale_net):
-            _start_equal(net[-1], 0, n_inducing, n_outputs)
+        sizes = [n_inducing * n_outputs, self.scale.n_numbers]
+        grouped = [(2, sizes[0])] if sizes[0] == sizes[1] else [(1, size) for size in sizes]
+        self.nets = nn.ModuleList(MLPs(n_nets, n_inputs, width, size, generator) for n_nets, size in grouped)
+        for nets in self.nets:
+            cast(MLPs, nets).start_equal(0, n_inducing, n_outputs)
 
     def forward(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Inducing points, posterior means and roots of posterior covariances."""
         Z = self.points(anchor).unflatten(-1, (self.shape[0], -1))  # (B, M, Q)
-        mean = _rows_last(self.mean_net(anchor), *self.shape)  # (M, D, B)
-        return Z, mean, self.scale(self.scale_net(anchor))
+        mean, scale = (raw for nets in self.nets for raw in nets(anchor).unbind())
+        return Z, mean.unflatten(0, self.shape), self.scale(scale)
 
 
 class NetworkInference(InferenceNetwork):
@@ -122,18 +134,17 @@ class NetworkInference(InferenceNetwork):
         self.shape = (n_inducing, n_outputs)
         self.scale = _Scale(n_outputs, n_inducing, covariance)
         self.sizes = [n_inducing * n_inputs, n_inducing * n_outputs, self.scale.n_numbers]
-        self.net = make_mlp(n_inputs, sum(self.sizes), width, 2, generator)
-        last: Any = self.net[-1]
+        self.net = MLPs(1, n_inputs, width, sum(self.sizes), generator)
         with torch.no_grad():
-            last.bias[: self.sizes[0]].normal_(generator=generator)
+            self.net.biases[-1][0, : self.sizes[0]].normal_(generator=generator)
         for start in (self.sizes[0], self.sizes[0] + self.sizes[1]):
-            _start_equal(last, start, n_inducing, n_outputs)
+            self.net.start_equal(start, n_inducing, n_outputs)
 
     def forward(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Inducing points, posterior means and roots of posterior covariances."""
-        Z, mean, scale = self.net(anchor).split(self.sizes, dim=-1)
-        Z = Z.unflatten(-1, (self.shape[0], -1))  # (B, M, Q)
-        return Z, _rows_last(mean, *self.shape), self.scale(scale)
+        Z, mean, scale = self.net(anchor)[0].split(self.sizes)
+        Z = Z.mT.unflatten(-1, (self.shape[0], -1))  # (B, M, Q)
+        return Z, mean.unflatten(0, self.shape), self.scale(scale)
 
 
 INFERENCE_NETWORKS: dict[str, Callable[..., InferenceNetwork]] = {"affine": AffineInference, "mlp": NetworkInference}

@@ -1,0 +1,112 @@
+"""What all classifiers share: labels of any kind in, probabilities of classes out."""
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.preprocessing import LabelEncoder
+from sklearn.utils import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from ..gp.likelihoods import Bernoulli, Likelihood, RobustMax
+
+
+class DeepGPClassifier(ClassifierMixin):
+    """Classification by probit or robust max; a mixin for estimators that derive from BaseDeepGP."""
+
+    def _check_options(self) -> dict:
+        return {"dtype": [np.float64, np.float32]}
+
+    def _check_targets(self, y: np.ndarray) -> None:
+        check_classification_targets(y)
+        self._label_encoder = LabelEncoder().fit(y)
+        self.classes_ = self._label_encoder.classes_
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs rows of at least two classes, but y contains 1 class, "
+                f"{self.classes_.tolist()[0]!r}, among the rows of positive weight: add rows of another one."
+            )
+
+    def _encode_targets(self, y: np.ndarray) -> np.ndarray:
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ValueError(
+                f"y contains the label {unknown.tolist()[0]!r}, but the model was given the classes {self.classes_}: "
+                "leave out its rows, or fit anew with it."
+            )
+        return self._label_encoder.transform(y)[:, None]
+
+    def _make_likelihood(self, y: Tensor) -> Likelihood:
+        return Bernoulli() if len(self.classes_) == 2 else RobustMax(len(self.classes_))
+
+    def _row_weights(self, y: np.ndarray) -> np.ndarray:
+        return compute_sample_weight(self.class_weight, y)
+
+    def _order_rows(self, y: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
+        """Random order in which every class is spread evenly, so that any part of it is stratified."""
+        order = random_state.permutation(len(y))
+        labels = y[order, 0].astype(int)
+        counts = np.bincount(labels)
+        by_class = np.argsort(labels, kind="stable")
+        rank = np.empty(len(y))
+        rank[by_class] = np.concatenate([np.arange(count) + 0.5 for count in counts])
+        turns = random_state.permutation(len(counts))  # among classes of equal size
+        return order[np.lexsort((turns[labels], rank / counts[labels]))]
+
+    def predict_log_proba(self, X):
+        """Logarithms of the probabilities of classes, finite everywhere.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Query points.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Columns in the order of ``classes_``.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        log_proba = np.empty((len(X), len(self.classes_)))
+        for rows, members in self._marginals(X):
+            components = [
+                module.likelihood.log_probabilities(marginals.mean, marginals.variance)
+                + marginals.log_weight[:, None, None]
+                for marginals, module in zip(members, self.module_, strict=True)
+            ]
+            mixture = torch.logsumexp(torch.cat(components), dim=0)  # (B, K)
+            log_proba[rows] = mixture.cpu().double().log_softmax(-1).numpy()
+        return log_proba
+
+    def predict_proba(self, X):
+        """Probabilities of classes, averaged over samples or quadrature points and members.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Query points.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Columns in the order of ``classes_``; rows sum to one.
+        """
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X):
+        """The most probable class of every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Query points.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Labels, of the type given to ``fit``.
+        """
+        columns = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[columns]
