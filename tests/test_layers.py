@@ -35,7 +35,7 @@ def normal(*shape, seed=0):
 
 def make_network(network="affine", covariance="full", seed=0):
     shape = (N_INPUTS, N_OUTPUTS, N_INDUCING)
-    return INFERENCE_NETWORKS[network](*shape, covariance=covariance, width=6, generator=generator(seed))
+    return INFERENCE_NETWORKS[network](*shape, covariance=covariance, hidden=(6, 6), generator=generator(seed))
 
 
 @torch.no_grad()
@@ -180,7 +180,7 @@ def test_no_other_posterior_reaches_the_evidence(seed):
 @torch.no_grad()
 def test_constant_networks_can_be_exact_regression():
     exact = ExactRegression()
-    network = INFERENCE_NETWORKS["affine"](1, 1, len(exact.X), covariance="full", width=2, generator=generator())
+    network = INFERENCE_NETWORKS["affine"](1, 1, len(exact.X), covariance="full", hidden=(2, 2), generator=generator())
     layer = AmortisedLayer(exact.kernel, ZeroMean(1), network, whiten=False).double()
     make_constant(network, exact.X, exact.q_mean[:, None], exact.q_scale[..., None])
     mean, variance, _ = layer(exact.X_test[None], exact.X_test)

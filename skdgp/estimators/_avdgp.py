@@ -37,6 +37,7 @@ class BaseAVDGP(BaseDeepGP):
         "whiten",
         "inducing_map",
         "network_width",
+        "network_depth",
         "n_samples",
     )
 
@@ -52,6 +53,7 @@ class BaseAVDGP(BaseDeepGP):
         "whiten": ["boolean"],
         "inducing_map": [StrOptions(set(INFERENCE_NETWORKS))],
         "network_width": [Interval(Integral, 1, None, closed="left"), None],
+        "network_depth": [Interval(Integral, 1, None, closed="left")],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
     }
 
@@ -69,6 +71,7 @@ class BaseAVDGP(BaseDeepGP):
         whiten=True,
         inducing_map="affine",
         network_width=128,
+        network_depth=2,
         n_samples=32,
         n_estimators="auto",
         beta=100.0,
@@ -97,6 +100,7 @@ class BaseAVDGP(BaseDeepGP):
         self.whiten = whiten
         self.inducing_map = inducing_map
         self.network_width = network_width
+        self.network_depth = network_depth
         self.n_samples = n_samples
         self.n_estimators = n_estimators
         self.beta = beta
@@ -132,7 +136,12 @@ class BaseAVDGP(BaseDeepGP):
     ) -> AmortisedLayer:
         width = min(n_inputs, n_inducing * n_outputs) if self.network_width is None else self.network_width
         network = INFERENCE_NETWORKS[self.inducing_map](
-            n_inputs, n_outputs, n_inducing, covariance=self.covariance, width=width, generator=generator
+            n_inputs,
+            n_outputs,
+            n_inducing,
+            covariance=self.covariance,
+            hidden=[width] * self.network_depth,
+            generator=generator,
         )
         kernel = StationaryKernel(self.kernel, n_inputs, n_outputs, ard=self.ard)
         return AmortisedLayer(kernel, mean, network, whiten=self.whiten)
@@ -200,14 +209,16 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
     inducing_map : {"affine", "mlp"}, default="affine"
         Affine maps to the inducing points and two networks for the rest, or one network for all.
     network_width : int or None, default=128
-        Units of the two hidden layers of every inference network. None is the paper's choice, the
+        Units of each hidden layer of every inference network. None is the paper's choice, the
         smaller of a network's inputs and the inducing variables it speaks of; wider networks predict
         better at little cost, for the time goes into the kernels.
+    network_depth : int, default=2
+        Hidden layers of every inference network.
     n_samples : int, default=32
         Monte Carlo samples, or quadrature points, for each row.
     n_estimators : "auto" or int, default="auto"
-        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 2000 rows, and
-        falls to 1 above 5000.
+        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 4000 rows, and
+        falls to 1 above 10000.
     beta : float, default=100.0
         Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which
         lets small data sets overfit: it divides the penalty of every row by the number of rows.
@@ -234,7 +245,8 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
     device : str, default="auto"
         torch device such as "cpu" or "cuda:0"; "auto" prefers CUDA.
     dtype : {"auto", "float32", "float64"}, default="auto"
-        Precision of training and prediction; "auto" is that of ``X`` where it is a float.
+        Precision. "auto" trains in float32, which is faster, and then predicts in that of ``X`` where
+        it is a float; the others do both in theirs.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit's parameters, keeping its scaling of the data.
     random_state : int, RandomState instance or None, default=None
@@ -309,6 +321,7 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
         whiten=True,
         inducing_map="affine",
         network_width=128,
+        network_depth=2,
         n_samples=32,
         n_estimators="auto",
         beta=100.0,
@@ -339,6 +352,7 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
             whiten=whiten,
             inducing_map=inducing_map,
             network_width=network_width,
+            network_depth=network_depth,
             n_samples=n_samples,
             n_estimators=n_estimators,
             beta=beta,
@@ -396,13 +410,15 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
     inducing_map : {"affine", "mlp"}, default="affine"
         Affine maps to the inducing points and two networks for the rest, or one network for all.
     network_width : int or None, default=128
-        Units of the two hidden layers of every inference network. None is the paper's choice, the
+        Units of each hidden layer of every inference network. None is the paper's choice, the
         smaller of a network's inputs and the inducing variables it speaks of.
+    network_depth : int, default=2
+        Hidden layers of every inference network.
     n_samples : int, default=32
         Monte Carlo samples, or quadrature points, for each row.
     n_estimators : "auto" or int, default="auto"
-        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 2000 rows, and
-        falls to 1 above 5000.
+        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 4000 rows, and
+        falls to 1 above 10000.
     beta : float, default=100.0
         Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which
         lets small data sets overfit: it divides the penalty of every row by the number of rows.
@@ -432,7 +448,8 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
     device : str, default="auto"
         torch device such as "cpu" or "cuda:0"; "auto" prefers CUDA.
     dtype : {"auto", "float32", "float64"}, default="auto"
-        Precision of training and prediction; "auto" is that of ``X`` where it is a float.
+        Precision. "auto" trains in float32, which is faster, and then predicts in that of ``X`` where
+        it is a float; the others do both in theirs.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit's parameters, keeping its scaling of the data and
         its classes.
@@ -509,6 +526,7 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
         whiten=True,
         inducing_map="affine",
         network_width=128,
+        network_depth=2,
         n_samples=32,
         n_estimators="auto",
         beta=100.0,
@@ -539,6 +557,7 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
             whiten=whiten,
             inducing_map=inducing_map,
             network_width=network_width,
+            network_depth=network_depth,
             n_samples=n_samples,
             n_estimators=n_estimators,
             beta=beta,

@@ -33,7 +33,7 @@ PREDICT_NUMBERS = 2**22
 #: What "auto" stands for. Members: as many as see this many rows together, up to five, since small
 #: sets gain most from averaging and cost least. Minibatches: larger ones are faster per row, where there
 #: are rows enough. Epochs: small sets need more passes for the same number of steps.
-AUTO_MEMBER_ROWS, MAX_AUTO_MEMBERS = 10_000, 5
+AUTO_MEMBER_ROWS, MAX_AUTO_MEMBERS = 20_000, 5
 AUTO_BATCH_SIZE = (16, 200)
 LARGE_BATCH_SIZE, LARGE_NUMBER_OF_ROWS = 500, 4000
 AUTO_STEPS, AUTO_EPOCHS = 400, (40, 300)
@@ -199,6 +199,7 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
             n_members = int(np.clip(AUTO_MEMBER_ROWS // len(data), 1, MAX_AUTO_MEMBERS))
         seeds = random_state.randint(np.iinfo(np.int32).max, size=n_members)
         settings = self._settings(len(data))
+        precision = torch.float32 if self.dtype == "auto" else data.X.dtype
         progress = ProgressLine(type(self).__name__, len(seeds), settings.max_iter, silent=not self.verbose)
         members: Any = nn.ModuleList()
         histories: list[History] = []
@@ -211,10 +212,11 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
                 model = self._make_model(sample.X, self._make_likelihood(sample.y), generator)
             else:
                 model = cast(DeepGP, deepcopy(continued[index % len(continued)])).requires_grad_(True)
-            model.to(device=self.device_, dtype=data.X.dtype)
+            model.to(device=self.device_, dtype=precision)
             noise = generator if self.device_.type == "cpu" else torch.Generator(self.device_).manual_seed(int(seed))
-            histories.append(train(model, learn, held_out, settings, noise, progress.epoch))
-            members.append(model.requires_grad_(False))
+            parts = [None if part is None else part.to(self.device_, precision) for part in (learn, held_out)]
+            histories.append(train(model, *parts, settings, noise, progress.epoch))
+            members.append(model.to(data.X.dtype).requires_grad_(False))
             judges.append(held_out)
             progress.next_member()
         self.module_ = members

@@ -41,7 +41,13 @@ class DeepGPClassifier(ClassifierMixin):
         return Bernoulli() if len(self.classes_) == 2 else RobustMax(len(self.classes_))
 
     def _row_weights(self, y: np.ndarray) -> np.ndarray:
-        return compute_sample_weight(self.class_weight, y)
+        weights = compute_sample_weight(self.class_weight, y)
+        if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} must give finite, non-negative weights, and a positive one to "
+                f"some class of y, which has {np.unique(y)}."
+            )
+        return weights
 
     def _order_rows(self, y: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
         """Random order in which every class is spread evenly, so that any part of it is stratified."""

@@ -6,7 +6,7 @@ outputs; rows come last, as :mod:`skdgp.gp.rowwise` wants them. The M inducing v
 equal, so that nothing distinguishes them but ``Z``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import cast
 
@@ -24,7 +24,7 @@ NEGATIVE_SLOPE = 0.2
 
 
 class MLPs(nn.Module):
-    """Multilayer perceptrons of equal sizes side by side, with two hidden layers and LeakyReLU.
+    """Multilayer perceptrons of equal sizes side by side, with LeakyReLU.
 
     Weights and biases are uniform in ±1/√(fan in), torch's default, but drawn from ``generator`` alone.
     Rows come last, all networks are one matrix product a layer, and nothing is transposed on the way.
@@ -33,16 +33,15 @@ class MLPs(nn.Module):
     ----------
     n_nets : int
         G.
-    n_inputs, width, n_outputs : int
-        Units of the first layer, of both hidden ones and of the last.
+    sizes : sequence of int
+        Units of every layer, first to last.
     generator : torch.Generator
     """
 
-    def __init__(self, n_nets: int, n_inputs: int, width: int, n_outputs: int, generator: torch.Generator):
+    def __init__(self, n_nets: int, sizes: Sequence[int], generator: torch.Generator):
         super().__init__()
-        sizes = list(pairwise((n_inputs, width, width, n_outputs)))
-        self.weights = nn.ParameterList(torch.empty(n_nets, fan_out, fan_in) for fan_in, fan_out in sizes)
-        self.biases = nn.ParameterList(torch.empty(n_nets, fan_out, 1) for _, fan_out in sizes)
+        self.weights = nn.ParameterList(torch.empty(n_nets, fan_out, fan_in) for fan_in, fan_out in pairwise(sizes))
+        self.biases = nn.ParameterList(torch.empty(n_nets, fan_out, 1) for fan_out in sizes[1:])
         for g in range(n_nets):
             for weight, bias in zip(self.weights, self.biases, strict=True):
                 bound = weight.shape[-1] ** -0.5
@@ -101,7 +100,14 @@ class AffineInference(InferenceNetwork):
     """
 
     def __init__(
-        self, n_inputs: int, n_outputs: int, n_inducing: int, *, covariance: str, width: int, generator: torch.Generator
+        self,
+        n_inputs: int,
+        n_outputs: int,
+        n_inducing: int,
+        *,
+        covariance: str,
+        hidden: Sequence[int],
+        generator: torch.Generator,
     ):
         super().__init__()
         self.shape = (n_inducing, n_outputs)
@@ -113,7 +119,7 @@ class AffineInference(InferenceNetwork):
         self.scale = _Scale(n_outputs, n_inducing, covariance)
         sizes = [n_inducing * n_outputs, self.scale.n_numbers]
         grouped = [(2, sizes[0])] if sizes[0] == sizes[1] else [(1, size) for size in sizes]
-        self.nets = nn.ModuleList(MLPs(n_nets, n_inputs, width, size, generator) for n_nets, size in grouped)
+        self.nets = nn.ModuleList(MLPs(n_nets, (n_inputs, *hidden, size), generator) for n_nets, size in grouped)
         for nets in self.nets:
             cast(MLPs, nets).start_equal(0, n_inducing, n_outputs)
 
@@ -128,13 +134,20 @@ class NetworkInference(InferenceNetwork):
     """IDSGP's inference network: one MLP for everything, inducing points included (Eq. 3.1)."""
 
     def __init__(
-        self, n_inputs: int, n_outputs: int, n_inducing: int, *, covariance: str, width: int, generator: torch.Generator
+        self,
+        n_inputs: int,
+        n_outputs: int,
+        n_inducing: int,
+        *,
+        covariance: str,
+        hidden: Sequence[int],
+        generator: torch.Generator,
     ):
         super().__init__()
         self.shape = (n_inducing, n_outputs)
         self.scale = _Scale(n_outputs, n_inducing, covariance)
         self.sizes = [n_inducing * n_inputs, n_inducing * n_outputs, self.scale.n_numbers]
-        self.net = MLPs(1, n_inputs, width, sum(self.sizes), generator)
+        self.net = MLPs(1, (n_inputs, *hidden, sum(self.sizes)), generator)
         with torch.no_grad():
             self.net.biases[-1][0, : self.sizes[0]].normal_(generator=generator)
         for start in (self.sizes[0], self.sizes[0] + self.sizes[1]):
