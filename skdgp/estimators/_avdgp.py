@@ -419,9 +419,10 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
     n_estimators : "auto" or int, default="auto"
         Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 4000 rows, and
         falls to 1 above 10000.
-    beta : float, default=100.0
+    beta : float, default=30.0
         Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which
-        lets small data sets overfit: it divides the penalty of every row by the number of rows.
+        lets small data sets overfit: it divides the penalty of every row by the number of rows. A
+        label says less than a number, so the default is smaller than the regressor's.
     class_weight : dict, "balanced" or None, default=None
         Factors of the weights of rows by their label, as in :mod:`sklearn.linear_model`; "balanced"
         makes all classes equally heavy. They shift probabilities towards the heavier classes.
@@ -529,7 +530,7 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
         network_depth=2,
         n_samples=32,
         n_estimators="auto",
-        beta=100.0,
+        beta=30.0,
         class_weight=None,
         max_iter="auto",
         batch_size="auto",

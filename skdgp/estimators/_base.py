@@ -214,8 +214,9 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
                 model = cast(DeepGP, deepcopy(continued[index % len(continued)])).requires_grad_(True)
             model.to(device=self.device_, dtype=precision)
             noise = generator if self.device_.type == "cpu" else torch.Generator(self.device_).manual_seed(int(seed))
-            parts = [None if part is None else part.to(self.device_, precision) for part in (learn, held_out)]
-            histories.append(train(model, *parts, settings, noise, progress.epoch))
+            judge = None if held_out is None else held_out.to(self.device_, precision)
+            rows = learn.to(self.device_, precision)
+            histories.append(train(model, rows, judge, settings, noise, progress.epoch))
             members.append(model.to(data.X.dtype).requires_grad_(False))
             judges.append(held_out)
             progress.next_member()
