@@ -1,14 +1,17 @@
-"""Likelihoods against numerical integration."""
+"""Likelihoods against numerical integration and against brute force."""
 
 import numpy as np
 import pytest
 import torch
 from scipy.integrate import quad
+from scipy.special import log_ndtr, ndtr
 from scipy.stats import norm
+from torch.overrides import TorchFunctionMode
 
-from skdgp.gp.likelihoods import Gaussian
+from skdgp.gp.likelihoods import Bernoulli, Gaussian, RobustMax
 
 N_SAMPLES, N_ROWS = 2, 3
+EPSILON = 0.02  # of slips; larger than anyone would choose, so that they show
 
 
 def normal(*shape, seed=0):
@@ -82,3 +85,216 @@ def test_the_noise_never_falls_below_its_floor(floor):
 
 def test_initial_noise():
     torch.testing.assert_close(Gaussian(2, variance=0.3, floor=0.1).variance, torch.full((2,), 0.4))
+
+
+def labels_of(n_classes, n_rows=N_ROWS):
+    """Targets in which every class comes up."""
+    return torch.arange(n_rows, dtype=torch.float64)[:, None] % n_classes
+
+
+def moderate(*shape):
+    """Variances in [0.5, 1.5]: quadrature is good where no class's is many times another's."""
+    return 0.5 + normal(*shape, seed=3).square().clamp(max=1.0)
+
+
+def make_classes(n_classes):
+    """Likelihood, targets, means and variances of a case with ``n_classes``."""
+    likelihood = Bernoulli() if n_classes == 2 else RobustMax(n_classes, epsilon=EPSILON)
+    shape = (N_SAMPLES, N_ROWS, likelihood.n_outputs)
+    return likelihood, labels_of(n_classes), normal(*shape, seed=2), moderate(*shape)
+
+
+def win_by_quad(mean, variance):
+    """P(argmax f = c) for every class, one row."""
+    deviation = np.sqrt(variance)
+
+    def probability(c):
+        others = np.arange(len(mean)) != c
+        density = lambda f: norm.pdf(f, mean[c], deviation[c])  # noqa: E731
+        product = lambda f: ndtr((f - mean[others]) / deviation[others]).prod()  # noqa: E731
+        limits = mean[c] - 12 * deviation[c], mean[c] + 12 * deviation[c]
+        return quad(lambda f: density(f) * product(f), *limits, epsabs=1e-12, epsrel=1e-11)[0]
+
+    return np.array([probability(c) for c in range(len(mean))])
+
+
+class TestClassification:
+    """What holds for any number of classes."""
+
+    @pytest.mark.parametrize("n_classes", [2, 3, 5])
+    def test_probabilities_are_normalised(self, n_classes):
+        likelihood, _, mean, variance = make_classes(n_classes)
+        log_proba = likelihood.log_probabilities(mean, variance)
+        assert log_proba.shape == (N_SAMPLES, N_ROWS, n_classes)
+        np.testing.assert_allclose(log_proba.exp().sum(-1), 1.0, rtol=1e-14)
+
+    @pytest.mark.parametrize("n_classes", [2, 3, 5])
+    def test_probabilities_are_those_of_the_labels(self, n_classes):
+        """Up to the error of quadrature, which normalising removes."""
+        likelihood, _, mean, variance = make_classes(n_classes)
+        log_proba = likelihood.log_probabilities(mean, variance)
+        for c in range(n_classes):
+            y = torch.full((N_ROWS, 1), float(c), dtype=torch.float64)
+            np.testing.assert_allclose(log_proba[..., c], likelihood.log_predictive(y, mean, variance), atol=1e-4)
+
+    @pytest.mark.parametrize("n_classes", [2, 3])
+    @pytest.mark.parametrize("method", ["expected_log_prob", "log_predictive"])
+    def test_gradcheck(self, method, n_classes):
+        likelihood, y, mean, variance = make_classes(n_classes)
+        call = lambda *moments: getattr(likelihood, method)(y, *moments)  # noqa: E731
+        assert torch.autograd.gradcheck(call, (mean.requires_grad_(), variance.requires_grad_()))
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+    @pytest.mark.parametrize("variance", [1e-12, 1.0, 1e6])
+    @pytest.mark.parametrize("n_classes", [2, 3])
+    def test_extremes_are_finite(self, n_classes, variance, dtype):
+        likelihood = make_classes(n_classes)[0]
+        values = torch.tensor([-1e3, -30.0, 0.0, 30.0, 1e3], dtype=dtype)
+        mean = torch.cartesian_prod(*likelihood.n_outputs * [values]).reshape(1, -1, likelihood.n_outputs)
+        for c in range(n_classes):
+            y = torch.full((mean.shape[1], 1), float(c), dtype=dtype)
+            moments = mean.clone().requires_grad_(), torch.full_like(mean, variance).requires_grad_()
+            for method in (likelihood.expected_log_prob, likelihood.log_predictive):
+                value = method(y, *moments)
+                assert value.isfinite().all() and value.dtype == dtype
+                assert all(slope.isfinite().all() for slope in torch.autograd.grad(value.sum(), moments))
+        assert likelihood.log_probabilities(mean, torch.full_like(mean, variance)).isfinite().all()
+
+    @pytest.mark.parametrize("n_classes", [2, 3, 5])
+    @pytest.mark.parametrize("method", ["expected_log_prob", "log_predictive"])
+    def test_single_precision_agrees(self, method, n_classes):
+        likelihood, *case = make_classes(n_classes)
+        results = []
+        for dtype in (torch.float64, torch.float32):
+            y, mean, variance = (part.to(dtype) for part in case)
+            moments = (3 * mean).requires_grad_(), variance.requires_grad_()
+            value = getattr(likelihood, method)(y, *moments)
+            results.append((value, *torch.autograd.grad(value.sum(), moments)))
+        for double, single in zip(*results, strict=True):
+            torch.testing.assert_close(single, double.float(), rtol=1e-5, atol=1e-5)
+
+    @pytest.mark.parametrize("n_classes", [2, 3, 5])
+    def test_jensen(self, n_classes):
+        likelihood, y, mean, variance = make_classes(n_classes)
+        assert (likelihood.expected_log_prob(y, mean, variance) < likelihood.log_predictive(y, mean, variance)).all()
+
+    @pytest.mark.parametrize("n_classes", [2, 7])
+    def test_no_tensor_is_larger_than_announced(self, n_classes):
+        sizes = []
+
+        class Sizes(TorchFunctionMode):
+            def __torch_function__(self, function, types, arguments=(), options=None):
+                result = function(*arguments, **(options or {}))
+                if isinstance(result, torch.Tensor):
+                    sizes.append(result.numel())
+                return result
+
+        likelihood, _, mean, variance = make_classes(n_classes)
+        with Sizes():
+            likelihood.log_probabilities(mean, variance)
+        announced = N_ROWS * likelihood.numbers_per_row(N_SAMPLES)
+        assert announced / 2 <= max(sizes) <= 2 * announced
+
+
+class TestBernoulli:
+    @pytest.mark.parametrize(
+        ("method", "integrand", "after", "error"),
+        [("expected_log_prob", log_ndtr, float, 1e-7), ("log_predictive", ndtr, np.log, 1e-10)],
+    )
+    def test_numerical_integration(self, method, integrand, after, error):
+        likelihood, y, mean, variance = make_classes(2)
+        result = getattr(likelihood, method)(y, mean, variance)
+        assert result.shape == (N_SAMPLES, N_ROWS)
+        for s, b in np.ndindex(N_SAMPLES, N_ROWS):
+            sign = 1.0 if y[b] else -1.0
+            expected = after(
+                integrate(lambda f, sign=sign: integrand(sign * f), mean[s, b].item(), variance[s, b].item())
+            )
+            assert result[s, b].item() == pytest.approx(expected, abs=error)
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+    @pytest.mark.parametrize("mean", [-1e3, -50.0, 50.0, 1e3])
+    def test_far_from_the_boundary(self, mean, dtype):
+        """Where log Φ(f) ≈ −f²/2 − log|f| − log √2π, or 0."""
+        y, variance = torch.ones(1, 1, dtype=dtype), torch.full((1, 1, 1), 4.0, dtype=dtype)
+        moments = torch.full((1, 1, 1), mean, dtype=dtype), variance
+        expected = integrate(log_ndtr, mean, 4.0)
+        assert Bernoulli().expected_log_prob(y, *moments).item() == pytest.approx(expected, rel=1e-6, abs=1e-30)
+        expected = log_ndtr(mean / np.sqrt(5.0))
+        assert Bernoulli().log_predictive(y, *moments).item() == pytest.approx(expected, rel=1e-6, abs=1e-30)
+
+    @pytest.mark.parametrize("method", ["expected_log_prob", "log_predictive"])
+    def test_without_uncertainty_both_are_the_log_probability(self, method):
+        likelihood, y, mean, variance = make_classes(2)
+        result = getattr(likelihood, method)(y, mean, torch.zeros_like(variance))
+        expected = log_ndtr(torch.where(y == 1, mean, -mean)[..., 0].numpy())
+        np.testing.assert_allclose(result, expected, rtol=1e-13)
+
+
+class TestRobustMax:
+    @pytest.mark.parametrize("n_classes", [3, 5])
+    def test_numerical_integration(self, n_classes):
+        likelihood, y, mean, variance = make_classes(n_classes)
+        expected_log_prob = likelihood.expected_log_prob(y, mean, variance)
+        log_predictive = likelihood.log_predictive(y, mean, variance)
+        assert expected_log_prob.shape == log_predictive.shape == (N_SAMPLES, N_ROWS)
+        hit, miss = 1 - EPSILON, EPSILON / (n_classes - 1)
+        for s, b in np.ndindex(N_SAMPLES, N_ROWS):
+            wins = win_by_quad(mean[s, b].numpy(), variance[s, b].numpy())
+            assert wins.sum() == pytest.approx(1.0)
+            win = wins[int(y[b])]
+            assert log_predictive[s, b].exp().item() == pytest.approx(win * hit + (1 - win) * miss, abs=1e-4)
+            expected = win * np.log(hit) + (1 - win) * np.log(miss)
+            assert expected_log_prob[s, b].item() == pytest.approx(expected, abs=1e-4 * np.log(hit / miss))
+
+    @pytest.mark.parametrize("n_classes", [3, 5])
+    def test_brute_force(self, n_classes):
+        """Draw functions' values, take the largest one's class, let it slip: to three standard errors."""
+        n_draws, rng = 100_000, np.random.default_rng(0)
+        likelihood, _, mean, variance = make_classes(n_classes)
+        mean, variance = mean[0, 0], torch.linspace(0.5, 1.5, n_classes, dtype=torch.float64)
+        f = mean.numpy() + np.sqrt(variance.numpy()) * rng.standard_normal((n_draws, n_classes))
+        best = f.argmax(1)
+        seen = (best + np.where(rng.random(n_draws) < EPSILON, rng.integers(1, n_classes, n_draws), 0)) % n_classes
+        proba = likelihood.log_probabilities(mean[None, None], variance[None, None])[0, 0].exp().numpy()
+        standard_error = np.sqrt(proba * (1 - proba) / n_draws)
+        assert (np.abs(np.bincount(seen, minlength=n_classes) / n_draws - proba) < 3 * standard_error).all()
+
+        for c in range(n_classes):
+            log_prob = np.where(best == c, np.log(1 - EPSILON), np.log(EPSILON / (n_classes - 1)))
+            y = torch.full((1, 1), float(c), dtype=torch.float64)
+            expected_log_prob = likelihood.expected_log_prob(y, mean[None, None], variance[None, None])
+            assert abs(expected_log_prob.item() - log_prob.mean()) < 3 * log_prob.std() / np.sqrt(n_draws)
+
+    def test_two_classes_in_closed_form(self):
+        """P(f₁ > f₀) = Φ((m₁ − m₀)/√(v₀ + v₁)), on the same side of ½ as a Bernoulli of the difference."""
+        mean, variance = normal(1, 200, 2, seed=1), moderate(1, 200, 2)
+        proba = RobustMax(2).log_probabilities(mean, variance).exp()[..., 1]
+        difference = (mean[..., 1] - mean[..., 0]).unsqueeze(-1)
+        win = ndtr((difference[..., 0] / variance.sum(-1).sqrt()).numpy())
+        np.testing.assert_allclose(proba, 0.999 * win + 0.001 * (1 - win), atol=2e-6)
+        bernoulli = Bernoulli().log_probabilities(difference, variance.sum(-1, keepdim=True)).exp()[..., 1]
+        assert torch.equal(proba > 0.5, bernoulli > 0.5)
+
+    def test_classes_are_alike(self):
+        likelihood, y, mean, variance = make_classes(5)
+        order = torch.tensor([3, 0, 4, 1, 2])
+        proba = likelihood.log_probabilities(mean, variance)
+        permuted = likelihood.log_probabilities(mean[..., order], variance[..., order])
+        torch.testing.assert_close(permuted, proba[..., order], rtol=1e-10, atol=1e-12)
+        place = torch.argsort(order)[y.long()].double()  # where the class of each row has gone
+        moments = mean[..., order], variance[..., order]
+        expected = likelihood.expected_log_prob(y, mean, variance)
+        torch.testing.assert_close(likelihood.expected_log_prob(place, *moments), expected, rtol=1e-10, atol=1e-12)
+
+    @pytest.mark.parametrize("n_classes", [2, 3, 10])
+    def test_without_uncertainty_the_largest_wins(self, n_classes):
+        likelihood, y = RobustMax(n_classes), labels_of(n_classes, n_rows=n_classes)
+        mean = torch.eye(n_classes, dtype=torch.float64)[None]
+        variance = torch.full_like(mean, 1e-12)
+        hit, miss = np.log(1 - 1e-3), np.log(1e-3 / (n_classes - 1))
+        for method in (likelihood.expected_log_prob, likelihood.log_predictive):
+            np.testing.assert_allclose(method(y, mean, variance), hit, rtol=1e-12)
+            np.testing.assert_allclose(method(y.roll(1, 0), mean, variance), miss, rtol=1e-12)
+        expected = np.where(mean == 1, hit, miss)
+        np.testing.assert_allclose(likelihood.log_probabilities(mean, variance), expected, rtol=1e-12)

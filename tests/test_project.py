@@ -150,3 +150,52 @@ def test_benchmark_names_the_choices(stored_splits, tmp_path):
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode != 0
     assert "'absent' names nothing. Available: tiny-set." in result.stderr
+
+
+SMALL_FIT = json.dumps({"max_iter": 2, "n_estimators": 1, "n_samples": 2, "network_width": 8})
+
+
+def saved_rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_classification_benchmark_saves_a_line_for_every_fit(tmp_path):
+    output = run(
+        *(sys.executable, ROOT / "benchmarks/classification.py", "--datasets", "iris", "--folds", "0", "3"),
+        *("--params", SMALL_FIT),
+        cwd=tmp_path,
+    )
+    assert "log_loss" in output
+    rows = saved_rows(tmp_path / "classification.csv")
+    assert sorted((row["estimator"], row["fold"]) for row in rows) == [
+        (name, fold) for name in ("avdgp", "gpc", "hgb") for fold in "03"
+    ]
+    assert all(0 < float(row["log_loss"]) < 5 and 0 < float(row["accuracy"]) <= 1 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "cells"),
+    [
+        (("--inducing", "8", "--layers", "1", "3"), [("1", ""), ("3", "")]),
+        (("--ablation", "--depths", "1", "2"), [("1", "1"), ("1", "1"), ("1", "2"), ("1", "2")]),
+    ],
+    ids=["table", "ablation"],
+)
+def test_letters_benchmark_saves_a_line_for_every_fit(tmp_path, options, cells):
+    output = run(
+        *(sys.executable, ROOT / "benchmarks/letters.py", "--n-samples", "300", "--runs", "1", *options),
+        *("--params", SMALL_FIT),
+        cwd=tmp_path,
+    )
+    assert "Test error, %" in output
+    rows = saved_rows(tmp_path / "letters.csv")
+    assert sorted((row["layers"], row["depth"]) for row in rows) == cells
+    assert all(0 <= float(row["error"]) <= 100 and float(row["log_loss"]) > 0 for row in rows)
+
+
+def test_letters_benchmark_says_what_cannot_be_shared(tmp_path):
+    command = [sys.executable, ROOT / "benchmarks/letters.py", "--inducing", "6", "--layers", "4"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "--inducing 6 cannot be shared as 4:2:1:1: give a multiple of 8." in result.stderr

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skdgp import AVDGPRegressor
+from skdgp import AVDGPClassifier, AVDGPRegressor
 
 #: Enough training for the checks that ask for a good score, and no more.
 BUDGET = {
@@ -21,12 +21,18 @@ BUDGET = {
     "learning_rate": 0.05,
 }
 
+#: The same for classes. The default of ``beta`` would outweigh a few hundred labels, which say less than numbers.
+CLASSIFIER_BUDGET = BUDGET | {"beta": 1.0}
+
 ESTIMATORS = [
     AVDGPRegressor((2,), **BUDGET),
     AVDGPRegressor((2,), rule="ar1", **BUDGET),
     AVDGPRegressor((2,), rule="ar2", **BUDGET),
     AVDGPRegressor((2,), objective="predictive", beta=1.0, **BUDGET),
     AVDGPRegressor((), inducing_map="mlp", covariance="full", **BUDGET),
+    AVDGPClassifier((2,), **CLASSIFIER_BUDGET),
+    AVDGPClassifier((2,), rule="ar1", **CLASSIFIER_BUDGET),
+    AVDGPClassifier((2,), objective="predictive", **CLASSIFIER_BUDGET),
 ]
 
 #: Weights scale the terms of a row, but minibatches, held-out rows and initial values depend on the
@@ -45,16 +51,20 @@ def test_scikit_learn_checks(estimator, check):
 def test_array_api_check_with_dispatch():
     """The check that scikit-learn skips unless SciPy was imported with this variable set."""
     code = """
-        from sklearn.utils.estimator_checks import check_estimator
+        from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
         from test_sklearn_checks import ESTIMATORS, EXPECTED_FAILURES
         results = check_estimator(ESTIMATORS[0], expected_failed_checks=EXPECTED_FAILURES, on_skip=None)
         skipped = [result["check_name"] for result in results if result["status"] == "skipped"]
         assert not skipped, skipped
         print(len(results), "checks")
+        for estimator, check in estimator_checks_generator(ESTIMATORS[-1]):
+            if "array_api" in str(check):
+                check(estimator)
+                print("and of a classifier")
     """
     environment = os.environ | {"SCIPY_ARRAY_API": "1", "PYTHONPATH": os.path.dirname(__file__)}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "checks" in done.stdout
+    assert "checks" in done.stdout and "and of a classifier" in done.stdout

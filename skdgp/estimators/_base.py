@@ -30,6 +30,9 @@ from ._progress import ProgressLine
 #: batches are no faster.
 PREDICT_NUMBERS = 2**22
 
+#: Standardised inputs beyond this are as far from all others as any, but their squares may overflow.
+FARTHEST = 1e15
+
 #: What "auto" stands for. Members: as many as see this many rows together, up to five, since small
 #: sets gain most from averaging and cost least. Minibatches: larger ones are faster per row, where there
 #: are rows enough. Epochs: small sets need more passes for the same number of steps.
@@ -159,7 +162,8 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
                 self._input_scaler = StandardScaler(with_mean=self.normalize_X, with_std=self.normalize_X).fit(X)
                 self._check_targets(y)
         weight = weight * self._row_weights(y)
-        weight /= weight.mean()
+        used = weight > 0  # a class without weight is absent, as a row without weight is
+        X, y, weight = X[used], y[used], weight[used] / weight[used].mean()
         if (X_val is None) != (y_val is None):
             missing, got = ("X_val", "y_val") if X_val is None else ("y_val", "X_val")
             raise ValueError(f"{got} was given without {missing}: give both or neither.")
@@ -290,7 +294,8 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
         while start < len(X):
             rows = slice(start, min(start + n_batch, len(X)))
             try:
-                batch = torch.as_tensor(self._scale_inputs(X[rows]), dtype=dtype, device=self.device_)
+                scaled = self._scale_inputs(X[rows]).clip(-FARTHEST, FARTHEST)
+                batch = torch.as_tensor(scaled, dtype=dtype, device=self.device_)
                 with torch.no_grad():
                     marginals = [member(batch) for member in members]
             except torch.OutOfMemoryError:

@@ -44,7 +44,7 @@ def cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
     if not (diagonal_mean > 0).all() or not K.isfinite().all():
         raise np.linalg.LinAlgError(
             "A covariance matrix contains NaN or infinity, or a diagonal that is not positive. The likely cause "
-            "is a diverged optimisation: lower learning_rate, or keep normalize_X=True and normalize_y=True."
+            "is a diverged optimisation: lower learning_rate, or have features and targets standardised."
         )
     added = jitter * diagonal_mean
     # A matrix that fails without any jitter needs one to grow from.

@@ -1,0 +1,183 @@
+"""Generated data sets that show what depth is good for."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, validate_params
+
+#: Layout of the letters: where each starts, the box that all of them fill, and the width of a stroke.
+_LEFT_OF_D, _LEFT_OF_G, _LEFT_OF_P = 0.05, 0.37, 0.69
+_WIDTH, _BOTTOM, _TOP = 0.27, 0.1, 0.9
+_STROKE = 0.08
+
+#: Exponent of the round parts' outline |u|ᵖ + |v|ᵖ = 1: a little squarer than the ellipse's 2, as in bold type.
+_ROUNDNESS = 2.5
+
+_COMMON_RULES = {"n_samples": [Interval(Integral, 1, None, closed="left")], "random_state": ["random_state"]}
+_DEVIATION = [Interval(Real, 0, None, closed="left")]
+
+
+@validate_params(
+    {**_COMMON_RULES, "noise": [Interval(Real, 0, 1, closed="both")]},
+    prefer_skip_nested_validation=True,
+)
+def make_letters(n_samples=40000, *, noise=0.0, random_state=None):
+    """Points of the unit square, and whether they lie inside the letters DGP.
+
+    Straight and curved edges, corners and holes: a single stationary Gaussian process has no lengthscale
+    for all of it. The toy problem of [1]_, with letters of our own.
+
+    Parameters
+    ----------
+    n_samples : int, default=40000
+        Number of points.
+    noise : float, default=0.0
+        Probability, for every point, that its label is the wrong one.
+    random_state : int, RandomState instance or None, default=None
+        Source of the points and of the wrong labels.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 2)
+        Points, uniform in [0, 1]².
+    y : ndarray of shape (n_samples,)
+        1 inside the letters, 0 outside; unless ``noise`` has turned it round.
+
+    See Also
+    --------
+    make_banana : Two classes with one smooth boundary.
+
+    References
+    ----------
+    .. [1] Q. Meng and Y. Zhang, "Amortized Variational Inference for Deep Gaussian Processes", 2024.
+
+    Examples
+    --------
+    >>> from skdgp.datasets import make_letters
+    >>> X, y = make_letters(1000, random_state=0)
+    >>> X.shape, y.shape
+    ((1000, 2), (1000,))
+    """
+    rng = check_random_state(random_state)
+    X = rng.uniform(size=(n_samples, 2))
+    wrong = rng.uniform(size=n_samples) < noise
+    return X, (_in_letters(X) ^ wrong).astype(int)
+
+
+@validate_params({**_COMMON_RULES, "noise": _DEVIATION}, prefer_skip_nested_validation=True)
+def make_step(n_samples=200, *, noise=0.05, random_state=None):
+    """One feature and a target that jumps from 0 to 1 where the feature is 0.
+
+    Stationary Gaussian processes overshoot at the jump and ring away from it, or smear it out.
+
+    Parameters
+    ----------
+    n_samples : int, default=200
+        Number of rows.
+    noise : float, default=0.05
+        Standard deviation of the Gaussian noise in the targets.
+    random_state : int, RandomState instance or None, default=None
+        Source of the feature and of the noise.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 1)
+        The feature, uniform in [-1, 1].
+    y : ndarray of shape (n_samples,)
+        Targets.
+
+    Examples
+    --------
+    >>> from skdgp.datasets import make_step
+    >>> X, y = make_step(5, noise=0.0, random_state=0)
+    >>> X[:, 0].round(2), y
+    (array([ 0.1 ,  0.43,  0.21,  0.09, -0.15]), array([1., 1., 1., 1., 0.]))
+    """
+    rng = check_random_state(random_state)
+    X = rng.uniform(-1, 1, size=(n_samples, 1))
+    return X, (X[:, 0] > 0) + noise * rng.standard_normal(n_samples)
+
+
+@validate_params({**_COMMON_RULES, "noise": _DEVIATION}, prefer_skip_nested_validation=True)
+def make_banana(n_samples=400, *, noise=0.2, random_state=None):
+    """Two classes in the plane, each a crescent that reaches into the other.
+
+    The crescents are half circles of radius 1, point-symmetric to one another about the origin.
+
+    Parameters
+    ----------
+    n_samples : int, default=400
+        Number of points. Every point has either class with probability 1/2.
+    noise : float, default=0.2
+        Standard deviation of the Gaussian noise in both coordinates. Above about 0.2 the classes overlap.
+    random_state : int, RandomState instance or None, default=None
+        Source of the classes, of the places along the crescents and of the noise.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 2)
+        Points.
+    y : ndarray of shape (n_samples,)
+        0 for the crescent that opens downwards, 1 for the one that opens upwards.
+
+    See Also
+    --------
+    make_letters : Two classes with corners and holes.
+
+    Examples
+    --------
+    >>> from skdgp.datasets import make_banana
+    >>> X, y = make_banana(200, random_state=0)
+    >>> X.shape, y.shape
+    ((200, 2), (200,))
+    """
+    rng = check_random_state(random_state)
+    y = rng.randint(2, size=n_samples)
+    angle = rng.uniform(0, np.pi, size=n_samples)
+    crescent = np.column_stack([np.cos(angle) - 0.5, np.sin(angle) - 0.25])
+    X = (1 - 2 * y)[:, None] * crescent
+    return X + noise * rng.standard_normal(X.shape), y
+
+
+def _in_letters(X):
+    """Whether points (n, 2) lie inside the letters."""
+    x, y = X.T
+    return _in_d(x - _LEFT_OF_D, y) | _in_g(x - _LEFT_OF_G, y) | _in_p(x - _LEFT_OF_P, y)
+
+
+def _in_d(x, y):
+    return _in_bowl(x, y, _BOTTOM)
+
+
+def _in_g(x, y):
+    """A ring with a gap on the right, and a bar below the gap."""
+    middle, bar_top, gap_top = _WIDTH / 2, 0.5, 0.7
+    ring = _in_oval(x, y, middle, _BOTTOM) & ~_in_oval(x, y, middle, _BOTTOM, inset=_STROKE)
+    gap = _in_box(x, y, (middle, _WIDTH), (bar_top, gap_top))
+    bar = _in_box(x, y, (middle, _WIDTH), (bar_top - _STROKE, bar_top))
+    return (ring & ~gap) | bar
+
+
+def _in_p(x, y):
+    return _in_box(x, y, (0, _STROKE), (_BOTTOM, _TOP)) | _in_bowl(x, y, 0.45)
+
+
+def _in_bowl(x, y, bottom):
+    """A straight stroke on the left with a round one from its upper to its lower end, around a hole."""
+    shoulder = 0.4 * _WIDTH
+    rounded = np.maximum(x, shoulder)  # left of the shoulder the outline goes on as straight lines
+    outline = (x >= 0) & _in_oval(rounded, y, shoulder, bottom)
+    hole = (x >= _STROKE) & _in_oval(rounded, y, shoulder, bottom, inset=_STROKE)
+    return outline & ~hole
+
+
+def _in_oval(x, y, centre, bottom, inset=0.0):
+    """Inside the oval around x = ``centre`` that touches the right, the top and ``bottom``, or ``inset`` from them."""
+    u = (x - centre) / (_WIDTH - centre - inset)
+    v = (y - (bottom + _TOP) / 2) / ((_TOP - bottom) / 2 - inset)
+    return np.abs(u) ** _ROUNDNESS + np.abs(v) ** _ROUNDNESS <= 1
+
+
+def _in_box(x, y, across, up):
+    return (across[0] <= x) & (x <= across[1]) & (up[0] <= y) & (y <= up[1])

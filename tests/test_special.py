@@ -1,0 +1,87 @@
+"""Special functions against SciPy, far beyond where naive formulas underflow."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import special
+
+from skdgp.gp.special import gauss_hermite, log_ndtr
+
+#: Dense where the branches meet, and far out on both sides.
+POINTS = np.concatenate([np.linspace(-12.0, 12.0, 481), np.linspace(-1e3, 1e3, 401), [-1e-20, 1e-20]])
+
+#: Relative errors left and right of zero, and what is too small to be told from nothing. To the right
+#: everything is proportional to exp(−x²/2), which is wrong by x²/2 ulps.
+TOLERANCE = {torch.float64: (2e-15, 1e-12, 1e-300), torch.float32: (1e-6, 1e-5, 1e-37)}
+
+every_dtype = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+
+
+def value_and_gradient(x):
+    x = x.clone().requires_grad_()
+    value = log_ndtr(x)
+    value.sum().backward()
+    return value.detach(), x.grad
+
+
+def mills_ratio(x):
+    """φ(x)/Φ(x) in float64."""
+    with np.errstate(over="ignore"):
+        return math.sqrt(2 / math.pi) / special.erfcx(-x / math.sqrt(2))
+
+
+class TestLogNdtr:
+    @every_dtype
+    def test_value_and_gradient(self, dtype):
+        x = torch.tensor(POINTS, dtype=dtype)
+        value, gradient = value_and_gradient(x)
+        assert value.dtype == gradient.dtype == dtype
+        exact = x.double().numpy()  # rounded to float32 where dtype is
+        left, right, nothing = TOLERANCE[dtype]
+        for side, rtol in ((exact < 0, left), (exact >= 0, right)):
+            np.testing.assert_allclose(value[side], special.log_ndtr(exact[side]), rtol=rtol, atol=nothing)
+            np.testing.assert_allclose(gradient[side], mills_ratio(exact[side]), rtol=rtol, atol=nothing)
+
+    @every_dtype
+    def test_far_out(self, dtype):
+        """log Φ(−x) ≈ −x²/2 − log x − log √2π, of slope x; on the other side nothing is left of either."""
+        value, gradient = value_and_gradient(torch.tensor([-1e3, 1e3, -1e15, 1e15], dtype=dtype))
+        expected = [-0.5e6 - math.log(1e3) - 0.5 * math.log(2 * math.pi), 0.0, -0.5e30, 0.0]
+        np.testing.assert_allclose(value, expected, rtol=1e-6)
+        np.testing.assert_allclose(gradient, [1e3, 0.0, 1e15, 0.0], rtol=2e-6)
+
+    def test_gradcheck(self):
+        x = torch.tensor([[-30.0, -5.0, -1.0, -1e-3], [1e-3, 0.5, 2.0, 6.0]], dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(log_ndtr, x)
+        assert torch.autograd.gradcheck(lambda x: log_ndtr(x).square(), x)
+
+    def test_both_sides_meet_at_zero(self):
+        value, gradient = value_and_gradient(torch.tensor([-0.0, 0.0], dtype=torch.float64))
+        np.testing.assert_allclose(value, math.log(0.5), rtol=1e-15)
+        np.testing.assert_allclose(gradient, math.sqrt(2 / math.pi), rtol=1e-15)
+
+
+class TestGaussHermite:
+    @pytest.mark.parametrize("n_nodes", [1, 2, 5, 20])
+    def test_polynomials_are_exact(self, n_nodes):
+        """E x^k = (k − 1)!! for even k, for every degree below twice the number of nodes."""
+        nodes, weights = gauss_hermite(n_nodes, torch.empty(0, dtype=torch.float64))
+        assert nodes.shape == weights.shape == (n_nodes,)
+        for degree in range(2 * n_nodes):
+            expected = 0.0 if degree % 2 else math.prod(range(1, degree, 2))
+            scale = float((nodes.abs() ** degree) @ weights)
+            assert float((nodes**degree) @ weights) == pytest.approx(expected, abs=1e-12 * scale), degree
+
+    def test_entire_functions_are_as_good_as_exact(self):
+        nodes, weights = gauss_hermite(20, torch.empty(0, dtype=torch.float64))
+        assert float(nodes.exp() @ weights) == pytest.approx(math.exp(0.5), rel=1e-13)
+        assert float(nodes.cos() @ weights) == pytest.approx(math.exp(-0.5), rel=1e-13)
+
+    @every_dtype
+    def test_a_distribution_of_the_right_type(self, dtype):
+        nodes, weights = gauss_hermite(20, torch.empty(0, dtype=dtype))
+        assert nodes.dtype == weights.dtype == dtype
+        assert float(weights.sum()) == pytest.approx(1.0, rel=1e-15 if dtype == torch.float64 else 1e-6)
+        assert (weights > 0).all()
