@@ -69,6 +69,17 @@ def test_quickstart_runs(tmp_path):
     assert (tmp_path / "quickstart.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_letters_example_runs(tmp_path):
+    output = run(sys.executable, ROOT / "examples/plot_letters.py", "--quick", cwd=tmp_path)
+    assert [line.split()[:2] for line in output.splitlines()[1:5]] == [
+        ["1", "layer"],
+        ["2", "layers"],
+        ["3", "layers"],
+        ["4", "layers"],
+    ]
+    assert (tmp_path / "plot_letters.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_ci_runs_the_test_command_of_the_readme():
     expected = [block for block in readme_blocks("sh") if "-m pytest" in block]
     assert run("bash", ROOT / ".ci/run", "--show", cwd=ROOT).splitlines() == expected
