@@ -25,16 +25,16 @@ from skdgp.datasets import make_letters
 #: Inducing points of every layer, eight in all.
 INDUCING = {1: (8,), 2: (4, 4), 3: (4, 2, 2), 4: (4, 2, 1, 1)}
 
-#: A single member, narrower networks and fewer quadrature points than by default, so that all four take less
-#: than a minute on two cores. Hidden layers add to what comes in (mean "identity"): four of them would
+#: A single member, narrower networks and fewer quadrature points than by default, so that all four take about
+#: a minute on two cores. Hidden layers add to what comes in (mean "identity"): four of them would
 #: otherwise take longer to learn anything at all than one.
 BUDGET = {
     "mean": "identity",
     "n_samples": 8,
     "n_estimators": 1,
     "network_width": 64,
-    "batch_size": 200,
-    "max_iter": 60,
+    "batch_size": 400,
+    "max_iter": 100,
 }
 
 OUTSIDE, UNSURE, INSIDE = "#f4f1ea", "#e08a2e", "#0b5fa5"
