@@ -17,6 +17,7 @@ from ..inference.propagation import make_propagation
 from ._base import BaseDeepGP
 from ._classification import DeepGPClassifier
 from ._regression import DeepGPRegressor
+from ._shapes import HIDDEN_DIMS, N_INDUCING, inducing_per_layer, positive_ints
 
 #: Inducing points of the first layer and of every later one (AVDGP, App. C.1).
 AUTO_INDUCING = (8, 4)
@@ -43,8 +44,8 @@ class BaseAVDGP(BaseDeepGP):
 
     _parameter_constraints: ClassVar[dict] = {
         **BaseDeepGP._parameter_constraints,
-        "hidden_dims": ["array-like", tuple],
-        "n_inducing": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), "array-like", tuple],
+        "hidden_dims": HIDDEN_DIMS,
+        "n_inducing": N_INDUCING,
         "rule": [StrOptions({"ar1", "ar2", "ar2p"})],
         "kernel": [StrOptions(set(PROFILES))],
         "ard": ["boolean"],
@@ -119,10 +120,10 @@ class BaseAVDGP(BaseDeepGP):
         self.verbose = verbose
 
     def _make_model(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
-        hidden_dims = _positive_ints("hidden_dims", self.hidden_dims)
+        hidden_dims = positive_ints("hidden_dims", self.hidden_dims)
         widths = (X.shape[1], *hidden_dims, likelihood.n_outputs)
         layers, inputs = [], X
-        for depth, n_inducing in enumerate(self._n_inducing(len(hidden_dims) + 1)):
+        for depth, n_inducing in enumerate(inducing_per_layer(self.n_inducing, hidden_dims, AUTO_INDUCING)):
             n_in, n_out = widths[depth], widths[depth + 1]
             hidden = depth < len(hidden_dims)
             mean = make_mean(self.mean, inputs, n_out) if hidden else ZeroMean(n_out)
@@ -145,30 +146,6 @@ class BaseAVDGP(BaseDeepGP):
         )
         kernel = StationaryKernel(self.kernel, n_inputs, n_outputs, ard=self.ard)
         return AmortisedLayer(kernel, mean, network, whiten=self.whiten)
-
-    def _n_inducing(self, n_layers: int) -> tuple[int, ...]:
-        """Inducing points of every layer."""
-        if isinstance(self.n_inducing, str):
-            first, later = AUTO_INDUCING
-            return (first,) + (n_layers - 1) * (later,)
-        if isinstance(self.n_inducing, Integral):
-            return n_layers * (int(self.n_inducing),)
-        n_inducing = _positive_ints("n_inducing", self.n_inducing)
-        if len(n_inducing) != n_layers:
-            raise ValueError(
-                f"n_inducing={self.n_inducing!r} has {len(n_inducing)} values for {n_layers} layers "
-                f"(hidden_dims={self.hidden_dims!r} and the output): give one value for all layers, "
-                "one for each, or 'auto'."
-            )
-        return n_inducing
-
-
-def _positive_ints(name: str, values) -> tuple[int, ...]:
-    """``values`` as a tuple of positive integers, or a ValueError that names the parameter."""
-    for value in values:
-        if not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name}={values!r} holds {value!r}: every value must be an integer of at least 1.")
-    return tuple(int(value) for value in values)
 
 
 class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):

@@ -212,7 +212,8 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
             generator = torch.Generator().manual_seed(int(seed))
             learn, held_out = self._split(data, given, order, index)
             if continued is None:
-                sample = learn.rows(slice(INITIALISATION_ROWS)).to("cpu", torch.float32)
+                sample = data.rows(torch.as_tensor(order[:INITIALISATION_ROWS], device=self.device_))
+                sample = sample.to("cpu", torch.float32)
                 model = self._make_model(sample.X, self._make_likelihood(sample.y), generator)
             else:
                 model = cast(DeepGP, deepcopy(continued[index % len(continued)])).requires_grad_(True)

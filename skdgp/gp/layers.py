@@ -9,14 +9,19 @@ A layer is a function of its parameters and inputs, and leaves nothing behind:
 ``anchor``   (B, Q) or (S, B, Q)   what a row's inducing variables are computed from, if they are
 ``mean``     (S, B, D)             marginal means of the D outputs
 ``variance`` (S, B, D)             marginal variances
-``kl``       (B,) or ()            what the row's inducing variables cost, summed over outputs
+``kl``       (B,) or ()            what inducing variables, a row's or global, cost, summed over outputs
 ============ ===================== ==============================================================
 """
 
+import math
+
+import torch
 from torch import Tensor, nn
 
 from . import rowwise
+from .conditionals import conditional, kl_divergence
 from .kernels import StationaryKernel
+from .linalg import JITTER, cholesky, inverse_cholesky
 from .networks import InferenceNetwork
 
 
@@ -76,3 +81,100 @@ class AmortisedLayer(Layer):
         W, A = rowwise.whiten(correlations, n_inducing=Z.shape[1])  # (M, M, D, B), (M, S, D, B)
         mean, variance, kl = rowwise.posterior(W, A, q_mean, q_scale, deviation, whiten=self.whiten)  # (S, D, B)
         return mean.transpose(1, 2) + self.mean(x), variance.transpose(1, 2), kl.sum(0)
+
+
+class GlobalLayer(Layer):
+    """GP layer whose inducing variables are parameters, the same for every row (DS-DGP, Sec. 2.1 and 3).
+
+    Parameters
+    ----------
+    kernel : StationaryKernel
+        One covariance per output, or one that all outputs share.
+    mean : Module
+        Mean function, from (..., Q) to (..., D).
+    Z : Tensor of shape (M, Q)
+        Initial inducing points, which all outputs share.
+    v : Tensor of shape (D, M)
+        Initial posterior means, whitened.
+    covariance : {"diag", "full"}
+        Of the inducing variables' posterior.
+    whiten : bool
+        Whether the posterior is of v or of u = m(Z) + L v.
+    scale : float, default=1.0
+        Initial posterior deviations, in units of the prior's: 1 is the prior, and a small number an
+        all but deterministic layer.
+    noise : float, default=None
+        Initial variance of white noise that the layer adds, learnt per output; None is no noise.
+    jitter : float, default=JITTER
+        Added to the unit diagonal of the inducing points' correlations.
+    """
+
+    def __init__(
+        self,
+        kernel: StationaryKernel,
+        mean: nn.Module,
+        Z: Tensor,
+        v: Tensor,
+        *,
+        covariance: str,
+        whiten: bool,
+        scale: float = 1.0,
+        noise: float | None = None,
+        jitter: float = JITTER,
+    ):
+        super().__init__()
+        self.kernel = kernel
+        self.mean = mean
+        self.whiten = whiten
+        self.jitter = jitter
+        n_outputs, n_inducing = v.shape
+        root = torch.eye(n_inducing, dtype=Z.dtype)
+        with torch.no_grad():
+            if not whiten:
+                root = cholesky(kernel(Z, Z), jitter)  # (D or 1, M, M)
+                v = mean(Z).mT + (root @ v[..., None])[..., 0]
+            if covariance == "diag":
+                root = root.square().sum(-1).sqrt()
+            root = scale * root.expand(n_outputs, *(n_inducing,) * (1 if covariance == "diag" else 2))
+        self.Z = nn.Parameter(Z.clone())
+        self.q_mean = nn.Parameter(v.clone())  # (D, M)
+        self.q_root = nn.Parameter(root.clone())  # (D, M) or (D, M, M)
+        self.log_noise = None if noise is None else nn.Parameter(Z.new_full((n_outputs,), math.log(noise)))
+
+    @property
+    def q_scale(self) -> Tensor:
+        """Square root of the posterior covariance: its diagonal (D, M), or lower triangular (D, M, M)."""
+        return self.q_root if self.q_root.dim() == 2 else self.q_root.tril()
+
+    def numbers_per_row(self, n_samples: int) -> int:
+        """Size of whitened cross-correlations, and of their products with the posterior's root."""
+        n_outputs, n_inducing = self.q_mean.shape
+        shared = self.q_root.dim() == 2 and len(self.kernel.log_variance) == 1
+        return n_samples * n_inducing * (1 if shared else n_outputs)
+
+    def forward(self, x: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Marginals of function values; rows do not matter to what the inducing variables cost."""
+        deviation = self.kernel.variance.sqrt()[:, None]  # (D or 1, 1)
+        mean, scale = self.q_mean, self.q_scale
+        if not self.whiten:
+            # Dividing u and its prior by σ changes neither the KL nor the conditional.
+            mean = (mean - self.mean(self.Z).mT) / deviation
+            scale = scale / (deviation if scale.dim() == 2 else deviation[..., None])
+        points = x.flatten(0, -2)  # (N, Q), N = S·B
+        W = self._inverse_root()  # (M, M) or (D, M, M)
+        k = self.kernel.correlation(self.Z, points)  # (D or 1, M, N)
+        if len(k) == 1:
+            k = k[0]
+        f_mean, f_variance = conditional(W, k, mean, scale, whiten=self.whiten)  # (D, N)
+        variance = f_variance * deviation.square()
+        if self.log_noise is not None:
+            variance = variance + self.log_noise.exp()[:, None]
+        kl = kl_divergence(mean, scale, None if self.whiten else W).sum()
+        shape = (*x.shape[:-1], -1)  # (S, B, D)
+        return (f_mean * deviation).mT.reshape(shape) + self.mean(x), variance.mT.reshape(shape), kl
+
+    def _inverse_root(self) -> Tensor:
+        """W = L⁻¹ of the correlations of inducing points, factorised in float64 whatever the layer's precision."""
+        Z = self.Z.double()
+        K = self.kernel.correlation(Z, Z)
+        return inverse_cholesky(K[0] if len(K) == 1 else K, self.jitter).to(self.Z.dtype)

@@ -4,15 +4,18 @@ A propagation, called with a number of rows B, returns the noise that turns each
 marginals into inputs of the next, a list of tensors (S, B, D) or (S, 1, D), and the logarithms of the
 S mixture weights. Its ``anchor`` is the amortisation rule.
 
-==== =================== ============================ ==============================
-rule propagation         anchor of layer l + 1        source
-==== =================== ============================ ==============================
-AR1  :class:`MonteCarlo` the sample itself            Eq. 4.8
-AR2  :class:`MonteCarlo` (1/S) Σ_s m_s                Eq. 4.9, 4.10
-AR2P :class:`Quadrature` Σ_s ω_s m_s                  Eq. 4.11, 4.12
-==== =================== ============================ ==============================
+=========== =================== ============================ ==============================
+rule        propagation         anchor of layer l + 1        source
+=========== =================== ============================ ==============================
+AR1         :class:`MonteCarlo` the sample itself            Eq. 4.8
+AR2         :class:`MonteCarlo` (1/S) Σ_s m_s                Eq. 4.9, 4.10
+AR2P        :class:`Quadrature` Σ_s ω_s m_s                  Eq. 4.11, 4.12
+monte_carlo :class:`MonteCarlo` none                         DS-DGP Eq. 15
+quadrature  :class:`Quadrature` none                         deep sigma point processes
+=========== =================== ============================ ==============================
 
-Equations are those of AVDGP. Layers with global inducing variables ignore the anchor.
+Equations are those of AVDGP unless another paper is named. Layers with global inducing variables have
+no use for an anchor; they are given the sample, which costs nothing.
 """
 
 import math
@@ -116,9 +119,10 @@ class Quadrature(Propagation):
 def make_propagation(
     rule: str, hidden_dims: tuple[int, ...], n_samples: int, generator: torch.Generator
 ) -> Propagation:
-    """Propagation of an amortisation rule, ``"ar1"``, ``"ar2"`` or ``"ar2p"``."""
-    if rule == "ar1":  # one sample suffices for an unbiased gradient (App. B)
+    """Propagation called ``rule``, as in the first column of the module's table but in lower case."""
+    if rule in ("ar1", "monte_carlo"):  # one sample suffices for an unbiased gradient (AVDGP, App. B)
         return MonteCarlo(hidden_dims, n_samples, anchor_at_sample, generator, n_train_samples=1)
     if rule == "ar2":
         return MonteCarlo(hidden_dims, n_samples, anchor_at_mean, generator)
-    return Quadrature(hidden_dims, n_samples, anchor_at_mean, generator)
+    anchor = anchor_at_mean if rule == "ar2p" else anchor_at_sample
+    return Quadrature(hidden_dims, n_samples, anchor, generator)
