@@ -142,7 +142,7 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
         ard=True,
         share_kernel=True,
         mean="identity",
-        covariance="full",
+        covariance="diag",
         whiten=True,
         n_samples=32,
         n_estimators=1,

@@ -42,15 +42,22 @@ def conditional(
     -------
     mean, variance : Tensors of shape (..., N)
     """
-    A = W @ Kzx  # (..., M, N)
+    return whitened_conditional(W, W @ Kzx, mean, scale, kxx=kxx, whiten=whiten)
+
+
+def whitened_conditional(
+    W: Tensor, A: Tensor, mean: Tensor, scale: Tensor, *, kxx: Tensor | float = 1.0, whiten: bool
+) -> tuple[Tensor, Tensor]:
+    """The same as :func:`conditional` from ``A``, W k(Z, x), of shape (..., M, N)."""
+    diagonal = scale.dim() == mean.dim()
     V = A if whiten else W.mT @ A
-    removed = A.square().sum(-2)
-    if scale.dim() == mean.dim():
-        added = (scale.square()[..., None, :] @ V.square())[..., 0, :]
+    if diagonal and whiten:
+        change = ((scale.square() - 1.0)[..., None, :] @ A.square())[..., 0, :]
+    elif diagonal:
+        change = (scale.square()[..., None, :] @ V.square())[..., 0, :] - A.square().sum(-2)
     else:
-        added = (scale.mT @ V).square().sum(-2)
-    variance = (added - removed + kxx).clamp(min=VARIANCE_FLOOR * kxx)
-    return (mean[..., None, :] @ V)[..., 0, :], variance
+        change = (scale.mT @ V).square().sum(-2) - A.square().sum(-2)
+    return (mean[..., None, :] @ V)[..., 0, :], (change + kxx).clamp(min=VARIANCE_FLOOR * kxx)
 
 
 def full_conditional(

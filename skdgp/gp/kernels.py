@@ -22,6 +22,7 @@ class Profile(NamedTuple):
     evaluate: Callable[[Tensor], tuple[Tensor, Tensor]]  # −a -> k(a), h(a) / slope
     rate: float  # c
     slope: float = 1.0
+    smooth: bool = True  # whether a small error in a² is as small in k
 
 
 def rbf(b: Tensor) -> tuple[Tensor, Tensor]:
@@ -49,46 +50,64 @@ def matern52(b: Tensor) -> tuple[Tensor, Tensor]:
     return torch.addcmul(linear, e, b.square_(), value=1 / 3), linear
 
 
+#: Squared distances, in lengthscales, that every other is as good as: all correlations are zero by then.
+FARTHEST_SQUARED = 1e12
+
 PROFILES = {
     "rbf": Profile(rbf, 1.0),
-    "matern12": Profile(matern12, 1.0),
+    "matern12": Profile(matern12, 1.0, smooth=False),
     "matern32": Profile(matern32, math.sqrt(3.0)),
     "matern52": Profile(matern52, math.sqrt(5.0), 1 / 3),
 }
 
 
-class _SquaredDistance(torch.autograd.Function):
-    """r²_ij = ‖x_i − x'_j‖², for X1 (..., N1, Q) and X2 (..., N2, Q).
+class _Correlation(torch.autograd.Function):
+    """k(a) for a = ‖x_i − x'_j‖, between X1 (..., N1, Q) and X2 (..., N2, Q) in units of ℓ/c.
 
-    x̄_i = 2 Σ_j g_ij (x_i − x'_j) and x̄'_j = 2 Σ_i g_ij (x'_j − x_i) are matrix products.
+    With augmented points u = (−2x, ‖x‖², 1) and u' = (x', 1, ‖x'‖²) all a² are one product, u·u'. As
+    dk = −h d(a²)/2, C = −k̄ h makes x̄_i = Σ_j C_ij (x_i − x'_j) and x̄'_j = Σ_i C_ij (x'_j − x_i): sums that are
+    products of C and the same augmented points.
     """
 
     @staticmethod
-    def forward(ctx, X1: Tensor, X2: Tensor) -> Tensor:
-        ctx.save_for_backward(X1, X2)
-        # Differences, not ‖a‖² + ‖b‖² − 2ab: exact zeros on the diagonal, no cancellation in float32.
-        return torch.cdist(X1, X2, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    def forward(ctx, X1: Tensor, X2: Tensor, profile: Profile) -> Tensor:
+        ones1, ones2 = torch.ones_like(X1[..., :1]), torch.ones_like(X2[..., :1])
+        U1 = torch.cat([-2.0 * X1, X1.square().sum(-1, keepdim=True), ones1], dim=-1)
+        U2 = torch.cat([X2, ones2, X2.square().sum(-1, keepdim=True)], dim=-1)
+        if profile.smooth:
+            # What is left of cancellation is 1e-7 of ‖x‖² in float32: too little to see in k.
+            a = (U1 @ U2.mT).clamp_(0.0, FARTHEST_SQUARED).sqrt_()
+        else:
+            a = torch.cdist(X1, X2, compute_mode="donot_use_mm_for_euclid_dist")
+        k, h = profile.evaluate(a.neg_())
+        ctx.save_for_backward(U1, U2, h)
+        ctx.slope = profile.slope
+        return k
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, r2_bar: Tensor) -> tuple[Tensor, Tensor]:
-        X1, X2 = ctx.saved_tensors
-        C = r2_bar.contiguous().mul(2.0)
-        X1_bar = torch.addcmul(-(C @ X2), X1, C.sum(-1, keepdim=True))
-        X2_bar = torch.addcmul(-(C.mT @ X1), X2, C.sum(-2)[..., None])
-        return X1_bar, X2_bar
+    def backward(ctx, k_bar: Tensor) -> tuple[Tensor, Tensor, None]:
+        U1, U2, h = ctx.saved_tensors
+        C = k_bar * h  # without −slope
+        n_inputs = U1.shape[-1] - 2
+        P1, P2 = C @ U2[..., : n_inputs + 1], C.mT @ U1  # Σ_j C (x', 1) and Σ_i C (−2x, ‖x‖², 1)
+        X1_bar = torch.addcmul(P1[..., :n_inputs], U1[..., :n_inputs], P1[..., n_inputs:], value=0.5)
+        X2_bar = torch.addcmul(0.5 * P2[..., :n_inputs], U2[..., :n_inputs], P2[..., -1:])
+        return X1_bar.mul_(ctx.slope), X2_bar.mul_(-ctx.slope), None
 
 
 class _PackedSquaredDistance(torch.autograd.Function):
-    """The same between points Z (B, ..., M, Q) of each row and those with x (B, ..., S, Q), packed.
+    """r² between points Z (B, ..., M, Q) of each row, and from them to x (B, ..., S, Q), packed.
 
-    Rows go last, before the outputs multiply what has to be moved.
+    x̄_i = 2 Σ_j g_ij (x_i − x'_j) and x̄'_j = 2 Σ_i g_ij (x'_j − x_i) are matrix products. Rows go last,
+    before the outputs multiply what has to be moved.
     """
 
     @staticmethod
     def forward(ctx, Z: Tensor, x: Tensor) -> Tensor:
         points = torch.cat([Z, x], dim=-2)
         ctx.save_for_backward(Z, points)
+        # Differences, not ‖a‖² + ‖b‖² − 2ab: exact zeros on the diagonal, no cancellation in float32.
         r2 = torch.cdist(Z, points, compute_mode="donot_use_mm_for_euclid_dist").flatten(-2)  # (B, ..., M·(M + S))
         index = packing(Z.shape[-2], x.shape[-2], Z.device).packed
         return r2.permute(*range(r2.dim() - 1, -1, -1)).index_select(0, index).square_()  # (packed, ..., B)
@@ -106,7 +125,7 @@ class _PackedSquaredDistance(torch.autograd.Function):
         return Z_bar.add_(points_bar[..., :n_inducing, :]), points_bar[..., n_inducing:, :]
 
 
-class _Correlation(torch.autograd.Function):
+class _PackedCorrelation(torch.autograd.Function):
     """k(a) for a² = c² r² s, where r² (..., 1, N1, N2) and s = 1/ℓ² (D, 1, 1) broadcast.
 
     With G = −k̄ c² h/2 the gradients are Σ_d G s for r² and Σ G r² for s.
@@ -195,8 +214,12 @@ class StationaryKernel(nn.Module):
 
     def correlation(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Covariances divided by the variance σ_d²; shapes as in :meth:`forward`."""
-        r2, s = self._distances(X1, X2)
-        return _Correlation.apply(r2, s, PROFILES[self.profile])
+        profile = PROFILES[self.profile]
+        scale = (profile.rate * self._rates().sqrt())[:, None]  # (D, 1, 1 or Q)
+        centre = X1.detach().mean(-2, keepdim=True)  # near the origin less is rounded and less cancels
+        return _Correlation.apply(
+            (X1 - centre).unsqueeze(-3) * scale, (X2 - centre).unsqueeze(-3) * scale, profile
+        )
 
     def packed_correlation(self, Z: Tensor, x: Tensor) -> Tensor:
         """Correlations within each row's points and with others, as :mod:`skdgp.gp.rowwise` has them.
@@ -215,18 +238,8 @@ class StationaryKernel(nn.Module):
             scale = s.sqrt()[:, None, :]
             Z, x, s = Z[:, None] * scale, x[:, None] * scale, s.new_ones(len(s), 1)  # (B, D, ·, Q)
         r2 = _PackedSquaredDistance.apply(Z, x)  # (packed, [D,] B)
-        return _Correlation.apply(r2 if r2.dim() == 3 else r2[:, None], s, PROFILES[self.profile])
+        return _PackedCorrelation.apply(r2 if r2.dim() == 3 else r2[:, None], s, PROFILES[self.profile])
 
     def _rates(self) -> Tensor:
         """s = 1/ℓ², of shape (D, 1 or Q)."""
         return torch.exp(-2.0 * self.log_lengthscale)
-
-    def _distances(self, X1: Tensor, X2: Tensor) -> tuple[Tensor, Tensor]:
-        """r² (..., 1 or D, N1, N2) and s (D, 1, 1), whose product is t²."""
-        s = self._rates()
-        if s.shape[1] == 1:
-            return _SquaredDistance.apply(X1, X2).unsqueeze(-3), s[..., None]
-        # With a lengthscale per input every output measures distances of its own.
-        scale = s.sqrt()[:, None, :]
-        r2 = _SquaredDistance.apply(X1.unsqueeze(-3) * scale, X2.unsqueeze(-3) * scale)
-        return r2, s.new_ones(len(s), 1, 1)

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from . import rowwise
-from .conditionals import conditional, kl_divergence
+from .conditionals import kl_divergence, whitened_conditional
 from .kernels import StationaryKernel
-from .linalg import JITTER, cholesky, inverse_cholesky
+from .linalg import JITTER, cholesky, whiten
 from .networks import InferenceNetwork
 
 
@@ -160,21 +160,16 @@ class GlobalLayer(Layer):
             # Dividing u and its prior by σ changes neither the KL nor the conditional.
             mean = (mean - self.mean(self.Z).mT) / deviation
             scale = scale / (deviation if scale.dim() == 2 else deviation[..., None])
-        points = x.flatten(0, -2)  # (N, Q), N = S·B
-        W = self._inverse_root()  # (M, M) or (D, M, M)
-        k = self.kernel.correlation(self.Z, points)  # (D or 1, M, N)
+        # Factorised in float64, whatever the layer's precision; that is exact where inducing points crowd.
+        Z = self.Z.double()
+        K, k = self.kernel.correlation(Z, Z), self.kernel.correlation(self.Z, x.flatten(0, -2))
         if len(k) == 1:
-            k = k[0]
-        f_mean, f_variance = conditional(W, k, mean, scale, whiten=self.whiten)  # (D, N)
+            K, k = K[0], k[0]
+        W, A = whiten(K, k, self.jitter)  # ([D,] M, M), ([D,] M, N), N = S·B
+        f_mean, f_variance = whitened_conditional(W, A, mean, scale, whiten=self.whiten)  # (D, N)
         variance = f_variance * deviation.square()
         if self.log_noise is not None:
             variance = variance + self.log_noise.exp()[:, None]
         kl = kl_divergence(mean, scale, None if self.whiten else W).sum()
         shape = (*x.shape[:-1], -1)  # (S, B, D)
         return (f_mean * deviation).mT.reshape(shape) + self.mean(x), variance.mT.reshape(shape), kl
-
-    def _inverse_root(self) -> Tensor:
-        """W = L⁻¹ of the correlations of inducing points, factorised in float64 whatever the layer's precision."""
-        Z = self.Z.double()
-        K = self.kernel.correlation(Z, Z)
-        return inverse_cholesky(K[0] if len(K) == 1 else K, self.jitter).to(self.Z.dtype)
