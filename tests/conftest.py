@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from skdgp import AVDGPClassifier, AVDGPRegressor, DSDGPClassifier, DSDGPRegressor
+
 #: A budget that shows behaviour, not quality.
 TINY = {
     "hidden_dims": (2,),
     "n_inducing": 3,
     "n_samples": 4,
-    "network_width": 8,
     "n_estimators": 1,
     "max_iter": 3,
     "batch_size": 16,
@@ -24,3 +25,44 @@ def wave():
     X = rng.uniform(-2, 2, size=(120, 3))
     y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.standard_normal(120)
     return X, y
+
+
+class Tiny:
+    """Makes cheap estimators of one class.
+
+    Parameters
+    ----------
+    estimator : type
+    own : dict
+        Parameters of the budget that only this family has.
+    sampling : dict
+        Parameters that let a model of hidden layers draw samples.
+    length_scales : list of tuple
+        Shapes of ``length_scales_`` for two members and three features.
+    """
+
+    def __init__(self, estimator, own, sampling, length_scales):
+        self.estimator = estimator
+        self.own = own
+        self.sampling = sampling
+        self.length_scales = length_scales
+
+    def __call__(self, **parameters):
+        return self.estimator(**(TINY | self.own | parameters))
+
+
+AVDGP = {"own": {"network_width": 8}, "sampling": {"rule": "ar2"}, "length_scales": [(2, 2, 1), (2, 1, 1)]}
+DSDGP = {"own": {"n_iter_no_change": 40}, "sampling": {}, "length_scales": [(2, 1, 3), (2, 1, 2)]}
+
+REGRESSORS = [Tiny(AVDGPRegressor, **AVDGP), Tiny(DSDGPRegressor, **DSDGP)]
+CLASSIFIERS = [Tiny(AVDGPClassifier, **AVDGP), Tiny(DSDGPClassifier, **DSDGP)]
+
+
+def name_of(tiny):
+    return tiny.estimator.__name__
+
+
+@pytest.fixture(params=REGRESSORS, ids=name_of)
+def tiny(request):
+    """Makes cheap regressors of one family after the other."""
+    return request.param

@@ -1,412 +1,69 @@
-"""What users are owed by AVDGPRegressor."""
+"""What is AVDGPRegressor's own."""
 
-import pickle
-import warnings
-
-import joblib
 import numpy as np
-import pandas as pd
 import pytest
-import torch
-from conftest import TINY
-from scipy import sparse
-from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from conftest import AVDGP, TINY
 
 from skdgp import AVDGPRegressor
-from skdgp.estimators import _base, _regression
 
 
 def tiny(**parameters) -> AVDGPRegressor:
-    return AVDGPRegressor(**(TINY | parameters))
+    return AVDGPRegressor(**(TINY | AVDGP["own"] | parameters))
 
 
-def parameters_of(model) -> np.ndarray:
-    return np.concatenate([p.numpy().ravel() for p in model.module_.parameters()])
+@pytest.mark.parametrize("rule", ["ar1", "ar2", "ar2p"])
+@pytest.mark.parametrize("objective", ["elbo", "predictive"])
+@pytest.mark.parametrize("hidden_dims", [(), (2,), [3, 2]])
+def test_every_rule_objective_and_depth(wave, rule, objective, hidden_dims):
+    X, y = wave
+    mean, std = tiny(rule=rule, objective=objective, hidden_dims=hidden_dims).fit(X, y).predict(X, return_std=True)
+    assert mean.shape == std.shape == y.shape
+    assert np.isfinite(mean).all() and (std > 0).all()
+
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+@pytest.mark.parametrize("whiten", [True, False])
+@pytest.mark.parametrize("inducing_map", ["affine", "mlp"])
+@pytest.mark.parametrize("mean", ["zero", "linear", "identity"])
+def test_every_layer(wave, covariance, whiten, inducing_map, mean):
+    X, y = wave
+    model = tiny(covariance=covariance, whiten=whiten, inducing_map=inducing_map, mean=mean, ard=True)
+    assert np.isfinite(model.fit(X, y).predict(X)).all()
+
+def test_learns(wave):
+    X, y = wave
+    model = AVDGPRegressor(n_estimators=2, max_iter=60, random_state=0).fit(X[:100], y[:100])
+    mean, std = model.predict(X[100:], return_std=True)
+    assert model.score(X[100:], y[100:]) > 0.8
+    assert 0.5 < np.mean(np.abs(y[100:] - mean) < 1.96 * std)
+
+def test_single_parameters_can_be_searched_alone(wave):
+    X, y = wave
+    values = {
+        "rule": "ar1",
+        "objective": "predictive",
+        "kernel": "matern12",
+        "ard": True,
+        "mean": "identity",
+        "covariance": "full",
+        "whiten": False,
+        "inducing_map": "mlp",
+        "hidden_dims": (),
+        "n_inducing": 2,
+        "n_samples": 1,
+        "network_width": None,
+        "early_stopping": False,
+    }
+    for name, value in values.items():
+        model = AVDGPRegressor(max_iter=1, n_estimators=1, random_state=0).set_params(**{name: value})
+        assert np.isfinite(model.fit(X, y).predict(X)).all(), name
 
 
-class TestFit:
-    @pytest.mark.parametrize("rule", ["ar1", "ar2", "ar2p"])
-    @pytest.mark.parametrize("objective", ["elbo", "predictive"])
-    @pytest.mark.parametrize("hidden_dims", [(), (2,), [3, 2]])
-    def test_every_rule_objective_and_depth(self, wave, rule, objective, hidden_dims):
-        X, y = wave
-        mean, std = tiny(rule=rule, objective=objective, hidden_dims=hidden_dims).fit(X, y).predict(X, return_std=True)
-        assert mean.shape == std.shape == y.shape
-        assert np.isfinite(mean).all() and (std > 0).all()
 
-    @pytest.mark.parametrize("covariance", ["diag", "full"])
-    @pytest.mark.parametrize("whiten", [True, False])
-    @pytest.mark.parametrize("inducing_map", ["affine", "mlp"])
-    @pytest.mark.parametrize("mean", ["zero", "linear", "identity"])
-    def test_every_layer(self, wave, covariance, whiten, inducing_map, mean):
-        X, y = wave
-        model = tiny(covariance=covariance, whiten=whiten, inducing_map=inducing_map, mean=mean, ard=True)
-        assert np.isfinite(model.fit(X, y).predict(X)).all()
-
-    def test_learns(self, wave):
-        X, y = wave
-        model = AVDGPRegressor(n_estimators=2, max_iter=60, random_state=0).fit(X[:100], y[:100])
-        mean, std = model.predict(X[100:], return_std=True)
-        assert model.score(X[100:], y[100:]) > 0.8
-        assert 0.5 < np.mean(np.abs(y[100:] - mean) < 1.96 * std)
-
-    def test_fitted_attributes(self, wave):
-        X, y = wave
-        model = tiny(n_estimators=2).fit(X, y)
-        assert model.n_iter_ == len(model.loss_curve_) == len(model.validation_scores_) == TINY["max_iter"]
-        assert len(model.best_iter_) == len(model.module_) == 2
-        assert [scales.shape for scales in model.length_scales_] == [(2, 2, 1), (2, 1, 1)]
-        assert np.isfinite(model.lower_bound_) and model.noise_variance_ > 0
-        assert model.device_.type == "cpu"
-
-    def test_validation_rows_of_the_user(self, wave):
-        X, y = wave
-        model = tiny(early_stopping=False)
-        assert len(model.fit(X, y).validation_scores_) == 0
-        assert len(model.fit(X, y, X_val=X[:20], y_val=y[:20]).validation_scores_) == TINY["max_iter"]
-
-    def test_early_stopping(self, wave):
-        X, y = wave
-        model = tiny(max_iter=100, n_iter_no_change=1, tol=10.0).fit(X, y)
-        assert model.n_iter_ == 2
-
-    def test_members_hold_out_different_rows(self, wave):
-        X, y = wave
-        model = tiny(n_estimators=3).fit(X, y)
-        data = model._to_batch(X, y, np.ones(len(X)), dtype=np.float64)
-        parts = [model._split(data, None, np.arange(len(X)), index)[1].X for index in range(3)]
-        rows = {tuple(row) for part in parts for row in part.numpy()}
-        assert len(rows) == 3 * 12
-
-    def test_warm_start_goes_on(self, wave):
-        X, y = wave
-        model = tiny(warm_start=True, max_iter=20, early_stopping=False).fit(X, y)
-        first, before = model.loss_curve_, model.module_
-        model.fit(X, y)
-        assert model.loss_curve_[0] < first[0]
-        assert model.module_ is not before
-
-    def test_sample_weight_matters_and_zero_is_absence(self, wave):
-        X, y = wave
-        weight = np.where(np.arange(len(X)) < 60, 1.0, 0.0)
-        weighted = tiny().fit(X, y, sample_weight=weight)
-        assert np.array_equal(weighted.predict(X), tiny().fit(X[:60], y[:60]).predict(X))
-        assert not np.allclose(weighted.predict(X), tiny().fit(X, y).predict(X))
-
-    def test_progress_is_shown_only_when_asked_for(self, wave, capsys):
-        X, y = wave
-        tiny().fit(X, y)
-        assert capsys.readouterr().out == ""
-        tiny(verbose=1).fit(X, y)
-        shown = capsys.readouterr().out
-        assert "epoch 3/3" in shown and "fitted in" in shown
-
-
-class TestPredict:
-    def test_shapes_of_one_and_of_several_outputs(self, wave):
-        X, y = wave
-        Y = np.column_stack([y, -10 * y])
-        model = tiny().fit(X, Y)
-        mean, std = model.predict(X[:5], return_std=True)
-        assert mean.shape == std.shape == (5, 2)
-        assert model.predict(X[:5], return_cov=True)[1].shape == (5, 5, 2)
-        assert model.sample_y(X[:5], n_samples=7).shape == (5, 2, 7)
-        assert model.noise_variance_.shape == (2,)
-        single = tiny().fit(X, y)
-        assert single.predict(X[:5], return_cov=True)[1].shape == (5, 5)
-        assert single.sample_y(X[:5], n_samples=7).shape == (5, 7)
-
-    def test_covariance_agrees_with_std(self, wave):
-        X, y = wave
-        model = tiny(n_estimators=2).fit(X, y)
-        _, std = model.predict(X, return_std=True)
-        _, covariance = model.predict(X, return_cov=True)
-        np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std)
-        np.testing.assert_allclose(covariance, covariance.T)
-        assert np.linalg.eigvalsh(covariance).min() > 0
-
-    def test_samples_have_the_predicted_moments(self, wave):
-        X, y = wave
-        model = tiny().fit(X, y)
-        mean, covariance = model.predict(X[:4], return_cov=True)
-        draws = model.sample_y(X[:4], n_samples=40_000, random_state=0)
-        standard_error = np.sqrt(np.diag(covariance) / draws.shape[1])
-        assert (np.abs(draws.mean(1) - mean) < 4 * standard_error).all()
-        np.testing.assert_allclose(np.cov(draws), covariance, atol=0.05 * np.diag(covariance).max())
-        assert np.array_equal(draws, model.sample_y(X[:4], n_samples=40_000, random_state=0))
-
-    def test_rows_are_predicted_one_by_one(self, wave, monkeypatch):
-        X, y = wave
-        model = tiny(rule="ar2").fit(X, y)
-        mean, std = model.predict(X, return_std=True)
-        np.testing.assert_allclose(model.predict(X[::-1])[::-1], mean, rtol=1e-12)
-        monkeypatch.setattr(_base, "PREDICT_NUMBERS", 100)
-        batched_mean, batched_std = model.predict(X, return_std=True)
-        np.testing.assert_allclose(batched_mean, mean, rtol=1e-12)
-        np.testing.assert_allclose(batched_std, std, rtol=1e-12)
-        assert model.sample_y(X, 2, random_state=0).shape == (120, 2)
-
-    def test_out_of_memory_halves_the_batch(self, wave):
-        X, y = wave
-        model = tiny().fit(X, y)
-        expected, sizes = model.predict(X), []
-
-        def full(module, arguments):
-            sizes.append(len(arguments[0]))
-            if len(arguments[0]) > 50:
-                raise torch.OutOfMemoryError("simulated")
-
-        model.module_[0].register_forward_pre_hook(full)
-        np.testing.assert_allclose(model.predict(X), expected, rtol=1e-12)
-        assert sizes[0] == 120 and sizes[-1] <= 50
-
-    def test_units_of_the_user(self, wave):
-        """Scaling the data scales the results: a wrong factor in mean, std or bound would show."""
-        X, y = wave
-        plain, scaled = tiny().fit(X, y), tiny().fit(1e3 * X, 50.0 * y - 7.0)
-        mean, std = plain.predict(X, return_std=True)
-        scaled_mean, scaled_std = scaled.predict(1e3 * X, return_std=True)
-        np.testing.assert_allclose(scaled_mean, 50.0 * mean - 7.0, rtol=1e-6)
-        np.testing.assert_allclose(scaled_std, 50.0 * std, rtol=1e-6)
-        np.testing.assert_allclose(scaled.noise_variance_, 2500 * plain.noise_variance_, rtol=1e-6)
-        np.testing.assert_allclose(scaled.lower_bound_, plain.lower_bound_ - len(y) * np.log(50.0), rtol=1e-6)
-
-    def test_normalisation_can_be_left_out(self, wave):
-        X, y = wave
-        model = tiny(normalize_X=False, normalize_y=False).fit(X, y)
-        assert np.isfinite(model.predict(X, return_std=True)).all()
-
-
-class TestReproducibility:
-    def test_same_seed_same_result(self, wave):
-        X, y = wave
-        assert np.array_equal(parameters_of(tiny().fit(X, y)), parameters_of(tiny().fit(X, y)))
-        assert not np.array_equal(parameters_of(tiny().fit(X, y)), parameters_of(tiny(random_state=1).fit(X, y)))
-
-    def test_global_state_is_left_alone(self, wave):
-        X, y = wave
-        states = lambda: (  # noqa: E731
-            torch.get_rng_state().numpy().tobytes(),
-            str(np.random.get_state()),  # noqa: NPY002
-            torch.get_default_dtype(),
-            torch.get_num_threads(),
-            torch.is_grad_enabled(),
-        )
-        before = states()
-        tiny(rule="ar2").fit(X, y).predict(X)
-        assert states() == before
-
-    def test_pickle_and_joblib(self, wave, tmp_path):
-        X, y = wave
-        model = tiny().fit(X, y)
-        joblib.dump(model, tmp_path / "model.joblib")
-        for copy in (pickle.loads(pickle.dumps(model)), joblib.load(tmp_path / "model.joblib")):
-            assert np.array_equal(copy.predict(X, return_std=True), model.predict(X, return_std=True))
-
-    def test_clone_keeps_parameters_only(self, wave):
-        X, y = wave
-        model = tiny().fit(X, y)
-        copy = clone(model)
-        assert copy.get_params() == model.get_params() and not hasattr(copy, "module_")
-
-    def test_precision_follows_the_data(self, wave):
-        X, y = wave
-        dtype = lambda model: next(model.module_.parameters()).dtype  # noqa: E731
-        assert dtype(tiny().fit(X, y)) == torch.float64
-        assert dtype(tiny().fit(X.astype(np.float32), y)) == torch.float32
-        assert dtype(tiny(dtype="float32").fit(X, y)) == torch.float32
-        single = tiny(max_iter=20).fit(X.astype(np.float32), y).predict(X.astype(np.float32))
-        np.testing.assert_allclose(single, tiny(max_iter=20).fit(X, y).predict(X), atol=0.3)
-
-
-class TestAtHomeInScikitLearn:
-    def test_pipeline_and_search_in_processes(self, wave):
-        X, y = wave
-        pipeline = make_pipeline(StandardScaler(), tiny())
-        grid = {"avdgpregressor__hidden_dims": [(), (2,), (3, 2)], "avdgpregressor__n_inducing": ["auto", 2]}
-        search = GridSearchCV(pipeline, grid, cv=2, n_jobs=2).fit(X, y)
-        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-        assert np.isfinite(search.predict(X)).all()
-
-    def test_single_parameters_can_be_searched_alone(self, wave):
-        X, y = wave
-        values = {
-            "rule": "ar1",
-            "objective": "predictive",
-            "kernel": "matern12",
-            "ard": True,
-            "mean": "identity",
-            "covariance": "full",
-            "whiten": False,
-            "inducing_map": "mlp",
-            "hidden_dims": (),
-            "n_inducing": 2,
-            "n_samples": 1,
-            "network_width": None,
-            "early_stopping": False,
-        }
-        for name, value in values.items():
-            model = AVDGPRegressor(max_iter=1, n_estimators=1, random_state=0).set_params(**{name: value})
-            assert np.isfinite(model.fit(X, y).predict(X)).all(), name
-
-    def test_cross_validation(self, wave):
-        X, y = wave
-        assert np.isfinite(cross_val_score(tiny(), X, y, cv=3)).all()
-
-    def test_names_of_pandas(self, wave):
-        X, y = wave
-        frame = pd.DataFrame(X, columns=["a", "b", "c"])
-        model = tiny().fit(frame, pd.Series(y))
-        assert list(model.feature_names_in_) == ["a", "b", "c"]
-        assert np.array_equal(model.predict(frame), tiny().fit(X, y).predict(X))
-        with pytest.raises(ValueError, match="feature names should match"):
-            model.predict(frame[["c", "b", "a"]])
-
-    def test_memory_maps(self, wave, tmp_path):
-        X, y = wave
-        np.save(tmp_path / "X.npy", X)
-        mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-        assert np.array_equal(tiny().fit(mapped, y).predict(mapped), tiny().fit(X, y).predict(X))
-
-
-class TestOddData:
-    @pytest.mark.parametrize("scale", [1e-30, 1e-8, 1e8, 1e30])
-    def test_tiny_and_huge_scales(self, wave, scale):
-        X, y = wave
-        mean, std = tiny().fit(scale * X, scale * y).predict(scale * X, return_std=True)
-        expected, expected_std = tiny().fit(X, y).predict(X, return_std=True)
-        np.testing.assert_allclose(mean / scale, expected, rtol=1e-5, atol=1e-8)
-        np.testing.assert_allclose(std / scale, expected_std, rtol=1e-5)
-
-    def test_constant_column(self, wave):
-        X, y = wave
-        assert np.isfinite(tiny().fit(np.column_stack([X, np.full(len(X), 3.0)]), y).predict(np.c_[X, X[:, 0]])).all()
-
-    @pytest.mark.parametrize("value", [0.0, -4.0])
-    def test_constant_target(self, wave, value):
-        X, _ = wave
-        mean, std = tiny(max_iter=30).fit(X, np.full(len(X), value)).predict(X, return_std=True)
-        np.testing.assert_allclose(mean, value, atol=0.5)
-        assert np.isfinite(std).all()
-
-    @pytest.mark.parametrize("n_rows", [1, 2, 5, 19])
-    def test_few_rows(self, wave, n_rows):
-        X, y = wave
-        assert np.isfinite(tiny(n_inducing=8).fit(X[:n_rows], y[:n_rows]).predict(X, return_std=True)).all()
-
-    def test_duplicates(self, wave):
-        X, y = wave
-        assert np.isfinite(tiny().fit(np.repeat(X[:3], 40, axis=0), y).predict(X)).all()
-
-    def test_one_feature(self, wave):
-        X, y = wave
-        assert np.isfinite(tiny(mean="linear").fit(X[:, :1], y).predict(X[:, :1])).all()
-
-    def test_far_away_rows(self, wave):
-        X, y = wave
-        for dtype in ("auto", "float32"):
-            model = tiny(dtype=dtype).fit(X, y)
-            assert np.isfinite([model.predict(scale * X, return_std=True) for scale in (1e6, 1e30)]).all()
-
-    def test_rounded_targets_bound_the_noise_from_below(self, wave):
-        X, y = wave
-        rounded = np.round(y)
-        assert _regression._rounding_variance(rounded) == pytest.approx(1 / 12)
-        assert _regression._rounding_variance(y) == 0.0
-        assert tiny(objective="predictive").fit(X, rounded).noise_variance_ >= 1 / 12 * (1 - 1e-6)
-
-
-class TestBadInput:
-    @pytest.mark.parametrize(
-        ("parameters", "message"),
-        [
-            ({"hidden_dims": (2, 0)}, r"hidden_dims=\(2, 0\) holds 0: every value must be an integer of at least 1"),
-            ({"hidden_dims": (2.5,)}, r"hidden_dims=\(2.5,\) holds 2.5"),
-            ({"n_inducing": (4, 4, 4)}, r"n_inducing=\(4, 4, 4\) has 3 values for 2 layers"),
-            ({"n_inducing": 0}, "'n_inducing' parameter"),
-            ({"rule": "ar3"}, "'rule' parameter"),
-            ({"kernel": "cosine"}, "'kernel' parameter"),
-            ({"learning_rate": 0.0}, "'learning_rate' parameter"),
-            ({"validation_fraction": 1.0}, "'validation_fraction' parameter"),
-            ({"beta": -1.0}, "'beta' parameter"),
-            ({"device": "abacus"}, "device='abacus' cannot be used here. Available: 'auto', "),
-            ({"dtype": "float16"}, "'dtype' parameter"),
-        ],
-    )
-    def test_parameters(self, wave, parameters, message):
-        X, y = wave
-        model = tiny(**parameters)
-        with pytest.raises(ValueError, match=message):
-            model.fit(X, y)
-        assert not [name for name in vars(model) if name.endswith("_") or name.startswith("_")]
-
-    def test_data(self, wave):
-        X, y = wave
-        with pytest.raises(TypeError, match=r"[Ss]parse"):
-            tiny().fit(sparse.csr_array(X), y)
-        with pytest.raises(ValueError, match=r"Input X contains NaN\."):
-            tiny().fit(np.where(X > 1.9, np.nan, X), y)
-        with pytest.raises(ValueError, match="Input y contains infinity"):
-            tiny().fit(X, np.where(y > 1, np.inf, y))
-        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-            tiny().fit(X, y[:-1])
-        with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
-            tiny().fit(X, y, sample_weight=-np.ones(len(X)))
-        with pytest.raises(ValueError, match="must contain at least one non-zero number"):
-            tiny().fit(X, y, sample_weight=np.zeros(len(X)))
-
-    def test_validation_rows(self, wave):
-        X, y = wave
-        with pytest.raises(ValueError, match="X_val was given without y_val: give both or neither"):
-            tiny().fit(X, y, X_val=X)
-        with pytest.raises(ValueError, match="y_val was given without X_val: give both or neither"):
-            tiny().fit(X, y, y_val=y)
-        with pytest.raises(ValueError, match="y has 2 outputs, but the model was given 1"):
-            tiny().fit(X, y, X_val=X, y_val=np.column_stack([y, y]))
-        with pytest.raises(ValueError, match="X has 2 features"):
-            tiny().fit(X, y, X_val=X[:, :2], y_val=y)
-
-    def test_overflow_names_the_column(self, wave):
-        X, y = wave
-        frame = pd.DataFrame(X, columns=["a", "b", "c"])
-        frame["b"] *= 1e300
-        with pytest.raises(ValueError, match=r"Column 'b' of X overflows.*reach 2\.\de\+300.*Rescale"):
-            tiny().fit(frame, y)
-        with pytest.raises(ValueError, match="y overflows when it is standardised"):
-            tiny().fit(X, 1e300 * y)
-
-    def test_failed_refit_leaves_the_earlier_fit(self, wave):
-        X, y = wave
-        model = tiny().fit(X, y)
-        expected = model.predict(X)
-        with pytest.raises(ValueError, match="holds -1"):
-            model.set_params(hidden_dims=(-1,)).fit(X[:, :2], y)
-        assert np.array_equal(model.predict(X), expected) and model.n_features_in_ == 3
-
-    def test_warm_start_of_another_model(self, wave):
-        X, y = wave
-        model = tiny(warm_start=True).fit(X, y).set_params(hidden_dims=(3,))
-        with pytest.raises(
-            ValueError, match=r"built with hidden_dims=\(2,\), but hidden_dims is now \(3,\): set it back"
-        ):
-            model.fit(X, y)
-        assert np.isfinite(model.set_params(warm_start=False).fit(X, y).predict(X)).all()
-
-    def test_no_draws(self, wave):
-        X, y = wave
-        with pytest.raises(ValueError, match="n_samples=0 must be at least 1"):
-            tiny().fit(X, y).sample_y(X, n_samples=0)
-
-    def test_std_and_cov_together(self, wave):
-        X, y = wave
-        with pytest.raises(ValueError, match="At most one of return_std and return_cov"):
-            tiny().fit(X, y).predict(X, return_std=True, return_cov=True)
-
-    def test_no_warnings_in_ordinary_use(self, wave):
-        X, y = wave
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            tiny().fit(X, y).predict(X)
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [({"rule": "ar3"}, "'rule' parameter"), ({"network_width": 0}, "'network_width' parameter")],
+)
+def test_bad_parameters(wave, parameters, message):
+    X, y = wave
+    with pytest.raises(ValueError, match=message):
+        tiny(**parameters).fit(X, y)

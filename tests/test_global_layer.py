@@ -52,6 +52,13 @@ def make_layer(covariance="full", *, whiten=True, n_kernels=N_OUTPUTS, linear=Tr
     return layer
 
 
+@torch.no_grad()
+def set_root(layer, root):
+    """Give the posterior covariance another root (D, M, M)."""
+    layer.q_log_diagonal.copy_(root.diagonal(dim1=-2, dim2=-1).log())
+    layer.q_below.copy_(root)
+
+
 def dense_marginals(layer, x):
     """Mean (N, D), variance (N, D) and KL by NumPy, one output after the other, from the textbook."""
     Z, points = (part.detach().numpy() for part in (layer.Z, x.flatten(0, 1)))
@@ -61,8 +68,8 @@ def dense_marginals(layer, x):
         k = lambda a, b, d=d: dense_kernel(layer.kernel, a, b, min(d, len(layer.kernel.log_variance) - 1))  # noqa: E731
         variance = k(Z[:1], Z[:1])[0, 0]
         K = k(Z, Z) + JITTER * variance * np.eye(len(Z))
-        mu, root = layer.q_mean[d].detach().numpy(), layer.q_root[d].detach().numpy()
-        S = np.diag(root**2) if root.ndim == 1 else np.tril(root) @ np.tril(root).T
+        mu, root = layer.q_mean[d].detach().numpy(), layer.q_scale[d].detach().numpy()
+        S = np.diag(root**2) if root.ndim == 1 else root @ root.T
         if layer.whiten:
             L = np.linalg.cholesky(K)
             mu, S = m_Z[:, d] + L @ mu, L @ S @ L.T
@@ -145,7 +152,6 @@ class OneLayer(gpytorch.models.ApproximateGP):
 def test_agrees_with_gpytorch(whiten, covariance, n_kernels):
     layer = make_layer(covariance, whiten=whiten, n_kernels=n_kernels, linear=False)
     layer.log_noise.fill_(-1e3)
-    layer.q_root.abs_()  # GPyTorch wants positive diagonals
     layer.jitter = 1e-12
     x = normal(1, 20, N_INPUTS, seed=5)
     mean, variance, kl = layer(x, x)
@@ -192,7 +198,7 @@ class ExactRegression:
         if not whiten:
             mu, root = L @ mu, L @ root
         layer.q_mean.copy_(torch.from_numpy(mu)[None])
-        layer.q_root.copy_(torch.from_numpy(root)[None])
+        set_root(layer, torch.from_numpy(root)[None])
         return layer
 
     @torch.no_grad()
@@ -236,7 +242,7 @@ def test_no_other_posterior_reaches_the_bound_of_the_optimal_one(seed):
     layer.q_mean.add_(0.1 * normal(1, len(Z), seed=seed))
     moved = exact.total_elbo(layer)
     layer = exact.optimal_layer(Z, whiten=True)
-    layer.q_root.mul_((0.1 * normal(1, len(Z), 1, seed=seed)).exp())
+    set_root(layer, layer.q_scale * (0.1 * normal(1, len(Z), 1, seed=seed)).exp())
     assert moved < best - 1e-4
     assert exact.total_elbo(layer) < best - 1e-4
 
@@ -252,7 +258,9 @@ def make_model(propagation, *, hidden_scale, n_hidden=2):
         mean = make_mean("identity", normal(9, N_INPUTS), n_outputs) if hidden else ZeroMean(n_outputs)
         Z, v = normal(N_INDUCING, N_INPUTS, seed=depth), normal(n_outputs, N_INDUCING, seed=depth + 5)
         options = {"scale": hidden_scale, "noise": hidden_scale} if hidden else {}
-        layer = GlobalLayer(kernel, mean, Z, v * hidden_scale if hidden else v, covariance="full", whiten=True, **options)
+        layer = GlobalLayer(
+            kernel, mean, Z, v * hidden_scale if hidden else v, covariance="full", whiten=True, **options
+        )
         if hidden:
             kernel.log_variance.fill_(np.log(hidden_scale))
         layers.append(layer.double())
@@ -343,11 +351,10 @@ def test_the_largest_tensor_is_announced(covariance, n_kernels, factor):
 @torch.no_grad()
 def test_single_precision_is_close_where_inducing_points_crowd():
     """The Cholesky factor is of float64, so that float32 costs products their precision and no more."""
-    layer = make_layer("full", noise=1e-5)
+    layer = make_layer()
     crowded = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None].expand(-1, N_INPUTS)
-    mean, root = 0.3 * normal(N_OUTPUTS, 60), 0.1 * torch.eye(60, dtype=torch.float64)
-    layer.Z, layer.q_mean = torch.nn.Parameter(crowded.clone()), torch.nn.Parameter(mean)
-    layer.q_root = torch.nn.Parameter(root.repeat(N_OUTPUTS, 1, 1))
+    v = 0.3 * normal(N_OUTPUTS, 60)
+    layer = GlobalLayer(layer.kernel, layer.mean, crowded, v, covariance="full", whiten=True, scale=0.1).double()
     x = crowded[None, ::7] + 0.01
     expected = layer(x, x)
     single = layer.float()(x.float(), x.float())

@@ -24,6 +24,7 @@ from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.likelihoods import Likelihood
 from ..inference.objectives import OBJECTIVES, elbo
 from ..inference.training import Batch, History, Settings, train
+from ._auto import Auto
 from ._progress import ProgressLine
 
 #: Numbers that the largest tensor of a batch of predictions may hold: 16 MiB in float32. Larger
@@ -32,14 +33,6 @@ PREDICT_NUMBERS = 2**22
 
 #: Standardised inputs beyond this are as far from all others as any, but their squares may overflow.
 FARTHEST = 1e15
-
-#: What "auto" stands for. Members: as many as see this many rows together, up to five, since small
-#: sets gain most from averaging and cost least. Minibatches: larger ones are faster per row, where there
-#: are rows enough. Epochs: small sets need more passes for the same number of steps.
-AUTO_MEMBER_ROWS, MAX_AUTO_MEMBERS = 20_000, 5
-AUTO_BATCH_SIZE = (16, 200)
-LARGE_BATCH_SIZE, LARGE_NUMBER_OF_ROWS = 500, 4000
-AUTO_STEPS, AUTO_EPOCHS = 400, (40, 300)
 
 #: Rows that initial values may be computed from.
 INITIALISATION_ROWS = 10_000
@@ -53,6 +46,9 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
 
     module_: nn.ModuleList
     device_: torch.device
+
+    #: What "auto" stands for; each method has its own.
+    _auto: ClassVar[Auto]
 
     #: Parameters that a warm start cannot change.
     _structural_parameters: ClassVar[tuple[str, ...]] = ("normalize_X",)
@@ -198,9 +194,7 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
         """Train every member of the ensemble, each with its own seed and held-out rows."""
         random_state = check_random_state(self.random_state)
         order = self._order_rows(data.y.cpu().numpy(), random_state)
-        n_members = self.n_estimators
-        if n_members == "auto":
-            n_members = int(np.clip(AUTO_MEMBER_ROWS // len(data), 1, MAX_AUTO_MEMBERS))
+        n_members = self._auto.n_estimators(len(data)) if self.n_estimators == "auto" else self.n_estimators
         seeds = random_state.randint(np.iinfo(np.int32).max, size=n_members)
         settings = self._settings(len(data))
         precision = torch.float32 if self.dtype == "auto" else data.X.dtype
@@ -233,15 +227,9 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
 
     def _settings(self, n_rows: int) -> Settings:
         """The training's settings, every "auto" resolved."""
-        batch_size = self.batch_size
-        if batch_size == "auto":
-            batch_size = LARGE_BATCH_SIZE
-            if n_rows < LARGE_NUMBER_OF_ROWS:
-                batch_size = int(np.clip(n_rows // 4, *AUTO_BATCH_SIZE))
+        batch_size = self._auto.batch_size(n_rows) if self.batch_size == "auto" else self.batch_size
         batch_size = min(batch_size, n_rows)
-        max_iter = self.max_iter
-        if max_iter == "auto":
-            max_iter = int(np.clip(AUTO_STEPS * batch_size / n_rows, *AUTO_EPOCHS))
+        max_iter = self._auto.max_iter(n_rows, batch_size) if self.max_iter == "auto" else self.max_iter
         return Settings(
             objective=OBJECTIVES[self.objective],
             kl_weight=self.beta / n_rows,

@@ -16,22 +16,29 @@ from ..gp.layers import GlobalLayer
 from ..gp.likelihoods import Likelihood
 from ..gp.means import ZeroMean, make_mean
 from ..inference.propagation import make_propagation
+from ._auto import Auto
 from ._base import BaseDeepGP
+from ._classification import DeepGPClassifier
 from ._regression import DeepGPRegressor
 from ._shapes import HIDDEN_DIMS, N_INDUCING, inducing_per_layer, positive_ints
 
 #: Inducing points of the first layer and of every later one.
 AUTO_INDUCING = (128, 128)
 
+AUTO = Auto(steps=1500, epochs=(60, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=1000)
+
 #: Hidden layers that "auto" stands for, and the width they do not exceed (DS-DGP, Sec. 4).
 AUTO_HIDDEN_LAYERS, MAX_AUTO_WIDTH = 2, 30
 
-#: Hidden layers start all but deterministic (DS-DGP, supplement), and with a little white noise.
-HIDDEN_SCALE, HIDDEN_NOISE = 1e-5, 1e-5
+#: Covariances of hidden layers start at this share of the prior's, and white noise at this variance, so
+#: that the model starts all but deterministic (DS-DGP, supplement).
+HIDDEN_SHARE, HIDDEN_NOISE = 1e-5, 1e-5
 
 
 class BaseDSDGP(BaseDeepGP):
     """Which layers a doubly stochastic deep GP has."""
+
+    _auto = AUTO
 
     _structural_parameters: ClassVar[tuple[str, ...]] = (
         *BaseDeepGP._structural_parameters,
@@ -60,6 +67,63 @@ class BaseDSDGP(BaseDeepGP):
         "whiten": ["boolean"],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
     }
+
+    def __init__(
+        self,
+        hidden_dims="auto",
+        n_inducing="auto",
+        *,
+        propagation="monte_carlo",
+        objective="elbo",
+        kernel="rbf",
+        ard=True,
+        share_kernel=True,
+        mean="identity",
+        covariance="diag",
+        whiten=True,
+        n_samples=32,
+        n_estimators="auto",
+        beta=0.1,
+        max_iter="auto",
+        batch_size="auto",
+        learning_rate=0.06,
+        early_stopping=True,
+        validation_fraction=0.1,
+        n_iter_no_change=1000,
+        tol=0.0,
+        normalize_X=True,
+        device="auto",
+        dtype="auto",
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.hidden_dims = hidden_dims
+        self.n_inducing = n_inducing
+        self.propagation = propagation
+        self.objective = objective
+        self.kernel = kernel
+        self.ard = ard
+        self.share_kernel = share_kernel
+        self.mean = mean
+        self.covariance = covariance
+        self.whiten = whiten
+        self.n_samples = n_samples
+        self.n_estimators = n_estimators
+        self.beta = beta
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.normalize_X = normalize_X
+        self.device = device
+        self.dtype = dtype
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
 
     @property
     def inducing_points_(self):
@@ -104,7 +168,7 @@ class BaseDSDGP(BaseDeepGP):
             v,
             covariance=self.covariance,
             whiten=self.whiten,
-            scale=HIDDEN_SCALE if hidden else 1.0,
+            scale=HIDDEN_SHARE**0.5 if hidden else 1.0,
             noise=HIDDEN_NOISE if hidden else None,
         )
 
@@ -126,7 +190,141 @@ class BaseDSDGP(BaseDeepGP):
 
 
 class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
-    """Deep Gaussian process regression with global inducing variables."""
+    """Deep Gaussian process regression with global inducing variables.
+
+    A chain of sparse Gaussian processes, trained by doubly stochastic variational inference [1]_: every
+    layer summarises what it knows in inducing variables that all rows share, and random samples, or
+    learnt quadrature points, carry uncertainty from layer to layer. Layers start as the identity, so that
+    a deep model begins as a shallow one and departs from it only where that helps. An ensemble of such
+    models, each judged by rows that it has not learnt from, predicts as one Gaussian mixture.
+
+    Parameters
+    ----------
+    hidden_dims : "auto" or sequence of int, default="auto"
+        Widths of the hidden GP layers, first to last. "auto" is two layers as wide as ``X``, but at most
+        30; ``()`` is a shallow sparse GP (SVGP).
+    n_inducing : "auto", int or sequence of int, default="auto"
+        Inducing points: one number for all layers or one for each, output layer included. "auto" is 128.
+        Never more than there are distinct rows.
+    propagation : {"monte_carlo", "quadrature"}, default="monte_carlo"
+        How uncertainty travels between layers: by random samples, one for each row in training, or by
+        learnt points and weights, without randomness. The latter with ``objective="predictive"`` is the
+        deep sigma point process [2]_.
+    objective : {"elbo", "predictive"}, default="elbo"
+        What training maximises: the evidence lower bound, or the log predictive density less the same
+        penalty, which can sharpen densities at the cost of means.
+    kernel : {"matern52", "matern32", "matern12", "rbf"}, default="rbf"
+        Covariance function of every layer.
+    ard : bool, default=True
+        Whether every input dimension of a layer has its own lengthscale.
+    share_kernel : bool, default=True
+        Whether the outputs of a layer share one kernel. Otherwise each has its own, at the price of a
+        factorisation and cross-covariances for each.
+    mean : {"zero", "linear", "identity"}, default="identity"
+        Mean functions of the hidden layers: none, learnt linear, or fixed (the identity, or principal
+        components where widths differ, of which "linear" starts too). The last layer's mean is zero.
+    covariance : {"diag", "full"}, default="diag"
+        Posterior covariance of the inducing variables, of which "full" is the paper's. It costs about
+        twice the time.
+    whiten : bool, default=True
+        Whether the posterior is of inducing variables relative to the Cholesky factor of their prior.
+    n_samples : int, default=32
+        Monte Carlo samples for each row in prediction, or quadrature points, also in training.
+    n_estimators : "auto" or int, default="auto"
+        Members of the ensemble. 1 is the model of the paper; @MEMBERS@
+    beta : float, default=0.1
+        Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which with
+        diagonal covariances says more noise than there is.
+    max_iter : "auto" or int, default="auto"
+        Passes over the data for each member. @ITERS@
+    batch_size : "auto" or int, default="auto"
+        Rows of a minibatch; @BATCH@ Minibatches have
+        equal sizes, up to this one.
+    learning_rate : float, default=0.06
+        Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
+        to nothing along a cosine.
+    early_stopping : bool, default=True
+        Whether every member holds out a part of the rows, keeps the parameters of the epoch with the
+        best log predictive density there, and sets its noise variance by them.
+    validation_fraction : float, default=0.1
+        Share of the rows that a member holds out.
+    n_iter_no_change : int, default=1000
+        Epochs without improvement after which a member stops. The best epochs come last, when the
+        learning rate has fallen: fewer save time and cost accuracy.
+    tol : float, default=0.0
+        Improvement of the held-out log density that counts.
+    normalize_X, normalize_y : bool, default=True
+        Whether to standardise features and targets inside. Results are in the user's units anyway.
+    device : str, default="auto"
+        torch device such as "cpu" or "cuda:0"; "auto" prefers CUDA.
+    dtype : {"auto", "float32", "float64"}, default="auto"
+        Precision. "auto" trains in float32, which is faster, and then predicts in that of ``X`` where
+        it is a float; the others do both in theirs. Covariances of inducing variables are factorised
+        in float64 anyway.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on from the last fit's parameters, keeping its scaling of the data.
+    random_state : int, RandomState instance or None, default=None
+        Source of initial values, held-out rows, minibatches and samples.
+    verbose : int, default=0
+        1 shows the progress of training on one line.
+
+    Attributes
+    ----------
+    module_ : torch.nn.ModuleList
+        The members of the ensemble, each a :class:`skdgp.gp.deep_gp.DeepGP`.
+    n_iter_ : int
+        Epochs of the member that ran longest.
+    loss_curve_ : ndarray of shape (n_iter_,)
+        Negative objective per row and epoch, mean over members still training.
+    validation_scores_ : ndarray of shape (n_iter_,)
+        Held-out log predictive density per row and epoch, of standardised targets, mean over members;
+        empty without held-out rows.
+    best_iter_ : list of int
+        For every member the epoch, counted from 1, whose parameters it has.
+    lower_bound_ : float
+        Evidence lower bound (with ``beta=1``) of the log density of the training targets, in the user's units, summed
+        over rows; mean over members.
+    length_scales_ : list of ndarray of shape (n_estimators, 1 or D, Q or 1)
+        Lengthscales of every layer, in units of its inputs; those of the first are standardised.
+    inducing_points_ : list of ndarray of shape (n_estimators, M, Q)
+        Inducing points of every layer, in the same units.
+    noise_variance_ : float or ndarray of shape (n_outputs,)
+        Variance of the observation noise in the user's units, mean over members.
+    device_ : torch.device
+        Where the members are.
+    n_features_in_ : int
+        Number of features seen in fit.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, where ``X`` had string names.
+
+    Warns
+    -----
+    UserWarning
+        If ``n_inducing`` is a number beyond that of distinct rows, which is then taken instead.
+
+    See Also
+    --------
+    AVDGPRegressor : Inducing variables that depend on the row.
+    sklearn.gaussian_process.GaussianProcessRegressor : Exact, for up to a few thousand rows.
+
+    References
+    ----------
+    .. [1] H. Salimbeni and M. P. Deisenroth, "Doubly Stochastic Variational Inference for Deep Gaussian
+       Processes", NeurIPS 2017.
+    .. [2] M. Jankowiak, G. Pleiss and J. R. Gardner, "Deep Sigma Point Processes", UAI 2020.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_friedman1
+    >>> from skdgp import DSDGPRegressor
+    >>> X, y = make_friedman1(n_samples=200, noise=1.0, random_state=0)
+    >>> model = DSDGPRegressor(n_estimators=1, random_state=0).fit(X, y)
+    >>> mean, std = model.predict(X[:3], return_std=True)
+    >>> mean.shape, std.shape
+    ((3,), (3,))
+    >>> bool(model.score(X, y) > 0.8)
+    True
+    """
 
     _structural_parameters: ClassVar[tuple[str, ...]] = (*BaseDSDGP._structural_parameters, "normalize_y")
     _parameter_constraints: ClassVar[dict] = {**BaseDSDGP._parameter_constraints, "normalize_y": ["boolean"]}
@@ -145,14 +343,14 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
         covariance="diag",
         whiten=True,
         n_samples=32,
-        n_estimators=1,
-        beta=1.0,
+        n_estimators="auto",
+        beta=0.1,
         max_iter="auto",
         batch_size="auto",
-        learning_rate=0.01,
-        early_stopping=False,
+        learning_rate=0.06,
+        early_stopping=True,
         validation_fraction=0.1,
-        n_iter_no_change=40,
+        n_iter_no_change=1000,
         tol=0.0,
         normalize_X=True,
         normalize_y=True,
@@ -162,6 +360,237 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
         random_state=None,
         verbose=0,
     ):
-        for name, value in list(locals().items()):
-            if name not in ("self", "__class__"):
-                setattr(self, name, value)
+        super().__init__(
+            hidden_dims,
+            n_inducing,
+            propagation=propagation,
+            objective=objective,
+            kernel=kernel,
+            ard=ard,
+            share_kernel=share_kernel,
+            mean=mean,
+            covariance=covariance,
+            whiten=whiten,
+            n_samples=n_samples,
+            n_estimators=n_estimators,
+            beta=beta,
+            max_iter=max_iter,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            tol=tol,
+            normalize_X=normalize_X,
+            device=device,
+            dtype=dtype,
+            warm_start=warm_start,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.normalize_y = normalize_y
+
+
+class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
+    """Deep Gaussian process classification with global inducing variables.
+
+    The model of :class:`DSDGPRegressor` [1]_ with the probit likelihood for two classes, and with the
+    robust max likelihood, one output for each class, for more [3]_. Labels may be of any kind.
+
+    Parameters
+    ----------
+    hidden_dims : "auto" or sequence of int, default="auto"
+        Widths of the hidden GP layers, first to last. "auto" is two layers as wide as ``X``, but at most
+        30; ``()`` is a shallow sparse GP (SVGP).
+    n_inducing : "auto", int or sequence of int, default="auto"
+        Inducing points: one number for all layers or one for each, output layer included. "auto" is 128.
+        Never more than there are distinct rows.
+    propagation : {"monte_carlo", "quadrature"}, default="monte_carlo"
+        How uncertainty travels between layers: by random samples, one for each row in training, or by
+        learnt points and weights, without randomness. The latter with ``objective="predictive"`` is the
+        deep sigma point process [2]_.
+    objective : {"elbo", "predictive"}, default="elbo"
+        What training maximises: the evidence lower bound, or the log predictive density less the same
+        penalty, which can sharpen densities at the cost of means.
+    kernel : {"matern52", "matern32", "matern12", "rbf"}, default="rbf"
+        Covariance function of every layer.
+    ard : bool, default=True
+        Whether every input dimension of a layer has its own lengthscale.
+    share_kernel : bool, default=True
+        Whether the outputs of a layer share one kernel. Otherwise each has its own, at the price of a
+        factorisation and cross-covariances for each.
+    mean : {"zero", "linear", "identity"}, default="identity"
+        Mean functions of the hidden layers: none, learnt linear, or fixed (the identity, or principal
+        components where widths differ, of which "linear" starts too). The last layer's mean is zero.
+    covariance : {"diag", "full"}, default="diag"
+        Posterior covariance of the inducing variables, of which "full" is the paper's. It costs about
+        twice the time.
+    whiten : bool, default=True
+        Whether the posterior is of inducing variables relative to the Cholesky factor of their prior.
+    n_samples : int, default=32
+        Monte Carlo samples for each row in prediction, or quadrature points, also in training.
+    n_estimators : "auto" or int, default="auto"
+        Members of the ensemble. 1 is the model of the paper; @MEMBERS@
+    beta : float, default=0.1
+        Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which with
+        diagonal covariances says more noise than there is.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes' rows, times ``sample_weight``; "balanced" makes classes weigh the same.
+    max_iter : "auto" or int, default="auto"
+        Passes over the data for each member. @ITERS@
+    batch_size : "auto" or int, default="auto"
+        Rows of a minibatch; @BATCH@ Minibatches have
+        equal sizes, up to this one.
+    learning_rate : float, default=0.06
+        Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
+        to nothing along a cosine.
+    early_stopping : bool, default=True
+        Whether every member holds out a part of the rows, with every class in its share, and keeps the
+        parameters of the epoch with the best log probability of the labels there.
+    validation_fraction : float, default=0.1
+        Share of the rows that a member holds out.
+    n_iter_no_change : int, default=1000
+        Epochs without improvement after which a member stops. The best epochs come last, when the
+        learning rate has fallen: fewer save time and cost accuracy.
+    tol : float, default=0.0
+        Improvement of the held-out log probability that counts.
+    normalize_X : bool, default=True
+        Whether to standardise features inside.
+    device : str, default="auto"
+        torch device such as "cpu" or "cuda:0"; "auto" prefers CUDA.
+    dtype : {"auto", "float32", "float64"}, default="auto"
+        Precision. "auto" trains in float32, which is faster, and then predicts in that of ``X`` where
+        it is a float; the others do both in theirs. Covariances of inducing variables are factorised
+        in float64 anyway.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on from the last fit's parameters, keeping its scaling of the data and
+        its classes.
+    random_state : int, RandomState instance or None, default=None
+        Source of initial values, held-out rows, minibatches and samples.
+    verbose : int, default=0
+        1 shows the progress of training on one line.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+    module_ : torch.nn.ModuleList
+        The members of the ensemble, each a :class:`skdgp.gp.deep_gp.DeepGP`.
+    n_iter_ : int
+        Epochs of the member that ran longest.
+    loss_curve_ : ndarray of shape (n_iter_,)
+        Negative objective per row and epoch, mean over members still training.
+    validation_scores_ : ndarray of shape (n_iter_,)
+        Held-out log probability of the labels per row and epoch, mean over members;
+        empty without held-out rows.
+    best_iter_ : list of int
+        For every member the epoch, counted from 1, whose parameters it has.
+    lower_bound_ : float
+        Evidence lower bound (with ``beta=1``) of the log probability of the training labels, summed
+        over rows; mean over members.
+    length_scales_ : list of ndarray of shape (n_estimators, 1 or D, Q or 1)
+        Lengthscales of every layer, in units of its inputs; those of the first are standardised.
+    inducing_points_ : list of ndarray of shape (n_estimators, M, Q)
+        Inducing points of every layer, in the same units.
+    device_ : torch.device
+        Where the members are.
+    n_features_in_ : int
+        Number of features seen in fit.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, where ``X`` had string names.
+
+    Warns
+    -----
+    UserWarning
+        If ``n_inducing`` is a number beyond that of distinct rows, which is then taken instead.
+
+    See Also
+    --------
+    AVDGPClassifier : Inducing variables that depend on the row.
+    sklearn.gaussian_process.GaussianProcessClassifier : One layer, for up to a few thousand rows.
+
+    References
+    ----------
+    .. [1] H. Salimbeni and M. P. Deisenroth, "Doubly Stochastic Variational Inference for Deep Gaussian
+       Processes", NeurIPS 2017.
+    .. [2] M. Jankowiak, G. Pleiss and J. R. Gardner, "Deep Sigma Point Processes", UAI 2020.
+    .. [3] D. Hernández-Lobato, J. M. Hernández-Lobato and P. Dupont, "Robust Multi-Class Gaussian
+       Process Classification", NeurIPS 2011.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from skdgp import DSDGPClassifier
+    >>> X, y = make_moons(n_samples=200, noise=0.2, random_state=0)
+    >>> model = DSDGPClassifier(n_estimators=1, random_state=0).fit(X, y)
+    >>> model.predict_proba(X[:3]).shape
+    (3, 2)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **BaseDSDGP._parameter_constraints,
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
+    def __init__(
+        self,
+        hidden_dims="auto",
+        n_inducing="auto",
+        *,
+        propagation="monte_carlo",
+        objective="elbo",
+        kernel="rbf",
+        ard=True,
+        share_kernel=True,
+        mean="identity",
+        covariance="diag",
+        whiten=True,
+        n_samples=32,
+        n_estimators="auto",
+        beta=0.1,
+        class_weight=None,
+        max_iter="auto",
+        batch_size="auto",
+        learning_rate=0.06,
+        early_stopping=True,
+        validation_fraction=0.1,
+        n_iter_no_change=1000,
+        tol=0.0,
+        normalize_X=True,
+        device="auto",
+        dtype="auto",
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+    ):
+        super().__init__(
+            hidden_dims,
+            n_inducing,
+            propagation=propagation,
+            objective=objective,
+            kernel=kernel,
+            ard=ard,
+            share_kernel=share_kernel,
+            mean=mean,
+            covariance=covariance,
+            whiten=whiten,
+            n_samples=n_samples,
+            n_estimators=n_estimators,
+            beta=beta,
+            max_iter=max_iter,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            tol=tol,
+            normalize_X=normalize_X,
+            device=device,
+            dtype=dtype,
+            warm_start=warm_start,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight

@@ -77,7 +77,7 @@ def kl_divergence(mean: Tensor, scale: Tensor, W: Tensor | None = None) -> Tenso
     ----------
     mean : Tensor of shape (..., M)
     scale : Tensor of shape (..., M) or (..., M, M)
-        Square root of Σ; its diagonal may have any sign.
+        Square root of Σ; its diagonal is positive.
     W : Tensor of shape (..., M, M), default=None
         Inverse Cholesky factor of the prior covariance (plain coordinates).
 
@@ -87,7 +87,7 @@ def kl_divergence(mean: Tensor, scale: Tensor, W: Tensor | None = None) -> Tenso
     """
     dense = scale.dim() > mean.dim()
     diagonal = scale.diagonal(dim1=-2, dim2=-1) if dense else scale
-    log_determinants = -diagonal.square().log().sum(-1)
+    log_determinants = -2 * diagonal.log().sum(-1)
     if W is None:
         trace = scale.square().sum((-2, -1)) if dense else scale.square().sum(-1)
     else:

@@ -217,9 +217,7 @@ class StationaryKernel(nn.Module):
         profile = PROFILES[self.profile]
         scale = (profile.rate * self._rates().sqrt())[:, None]  # (D, 1, 1 or Q)
         centre = X1.detach().mean(-2, keepdim=True)  # near the origin less is rounded and less cancels
-        return _Correlation.apply(
-            (X1 - centre).unsqueeze(-3) * scale, (X2 - centre).unsqueeze(-3) * scale, profile
-        )
+        return _Correlation.apply((X1 - centre).unsqueeze(-3) * scale, (X2 - centre).unsqueeze(-3) * scale, profile)
 
     def packed_correlation(self, Z: Tensor, x: Tensor) -> Tensor:
         """Correlations within each row's points and with others, as :mod:`skdgp.gp.rowwise` has them.

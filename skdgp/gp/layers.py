@@ -133,23 +133,26 @@ class GlobalLayer(Layer):
             if not whiten:
                 root = cholesky(kernel(Z, Z), jitter)  # (D or 1, M, M)
                 v = mean(Z).mT + (root @ v[..., None])[..., 0]
-            if covariance == "diag":
-                root = root.square().sum(-1).sqrt()
-            root = scale * root.expand(n_outputs, *(n_inducing,) * (1 if covariance == "diag" else 2))
+            root = scale * root.expand(n_outputs, -1, -1)
+            full = covariance == "full"
+            diagonal = root.diagonal(dim1=-2, dim2=-1) if full else root.square().sum(-1).sqrt()
         self.Z = nn.Parameter(Z.clone())
         self.q_mean = nn.Parameter(v.clone())  # (D, M)
-        self.q_root = nn.Parameter(root.clone())  # (D, M) or (D, M, M)
+        # The logarithm lets deviations grow from next to nothing at the pace of any other parameter.
+        self.q_log_diagonal = nn.Parameter(diagonal.log())  # (D, M)
+        self.q_below = nn.Parameter(root.tril(-1)) if full else None  # (D, M, M)
         self.log_noise = None if noise is None else nn.Parameter(Z.new_full((n_outputs,), math.log(noise)))
 
     @property
     def q_scale(self) -> Tensor:
         """Square root of the posterior covariance: its diagonal (D, M), or lower triangular (D, M, M)."""
-        return self.q_root if self.q_root.dim() == 2 else self.q_root.tril()
+        diagonal = self.q_log_diagonal.exp()
+        return diagonal if self.q_below is None else self.q_below.tril(-1) + torch.diag_embed(diagonal)
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of whitened cross-correlations, and of their products with the posterior's root."""
         n_outputs, n_inducing = self.q_mean.shape
-        shared = self.q_root.dim() == 2 and len(self.kernel.log_variance) == 1
+        shared = self.q_below is None and len(self.kernel.log_variance) == 1
         return n_samples * n_inducing * (1 if shared else n_outputs)
 
     def forward(self, x: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:

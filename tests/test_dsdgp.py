@@ -1,0 +1,136 @@
+"""What is DSDGPRegressor's and DSDGPClassifier's own."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from conftest import DSDGP, TINY
+
+from skdgp import DSDGPClassifier, DSDGPRegressor
+from skdgp.gp.conditionals import kl_divergence
+
+
+def tiny(**parameters) -> DSDGPRegressor:
+    return DSDGPRegressor(**(TINY | DSDGP["own"] | parameters))
+
+
+@pytest.mark.parametrize("propagation", ["monte_carlo", "quadrature"])
+@pytest.mark.parametrize("objective", ["elbo", "predictive"])
+@pytest.mark.parametrize("hidden_dims", [(), (2,), [3, 2], "auto"])
+def test_every_propagation_objective_and_depth(wave, propagation, objective, hidden_dims):
+    X, y = wave
+    model = tiny(propagation=propagation, objective=objective, hidden_dims=hidden_dims).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert mean.shape == std.shape == y.shape
+    assert np.isfinite(mean).all() and (std > 0).all()
+
+
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+@pytest.mark.parametrize("whiten", [True, False])
+@pytest.mark.parametrize("share_kernel", [True, False])
+@pytest.mark.parametrize("mean", ["zero", "linear", "identity"])
+def test_every_layer(wave, covariance, whiten, share_kernel, mean):
+    X, y = wave
+    model = tiny(covariance=covariance, whiten=whiten, share_kernel=share_kernel, mean=mean, ard=False).fit(X, y)
+    assert np.isfinite(model.predict(X)).all()
+    n_kernels = 1 if share_kernel else 2
+    assert model.length_scales_[0].shape == (1, n_kernels, 1)
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 3, 4, 5])
+def test_learns_at_every_depth(wave, n_layers):
+    X, y = wave
+    model = DSDGPRegressor((3,) * (n_layers - 1), n_estimators=1, max_iter=150, random_state=0).fit(X[:100], y[:100])
+    mean, std = model.predict(X[100:], return_std=True)
+    assert model.score(X[100:], y[100:]) > 0.8
+    assert 0.5 < np.mean(np.abs(y[100:] - mean) < 1.96 * std)
+
+
+def test_single_parameters_can_be_searched_alone(wave):
+    X, y = wave
+    values = {
+        "propagation": "quadrature",
+        "objective": "predictive",
+        "kernel": "matern12",
+        "ard": False,
+        "share_kernel": False,
+        "mean": "zero",
+        "covariance": "full",
+        "whiten": False,
+        "hidden_dims": (),
+        "n_inducing": 2,
+        "n_samples": 1,
+        "early_stopping": False,
+    }
+    for name, value in values.items():
+        model = DSDGPRegressor(max_iter=1, n_estimators=1, random_state=0).set_params(**{name: value})
+        assert np.isfinite(model.fit(X, y).predict(X)).all(), name
+
+
+def test_inducing_points_start_as_clusters_of_what_reaches_a_layer(wave):
+    """Identity means show every layer the data; zero means a function drawn from the prior."""
+    X, y = wave
+    for mean in ("identity", "zero"):
+        model = tiny(hidden_dims=(3, 3), n_inducing=10, mean=mean, max_iter=1, learning_rate=1e-12, dtype="float64")
+        model.fit(X, y)
+        inputs = torch.as_tensor(model._scale_inputs(X), dtype=torch.float64)
+        for layer, points in zip(model.module_[0].layers, model.inducing_points_, strict=True):
+            assert points.shape == (1, 10, 3)
+            spread = inputs.amax(0) - inputs.amin(0)
+            assert (np.ptp(points[0], axis=0) > 0.3 * spread.numpy()).all()
+            distance = torch.cdist(torch.as_tensor(points[0]), inputs).amin(1)
+            assert (distance < 0.5 * spread.norm()).all()
+            inputs = layer(inputs[None], inputs)[0][0]
+
+
+def test_hidden_layers_start_all_but_deterministic(wave):
+    X, y = wave
+    model = tiny(max_iter=1, learning_rate=1e-12, beta=1.0).fit(X, y)
+    hidden, last = model.module_[0].layers
+    assert (hidden.q_scale**2 / 1e-5 - 1).abs().max() < 1e-4
+    assert (hidden.log_noise.exp() / 1e-5 - 1).abs().max() < 1e-4
+    assert last.log_noise is None
+    assert kl_divergence(last.q_mean, last.q_scale).sum() < 1e-6
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 5, 19])
+def test_more_inducing_points_than_rows(wave, n_rows):
+    X, y = wave
+    with pytest.warns(UserWarning, match=rf"n_inducing=30 is more than the {n_rows} distinct rows of X .* are used"):
+        model = tiny(n_inducing=30).fit(X[:n_rows], y[:n_rows])
+    assert model.inducing_points_[0].shape == (1, n_rows, 3)
+    assert np.isfinite(model.predict(X, return_std=True)).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tiny(n_inducing="auto").fit(X[:n_rows], y[:n_rows])
+
+
+def test_members_have_equally_many_inducing_points(wave):
+    X, y = wave
+    X = np.concatenate([X[:12], np.repeat(X[:2], 20, axis=0)])
+    with pytest.warns(UserWarning, match="12 distinct rows"):
+        model = tiny(n_inducing=30, n_estimators=3).fit(X, y[: len(X)])
+    assert [points.shape for points in model.inducing_points_] == [(3, 12, 3), (3, 12, 2)]
+
+
+def test_classes(wave):
+    X, y = wave
+    for labels in (np.where(y > 0, "yes", "no"), np.digitize(y, [-0.5, 0.5])):
+        model = DSDGPClassifier(n_estimators=1, max_iter=100, random_state=0).fit(X[:100], labels[:100])
+        assert model.score(X[100:], labels[100:]) > 0.7
+        np.testing.assert_allclose(model.predict_proba(X).sum(1), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"propagation": "ar2"}, "'propagation' parameter"),
+        ({"hidden_dims": "wide"}, "'hidden_dims' parameter"),
+        ({"share_kernel": 2}, "'share_kernel' parameter"),
+    ],
+)
+def test_bad_parameters(wave, parameters, message):
+    X, y = wave
+    with pytest.raises(ValueError, match=message):
+        tiny(**parameters).fit(X, y)
