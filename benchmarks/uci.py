@@ -31,7 +31,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skdgp import AVDGPRegressor
+from skdgp import AVDGPRegressor, DSDGPRegressor
 from skdgp.metrics import gaussian_mixture_cdf, gaussian_mixture_crps, gaussian_mixture_nlpd
 
 try:
@@ -72,13 +72,13 @@ class Data(NamedTuple):
 # variance (S, n), weight (S,)) for every row, so that one set of scores serves them all.
 
 
-def fit_avdgp(data, seed, **params):
+def fit_ours(estimator, data, seed, **params):
     X_val, y_val = data.validation
-    model = AVDGPRegressor(random_state=seed, **params)
-    return partial(avdgp_mixture, model.fit(data.X, data.y, X_val=X_val, y_val=y_val))
+    model = estimator(random_state=seed, **params)
+    return partial(our_mixture, model.fit(data.X, data.y, X_val=X_val, y_val=y_val))
 
 
-def avdgp_mixture(model, X):
+def our_mixture(model, X):
     parts = [mixture for _, mixture in model._mixtures(X)]
     mean = np.concatenate([part.mean[..., 0] for part in parts], axis=1)
     variance = np.concatenate([(part.variance + part.noise)[..., 0] for part in parts], axis=1)
@@ -110,9 +110,12 @@ def fit_hgb(data, seed):
 
 PEERS = {f"gpr-{GPR_ROWS}": fit_gpr, "hgb": fit_hgb}
 ESTIMATORS = {
-    "avdgp": fit_avdgp,
-    "avdgp-paper": partial(fit_avdgp, **PAPER),
-    "avdgp-paper-pp": partial(fit_avdgp, **PAPER, objective="predictive"),
+    "avdgp": partial(fit_ours, AVDGPRegressor),
+    "avdgp-paper": partial(fit_ours, AVDGPRegressor, **PAPER),
+    "avdgp-paper-pp": partial(fit_ours, AVDGPRegressor, **PAPER, objective="predictive"),
+    "dsdgp": partial(fit_ours, DSDGPRegressor),
+    "dsdgp-1": partial(fit_ours, DSDGPRegressor, hidden_dims=()),
+    "dspp": partial(fit_ours, DSDGPRegressor, propagation="quadrature", objective="predictive"),
     **PEERS,
 }
 

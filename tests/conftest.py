@@ -35,24 +35,37 @@ class Tiny:
     estimator : type
     own : dict
         Parameters of the budget that only this family has.
-    sampling : dict
-        Parameters that let a model of hidden layers draw samples.
-    length_scales : list of tuple
-        Shapes of ``length_scales_`` for two members and three features.
+    propagations : list of dict
+        Parameters that choose how uncertainty travels between layers; the second one samples.
+    length_scales : callable
+        From the number of outputs to shapes of ``length_scales_`` for two members and three features.
     """
 
-    def __init__(self, estimator, own, sampling, length_scales):
+    def __init__(self, estimator, own, propagations, length_scales):
         self.estimator = estimator
         self.own = own
-        self.sampling = sampling
+        self.propagations = propagations
+        self.sampling = propagations[1]
         self.length_scales = length_scales
 
     def __call__(self, **parameters):
         return self.estimator(**(TINY | self.own | parameters))
 
+    def with_budget(self, **parameters):
+        """The same with other parameters in its budget."""
+        return Tiny(self.estimator, self.own | parameters, self.propagations, self.length_scales)
 
-AVDGP = {"own": {"network_width": 8}, "sampling": {"rule": "ar2"}, "length_scales": [(2, 2, 1), (2, 1, 1)]}
-DSDGP = {"own": {"n_iter_no_change": 40}, "sampling": {}, "length_scales": [(2, 1, 3), (2, 1, 2)]}
+
+AVDGP = {
+    "own": {"network_width": 8},
+    "propagations": [{"rule": "ar1"}, {"rule": "ar2"}, {"rule": "ar2p"}],
+    "length_scales": lambda n_outputs: [(2, 2, 1), (2, n_outputs, 1)],
+}
+DSDGP = {
+    "own": {"n_inducing": "auto", "n_iter_no_change": 40},
+    "propagations": [{"propagation": "quadrature"}, {"propagation": "monte_carlo"}],
+    "length_scales": lambda n_outputs: [(2, 1, 3), (2, 1, 2)],
+}
 
 REGRESSORS = [Tiny(AVDGPRegressor, **AVDGP), Tiny(DSDGPRegressor, **DSDGP)]
 CLASSIFIERS = [Tiny(AVDGPClassifier, **AVDGP), Tiny(DSDGPClassifier, **DSDGP)]

@@ -8,31 +8,31 @@ import textwrap
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skdgp import AVDGPClassifier, AVDGPRegressor
+from skdgp import AVDGPClassifier, AVDGPRegressor, DSDGPClassifier, DSDGPRegressor
 
 #: Enough training for the checks that ask for a good score, and no more.
-BUDGET = {
-    "n_inducing": 2,
-    "n_samples": 2,
-    "network_width": 16,
-    "n_estimators": 1,
-    "max_iter": 12,
-    "batch_size": 32,
-    "learning_rate": 0.05,
-}
+BUDGET = {"n_samples": 2, "n_estimators": 1, "max_iter": 12, "batch_size": 32, "learning_rate": 0.05}
+
+#: Amortised models are small as well.
+AMORTISED = BUDGET | {"n_inducing": 2, "network_width": 16}
 
 #: The same for classes. The default of ``beta`` would outweigh a few hundred labels, which say less than numbers.
-CLASSIFIER_BUDGET = BUDGET | {"beta": 1.0}
+AMORTISED_CLASSIFIER = AMORTISED | {"beta": 1.0}
 
 ESTIMATORS = [
-    AVDGPRegressor((2,), **BUDGET),
-    AVDGPRegressor((2,), rule="ar1", **BUDGET),
-    AVDGPRegressor((2,), rule="ar2", **BUDGET),
-    AVDGPRegressor((2,), objective="predictive", beta=1.0, **BUDGET),
-    AVDGPRegressor((), inducing_map="mlp", covariance="full", **BUDGET),
-    AVDGPClassifier((2,), **CLASSIFIER_BUDGET),
-    AVDGPClassifier((2,), rule="ar1", **CLASSIFIER_BUDGET),
-    AVDGPClassifier((2,), objective="predictive", **CLASSIFIER_BUDGET),
+    AVDGPRegressor((2,), **AMORTISED),
+    AVDGPRegressor((2,), rule="ar1", **AMORTISED),
+    AVDGPRegressor((2,), rule="ar2", **AMORTISED),
+    AVDGPRegressor((2,), objective="predictive", beta=1.0, **AMORTISED),
+    AVDGPRegressor((), inducing_map="mlp", covariance="full", **AMORTISED),
+    AVDGPClassifier((2,), **AMORTISED_CLASSIFIER),
+    AVDGPClassifier((2,), rule="ar1", **AMORTISED_CLASSIFIER),
+    AVDGPClassifier((2,), objective="predictive", **AMORTISED_CLASSIFIER),
+    DSDGPRegressor((2,), **BUDGET),
+    DSDGPRegressor((), **BUDGET),
+    DSDGPRegressor((2,), propagation="quadrature", objective="predictive", **BUDGET),
+    DSDGPClassifier((2,), **BUDGET),
+    DSDGPClassifier((2,), propagation="quadrature", **BUDGET),
 ]
 
 #: Weights scale the terms of a row, but minibatches, held-out rows and initial values depend on the

@@ -30,6 +30,9 @@ AUTO = Auto(steps=1500, epochs=(60, 400), member_rows=20_000, max_members=5, bat
 #: Hidden layers that "auto" stands for, and the width they do not exceed (DS-DGP, Sec. 4).
 AUTO_HIDDEN_LAYERS, MAX_AUTO_WIDTH = 2, 30
 
+#: Samples in prediction, which cost little, and quadrature points, which training pays for.
+AUTO_SAMPLES = {"monte_carlo": 32, "quadrature": 8}
+
 #: Covariances of hidden layers start at this share of the prior's, and white noise at this variance, so
 #: that the model starts all but deterministic (DS-DGP, supplement).
 HIDDEN_SHARE, HIDDEN_NOISE = 1e-5, 1e-5
@@ -65,7 +68,7 @@ class BaseDSDGP(BaseDeepGP):
         "mean": [StrOptions({"zero", "linear", "identity"})],
         "covariance": [StrOptions({"diag", "full"})],
         "whiten": ["boolean"],
-        "n_samples": [Interval(Integral, 1, None, closed="left")],
+        "n_samples": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     }
 
     def __init__(
@@ -75,18 +78,18 @@ class BaseDSDGP(BaseDeepGP):
         *,
         propagation="monte_carlo",
         objective="elbo",
-        kernel="rbf",
+        kernel="matern52",
         ard=True,
         share_kernel=True,
         mean="identity",
         covariance="diag",
         whiten=True,
-        n_samples=32,
+        n_samples="auto",
         n_estimators="auto",
         beta=0.1,
         max_iter="auto",
         batch_size="auto",
-        learning_rate=0.06,
+        learning_rate=0.05,
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=1000,
@@ -142,7 +145,8 @@ class BaseDSDGP(BaseDeepGP):
             layers.append(self._make_layer(inputs, Z, n_outputs, generator, hidden=depth < len(hidden_dims)))
             with torch.no_grad():
                 inputs = layers[-1](inputs[None], inputs)[0][0]  # as they reach the next layer
-        propagation = make_propagation(self.propagation, hidden_dims, self.n_samples, generator)
+        n_samples = AUTO_SAMPLES[self.propagation] if self.n_samples == "auto" else self.n_samples
+        propagation = make_propagation(self.propagation, hidden_dims, n_samples, generator)
         return DeepGP(layers, propagation, likelihood)
 
     def _hidden_dims(self, n_features: int) -> tuple[int, ...]:
@@ -213,7 +217,7 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
     objective : {"elbo", "predictive"}, default="elbo"
         What training maximises: the evidence lower bound, or the log predictive density less the same
         penalty, which can sharpen densities at the cost of means.
-    kernel : {"matern52", "matern32", "matern12", "rbf"}, default="rbf"
+    kernel : {"matern52", "matern32", "matern12", "rbf"}, default="matern52"
         Covariance function of every layer.
     ard : bool, default=True
         Whether every input dimension of a layer has its own lengthscale.
@@ -228,8 +232,9 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
         twice the time.
     whiten : bool, default=True
         Whether the posterior is of inducing variables relative to the Cholesky factor of their prior.
-    n_samples : int, default=32
-        Monte Carlo samples for each row in prediction, or quadrature points, also in training.
+    n_samples : "auto" or int, default="auto"
+        Monte Carlo samples for each row in prediction (in training one is enough), or quadrature points
+        in both. "auto" is 32 samples or 8 points.
     n_estimators : "auto" or int, default="auto"
         Members of the ensemble. 1 is the model of the paper; @MEMBERS@
     beta : float, default=0.1
@@ -240,7 +245,7 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
     batch_size : "auto" or int, default="auto"
         Rows of a minibatch; @BATCH@ Minibatches have
         equal sizes, up to this one.
-    learning_rate : float, default=0.06
+    learning_rate : float, default=0.05
         Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
         to nothing along a cosine.
     early_stopping : bool, default=True
@@ -336,18 +341,18 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
         *,
         propagation="monte_carlo",
         objective="elbo",
-        kernel="rbf",
+        kernel="matern52",
         ard=True,
         share_kernel=True,
         mean="identity",
         covariance="diag",
         whiten=True,
-        n_samples=32,
+        n_samples="auto",
         n_estimators="auto",
         beta=0.1,
         max_iter="auto",
         batch_size="auto",
-        learning_rate=0.06,
+        learning_rate=0.05,
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=1000,
@@ -412,7 +417,7 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
     objective : {"elbo", "predictive"}, default="elbo"
         What training maximises: the evidence lower bound, or the log predictive density less the same
         penalty, which can sharpen densities at the cost of means.
-    kernel : {"matern52", "matern32", "matern12", "rbf"}, default="rbf"
+    kernel : {"matern52", "matern32", "matern12", "rbf"}, default="matern52"
         Covariance function of every layer.
     ard : bool, default=True
         Whether every input dimension of a layer has its own lengthscale.
@@ -427,8 +432,9 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
         twice the time.
     whiten : bool, default=True
         Whether the posterior is of inducing variables relative to the Cholesky factor of their prior.
-    n_samples : int, default=32
-        Monte Carlo samples for each row in prediction, or quadrature points, also in training.
+    n_samples : "auto" or int, default="auto"
+        Monte Carlo samples for each row in prediction (in training one is enough), or quadrature points
+        in both. "auto" is 32 samples or 8 points.
     n_estimators : "auto" or int, default="auto"
         Members of the ensemble. 1 is the model of the paper; @MEMBERS@
     beta : float, default=0.1
@@ -441,7 +447,7 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
     batch_size : "auto" or int, default="auto"
         Rows of a minibatch; @BATCH@ Minibatches have
         equal sizes, up to this one.
-    learning_rate : float, default=0.06
+    learning_rate : float, default=0.05
         Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
         to nothing along a cosine.
     early_stopping : bool, default=True
@@ -541,19 +547,19 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
         *,
         propagation="monte_carlo",
         objective="elbo",
-        kernel="rbf",
+        kernel="matern52",
         ard=True,
         share_kernel=True,
         mean="identity",
         covariance="diag",
         whiten=True,
-        n_samples=32,
+        n_samples="auto",
         n_estimators="auto",
         beta=0.1,
         class_weight=None,
         max_iter="auto",
         batch_size="auto",
-        learning_rate=0.06,
+        learning_rate=0.05,
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=1000,
