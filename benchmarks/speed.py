@@ -3,8 +3,9 @@
     python benchmarks/speed.py step --output step.csv
 
 ``step``: one training step of deep GPs with hidden layers of 16 and 4 outputs, 256, 128 and 128 inducing points, a
-Matérn-5/2 kernel with a lengthscale per input and minibatches of 100 rows of 8 features, in float32. Ours goes through the package's own training
-loop; GPyTorch's are its documented models, DeepGP and DSPP (32 quadrature points), with fused Adam like ours.
+Matérn-5/2 kernel with a lengthscale per input and minibatches of 100 rows of 8 features, in float32. Ours goes
+through the package's own training loop; GPyTorch's are its documented models, DeepGP and DSPP (32 quadrature
+points), with fused Adam like ours.
 
     python benchmarks/speed.py depth --output depth.csv
 
@@ -127,11 +128,11 @@ def gpytorch_steps(X, y, n_steps, *, kind):
     return run
 
 
-def step_competitors():
-    """Runs of one step each for all models of ``step``, and how many steps a run has."""
+def step_competitors(*, quick):
+    """How many steps a run of ``step`` makes, and the runs of all models."""
     params = {"hidden_dims": HIDDEN_DIMS, "n_inducing": N_INDUCING, "kernel": "matern52"}
     dspp = {"propagation": "quadrature", "objective": "predictive", "n_samples": N_POINTS}
-    n_steps = 10
+    n_steps = 1 if quick else 10
     X, y = make_rows(n_steps * BATCH_SIZE)
     full = {"covariance": "full"}
     return n_steps, {
@@ -145,9 +146,9 @@ def step_competitors():
     }
 
 
-def depth_competitors():
+def depth_competitors(*, quick):
     """The same of ``depth``."""
-    X, y = make_rows(10_000)
+    X, y = make_rows(600 if quick else 10_000)
     layers = {f"{depth} layers" if depth > 1 else "1 layer": (1,) * (depth - 1) for depth in range(1, 6)}
     runs = {name: our_steps(X, y, 1, hidden_dims=hidden, n_inducing=100) for name, hidden in layers.items()}
     return 1, runs | {"1 layer, 500 inducing points": our_steps(X, y, 1, hidden_dims=(), n_inducing=500)}
@@ -173,13 +174,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=WORK)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--quick", action="store_true", help="time too little, to see that the script runs")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--output", type=Path, default=Path("speed.csv"))
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     make, peers = WORK[args.work]
-    n_steps, runs = make()
+    n_steps, runs = make(quick=args.quick)
     times = {name: [] for name in runs}
     with args.output.open("w", newline="") as file:
         table = csv.writer(file)

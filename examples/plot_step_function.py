@@ -26,7 +26,9 @@ BLUE, RED, GREY = "#0b5fa5", "#b3261e", "#8a8a8a"
 
 def fit(X, y, n_layers, **params):
     """A model of ``n_layers`` layers with hidden ones of one output."""
-    return DSDGPRegressor((1,) * (n_layers - 1), n_estimators=1, early_stopping=False, random_state=1, **params).fit(X, y)
+    return DSDGPRegressor((1,) * (n_layers - 1), n_estimators=1, early_stopping=False, random_state=1, **params).fit(
+        X, y
+    )
 
 
 def hidden_mean(model, X):

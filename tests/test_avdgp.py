@@ -20,6 +20,7 @@ def test_every_rule_objective_and_depth(wave, rule, objective, hidden_dims):
     assert mean.shape == std.shape == y.shape
     assert np.isfinite(mean).all() and (std > 0).all()
 
+
 @pytest.mark.parametrize("covariance", ["diag", "full"])
 @pytest.mark.parametrize("whiten", [True, False])
 @pytest.mark.parametrize("inducing_map", ["affine", "mlp"])
@@ -29,12 +30,14 @@ def test_every_layer(wave, covariance, whiten, inducing_map, mean):
     model = tiny(covariance=covariance, whiten=whiten, inducing_map=inducing_map, mean=mean, ard=True)
     assert np.isfinite(model.fit(X, y).predict(X)).all()
 
+
 def test_learns(wave):
     X, y = wave
     model = AVDGPRegressor(n_estimators=2, max_iter=60, random_state=0).fit(X[:100], y[:100])
     mean, std = model.predict(X[100:], return_std=True)
     assert model.score(X[100:], y[100:]) > 0.8
     assert 0.5 < np.mean(np.abs(y[100:] - mean) < 1.96 * std)
+
 
 def test_single_parameters_can_be_searched_alone(wave):
     X, y = wave
@@ -56,7 +59,6 @@ def test_single_parameters_can_be_searched_alone(wave):
     for name, value in values.items():
         model = AVDGPRegressor(max_iter=1, n_estimators=1, random_state=0).set_params(**{name: value})
         assert np.isfinite(model.fit(X, y).predict(X)).all(), name
-
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,16 @@ def test_letters_example_runs(tmp_path):
     assert (tmp_path / "plot_letters.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("example", "said"),
+    [("plot_step_function", "error of the mean"), ("plot_depth", "Diabetes patients, split 0, layers 4")],
+)
+def test_other_examples_run(example, said, tmp_path):
+    output = run(sys.executable, ROOT / f"examples/{example}.py", "--quick", cwd=tmp_path)
+    assert said in output
+    assert (tmp_path / f"{example}.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_ci_runs_the_test_command_of_the_readme():
     expected = [block for block in readme_blocks("sh") if "-m pytest" in block]
     assert run("bash", ROOT / ".ci/run", "--show", cwd=ROOT).splitlines() == expected
@@ -139,16 +149,15 @@ def stored_splits(tmp_path_factory):
 @pytest.mark.parametrize(("protocol", "n_train", "n_test"), [("gal", 50, 10), ("avdgp", 48, 6)])
 def test_benchmark_saves_a_line_for_every_fit(stored_splits, tmp_path, protocol, n_train, n_test):
     params = json.dumps({"max_iter": 2, "n_estimators": 1, "n_samples": 2})
-    estimators = ("avdgp", "avdgp-paper-pp", "gpr", "hgb")
+    names = ("avdgp", "avdgp-paper-pp", "dsdgp", "dsdgp-1", "dspp", "gpr-1000", "hgb")
     output = run(
         *(sys.executable, ROOT / "benchmarks/uci.py", "--data", stored_splits, "--datasets", "tiny"),
-        *("--estimators", *estimators, "--splits", "0-1", "--protocol", protocol, "--params", params),
+        *("--estimators", *names, "--splits", "0-1", "--protocol", protocol, "--params", params),
         cwd=tmp_path,
     )
     assert "Mean ± standard error" in output
     with (tmp_path / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    names = ("avdgp", "avdgp-paper-pp", "gpr-1000", "hgb")
     assert sorted((row["estimator"], row["split"]) for row in rows) == [(name, i) for name in names for i in "01"]
     for row in rows:
         assert (row["dataset"], row["n_train"], row["n_test"]) == ("tiny-set", str(n_train), str(n_test))
@@ -161,6 +170,14 @@ def test_benchmark_names_the_choices(stored_splits, tmp_path):
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode != 0
     assert "'absent' names nothing. Available: tiny-set." in result.stderr
+
+
+@pytest.mark.parametrize(("work", "competitor"), [("step", "GPyTorch DSPP"), ("depth", "5 layers")])
+def test_speed_benchmark_saves_a_line_for_every_turn(tmp_path, work, competitor):
+    output = run(sys.executable, ROOT / "benchmarks/speed.py", work, "--repeats", "2", "--quick", cwd=tmp_path)
+    assert "ms a step" in output
+    times = [row["step_ms"] for row in saved_rows(tmp_path / "speed.csv") if row["competitor"] == competitor]
+    assert len(times) == 2 and all(float(time) > 0 for time in times)
 
 
 SMALL_FIT = json.dumps({"max_iter": 2, "n_estimators": 1, "n_samples": 2, "network_width": 8})

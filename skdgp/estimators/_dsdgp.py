@@ -17,21 +17,27 @@ from ..gp.likelihoods import Likelihood
 from ..gp.means import ZeroMean, make_mean
 from ..inference.propagation import make_propagation
 from ._auto import Auto
-from ._base import BaseDeepGP
+from ._base import INITIALISATION_ROWS, BaseDeepGP
 from ._classification import DeepGPClassifier
 from ._regression import DeepGPRegressor
 from ._shapes import HIDDEN_DIMS, N_INDUCING, inducing_per_layer, positive_ints
 
-#: Inducing points of the first layer and of every later one.
-AUTO_INDUCING = (128, 128)
+#: Inducing points of every layer, and as many as large data sets are worth.
+AUTO_INDUCING, MANY_INDUCING = 128, 256
 
-AUTO = Auto(steps=1500, epochs=(60, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=1000)
+#: Chosen on held-out rows. With quadrature every row is as many inputs of a layer as there are points, so
+#: that smaller minibatches keep the time and make more steps.
+AUTO = {
+    "monte_carlo": Auto(
+        steps=1000, epochs=(60, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=1000
+    ),
+    "quadrature": Auto(
+        steps=1200, epochs=(20, 300), member_rows=20_000, max_members=5, batch_sizes=(16, 100), large_batch=250
+    ),
+}
 
 #: Hidden layers that "auto" stands for, and the width they do not exceed (DS-DGP, Sec. 4).
 AUTO_HIDDEN_LAYERS, MAX_AUTO_WIDTH = 2, 30
-
-#: Samples in prediction, which cost little, and quadrature points, which training pays for.
-AUTO_SAMPLES = {"monte_carlo": 32, "quadrature": 8}
 
 #: Covariances of hidden layers start at this share of the prior's, and white noise at this variance, so
 #: that the model starts all but deterministic (DS-DGP, supplement).
@@ -40,8 +46,6 @@ HIDDEN_SHARE, HIDDEN_NOISE = 1e-5, 1e-5
 
 class BaseDSDGP(BaseDeepGP):
     """Which layers a doubly stochastic deep GP has."""
-
-    _auto = AUTO
 
     _structural_parameters: ClassVar[tuple[str, ...]] = (
         *BaseDeepGP._structural_parameters,
@@ -68,7 +72,7 @@ class BaseDSDGP(BaseDeepGP):
         "mean": [StrOptions({"zero", "linear", "identity"})],
         "covariance": [StrOptions({"diag", "full"})],
         "whiten": ["boolean"],
-        "n_samples": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "n_samples": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
@@ -84,7 +88,7 @@ class BaseDSDGP(BaseDeepGP):
         mean="identity",
         covariance="diag",
         whiten=True,
-        n_samples="auto",
+        n_samples=32,
         n_estimators="auto",
         beta=0.1,
         max_iter="auto",
@@ -129,6 +133,10 @@ class BaseDSDGP(BaseDeepGP):
         self.verbose = verbose
 
     @property
+    def _auto(self) -> Auto:
+        return AUTO[self.propagation]
+
+    @property
     def inducing_points_(self):
         """Inducing points of every layer, in units of its inputs, a list of arrays (n_estimators, M, Q)."""
         layers = zip(*(member.layers for member in self.module_), strict=True)
@@ -137,7 +145,8 @@ class BaseDSDGP(BaseDeepGP):
     def _make_model(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
         hidden_dims = self._hidden_dims(X.shape[1])
         widths = (*hidden_dims, likelihood.n_outputs)
-        numbers = inducing_per_layer(self.n_inducing, hidden_dims, AUTO_INDUCING)
+        auto = MANY_INDUCING if len(X) >= INITIALISATION_ROWS else AUTO_INDUCING
+        numbers = inducing_per_layer(self.n_inducing, hidden_dims, (auto, auto))
         layers: list[GlobalLayer] = []
         inputs = X
         for depth, (n_outputs, n_inducing) in enumerate(zip(widths, numbers, strict=True)):
@@ -145,8 +154,7 @@ class BaseDSDGP(BaseDeepGP):
             layers.append(self._make_layer(inputs, Z, n_outputs, generator, hidden=depth < len(hidden_dims)))
             with torch.no_grad():
                 inputs = layers[-1](inputs[None], inputs)[0][0]  # as they reach the next layer
-        n_samples = AUTO_SAMPLES[self.propagation] if self.n_samples == "auto" else self.n_samples
-        propagation = make_propagation(self.propagation, hidden_dims, n_samples, generator)
+        propagation = make_propagation(self.propagation, hidden_dims, self.n_samples, generator)
         return DeepGP(layers, propagation, likelihood)
 
     def _hidden_dims(self, n_features: int) -> tuple[int, ...]:
@@ -208,8 +216,8 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
         Widths of the hidden GP layers, first to last. "auto" is two layers as wide as ``X``, but at most
         30; ``()`` is a shallow sparse GP (SVGP).
     n_inducing : "auto", int or sequence of int, default="auto"
-        Inducing points: one number for all layers or one for each, output layer included. "auto" is 128.
-        Never more than there are distinct rows.
+        Inducing points: one number for all layers or one for each, output layer included. "auto" is
+        128, or 256 from 10000 rows on. Never more than there are distinct rows.
     propagation : {"monte_carlo", "quadrature"}, default="monte_carlo"
         How uncertainty travels between layers: by random samples, one for each row in training, or by
         learnt points and weights, without randomness. The latter with ``objective="predictive"`` is the
@@ -232,19 +240,21 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
         twice the time.
     whiten : bool, default=True
         Whether the posterior is of inducing variables relative to the Cholesky factor of their prior.
-    n_samples : "auto" or int, default="auto"
+    n_samples : int, default=32
         Monte Carlo samples for each row in prediction (in training one is enough), or quadrature points
-        in both. "auto" is 32 samples or 8 points.
+        in both.
     n_estimators : "auto" or int, default="auto"
-        Members of the ensemble. 1 is the model of the paper; @MEMBERS@
+        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 4000 rows, and
+        falls to 1 above 10000.
     beta : float, default=0.1
         Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which with
         diagonal covariances says more noise than there is.
     max_iter : "auto" or int, default="auto"
-        Passes over the data for each member. @ITERS@
+        Passes over the data for each member. "auto" takes about 1000 steps, in 60 to 400 passes, with
+        quadrature 1200 in 20 to 300.
     batch_size : "auto" or int, default="auto"
-        Rows of a minibatch; @BATCH@ Minibatches have
-        equal sizes, up to this one.
+        Rows of a minibatch; "auto" is a quarter of the rows, within 16 and 250, or 1000 from 4000 rows
+        on; with quadrature within 16 and 100, or 250. Minibatches have equal sizes, up to this one.
     learning_rate : float, default=0.05
         Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
         to nothing along a cosine.
@@ -347,7 +357,7 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
         mean="identity",
         covariance="diag",
         whiten=True,
-        n_samples="auto",
+        n_samples=32,
         n_estimators="auto",
         beta=0.1,
         max_iter="auto",
@@ -408,8 +418,8 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
         Widths of the hidden GP layers, first to last. "auto" is two layers as wide as ``X``, but at most
         30; ``()`` is a shallow sparse GP (SVGP).
     n_inducing : "auto", int or sequence of int, default="auto"
-        Inducing points: one number for all layers or one for each, output layer included. "auto" is 128.
-        Never more than there are distinct rows.
+        Inducing points: one number for all layers or one for each, output layer included. "auto" is
+        128, or 256 from 10000 rows on. Never more than there are distinct rows.
     propagation : {"monte_carlo", "quadrature"}, default="monte_carlo"
         How uncertainty travels between layers: by random samples, one for each row in training, or by
         learnt points and weights, without randomness. The latter with ``objective="predictive"`` is the
@@ -432,21 +442,23 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
         twice the time.
     whiten : bool, default=True
         Whether the posterior is of inducing variables relative to the Cholesky factor of their prior.
-    n_samples : "auto" or int, default="auto"
+    n_samples : int, default=32
         Monte Carlo samples for each row in prediction (in training one is enough), or quadrature points
-        in both. "auto" is 32 samples or 8 points.
+        in both.
     n_estimators : "auto" or int, default="auto"
-        Members of the ensemble. 1 is the model of the paper; @MEMBERS@
+        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 4000 rows, and
+        falls to 1 above 10000.
     beta : float, default=0.1
         Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which with
         diagonal covariances says more noise than there is.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes' rows, times ``sample_weight``; "balanced" makes classes weigh the same.
     max_iter : "auto" or int, default="auto"
-        Passes over the data for each member. @ITERS@
+        Passes over the data for each member. "auto" takes about 1000 steps, in 60 to 400 passes, with
+        quadrature 1200 in 20 to 300.
     batch_size : "auto" or int, default="auto"
-        Rows of a minibatch; @BATCH@ Minibatches have
-        equal sizes, up to this one.
+        Rows of a minibatch; "auto" is a quarter of the rows, within 16 and 250, or 1000 from 4000 rows
+        on; with quadrature within 16 and 100, or 250. Minibatches have equal sizes, up to this one.
     learning_rate : float, default=0.05
         Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
         to nothing along a cosine.
@@ -553,7 +565,7 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
         mean="identity",
         covariance="diag",
         whiten=True,
-        n_samples="auto",
+        n_samples=32,
         n_estimators="auto",
         beta=0.1,
         class_weight=None,
