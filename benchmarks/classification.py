@@ -26,7 +26,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skdgp import AVDGPClassifier
+from skdgp import AVDGPClassifier, DSDGPClassifier
 
 KEYS = ("dataset", "estimator", "params", "fold")
 SCORES = ("log_loss", "accuracy", "fit_s")
@@ -35,6 +35,10 @@ DATASETS = {"breast_cancer": load_breast_cancer, "digits": load_digits, "iris": 
 
 def make_avdgp(n_features, seed, **params):
     return AVDGPClassifier(random_state=seed, **params)
+
+
+def make_dsdgp(n_features, seed, **params):
+    return DSDGPClassifier(random_state=seed, **params)
 
 
 def make_gpc(n_features, seed):
@@ -46,7 +50,10 @@ def make_hgb(n_features, seed):
     return HistGradientBoostingClassifier(random_state=seed)
 
 
-ESTIMATORS = {"avdgp": make_avdgp, "gpc": make_gpc, "hgb": make_hgb}
+ESTIMATORS = {"avdgp": make_avdgp, "dsdgp": make_dsdgp, "gpc": make_gpc, "hgb": make_hgb}
+
+
+OURS = {"avdgp", "dsdgp"}
 
 
 def run(dataset, estimator, fold, params, one_thread):
@@ -56,7 +63,7 @@ def run(dataset, estimator, fold, params, one_thread):
     X, y = DATASETS[dataset](return_X_y=True)
     folds = StratifiedKFold(5, shuffle=True, random_state=0).split(X, y)
     train, test = list(folds)[fold]
-    params = params if estimator == "avdgp" else {}
+    params = params if estimator in OURS else {}
     model = ESTIMATORS[estimator](X.shape[1], fold, **params)
     start = time.perf_counter()
     model.fit(X[train], y[train])
