@@ -121,6 +121,18 @@ def test_columns_of_a_batch_stay_together():
     assert part.X.dtype == part.y.dtype == part.weight.dtype == torch.float64
 
 
+def test_rows_to_score_are_spread_over_all(monkeypatch):
+    data = make_data(n_rows=10, noise=1.0)
+    assert data.spread(10) is data
+    assert torch.equal(data.spread(4).y, data.y[[0, 2, 5, 7]])
+    monkeypatch.setattr("skdgp.inference.training.SCORED_ROWS", 4)
+    model = Line()
+    seen = []
+    model.register_forward_pre_hook(lambda module, arguments: seen.append(len(arguments[0])))
+    run(model, make_data(), settings(max_iter=1), held_out=data)
+    assert seen[-1] == 4
+
+
 def test_one_cycle():
     assert one_cycle(0.0) == pytest.approx(WARM_UP_FROM)
     assert one_cycle(WARM_UP) == pytest.approx(1.0)

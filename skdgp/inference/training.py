@@ -17,6 +17,9 @@ from .objectives import Objective, log_mixture
 WARM_UP = 0.25
 WARM_UP_FROM = 0.04
 
+#: Held-out rows that epochs are compared by. More would cost large data sets as much as training does.
+SCORED_ROWS = 2000
+
 #: How often training may go back to its last good epoch at half the learning rate.
 MAX_RETRIES = 10
 
@@ -35,6 +38,12 @@ class Batch:
     def rows(self, index: Tensor | slice) -> "Batch":
         """The rows at ``index``."""
         return Batch(self.X[index], self.y[index], self.weight[index])
+
+    def spread(self, n_rows: int) -> "Batch":
+        """At most ``n_rows`` of the rows, evenly spread over all."""
+        if len(self) <= n_rows:
+            return self
+        return self.rows(torch.arange(n_rows, device=self.X.device) * len(self) // n_rows)
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> "Batch":
         """The same rows elsewhere."""
@@ -58,9 +67,9 @@ class Settings:
 class History:
     """What training did, epoch by epoch.
 
-    ``loss`` is the mean negative objective of an epoch's minibatches, ``score`` the held-out mean log
-    predictive density after it (empty without held-out rows), ``best_epoch`` the epoch, counted from
-    1, whose parameters the model has in the end.
+    ``loss`` is the mean negative objective of an epoch's minibatches, ``score`` the mean log predictive
+    density of at most ``SCORED_ROWS`` held-out rows after it (empty without such rows), ``best_epoch`` the
+    epoch, counted from 1, whose parameters the model has in the end.
     """
 
     loss: list[float] = field(default_factory=list)
@@ -106,6 +115,7 @@ def train(
         If an epoch stays impossible although the learning rate was halved ``MAX_RETRIES`` times.
     """
     _let_the_allocator_keep_pages()
+    scored = None if held_out is None else held_out.spread(SCORED_ROWS)
     optimizer = torch.optim.Adam(filter(lambda p: p.requires_grad, model.parameters()), fused=True)
     history = History()
     best = _Best(model)
@@ -115,7 +125,7 @@ def train(
         try:
             loss = _run_epoch(model, optimizer, data, settings, generator, len(history.loss), peak)
             _check_parameters(model)
-            score = None if held_out is None else mean_log_density(model, held_out, settings.batch_size)
+            score = None if scored is None else mean_log_density(model, scored, settings.batch_size)
         except (np.linalg.LinAlgError, FloatingPointError):
             if retries == MAX_RETRIES:
                 raise
