@@ -88,10 +88,10 @@ def test_hidden_layers_start_all_but_deterministic(wave):
     X, y = wave
     model = tiny(max_iter=1, learning_rate=1e-12, beta=1.0).fit(X, y)
     hidden, last = model.module_[0].layers
-    assert (hidden.q_scale**2 / 1e-5 - 1).abs().max() < 1e-4
+    assert (hidden.q.scale**2 / 1e-5 - 1).abs().max() < 1e-4
     assert (hidden.log_noise.exp() / 1e-5 - 1).abs().max() < 1e-4
     assert last.log_noise is None
-    assert kl_divergence(last.q_mean, last.q_scale).sum() < 1e-6
+    assert kl_divergence(last.q.mean, last.q.scale).sum() < 1e-6
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 5, 19])

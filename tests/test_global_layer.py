@@ -55,8 +55,8 @@ def make_layer(covariance="full", *, whiten=True, n_kernels=N_OUTPUTS, linear=Tr
 @torch.no_grad()
 def set_root(layer, root):
     """Give the posterior covariance another root (D, M, M)."""
-    layer.q_log_diagonal.copy_(root.diagonal(dim1=-2, dim2=-1).log())
-    layer.q_below.copy_(root)
+    layer.q.log_diagonal.copy_(root.diagonal(dim1=-2, dim2=-1).log())
+    layer.q.below.copy_(root)
 
 
 def dense_marginals(layer, x):
@@ -68,7 +68,7 @@ def dense_marginals(layer, x):
         k = lambda a, b, d=d: dense_kernel(layer.kernel, a, b, min(d, len(layer.kernel.log_variance) - 1))  # noqa: E731
         variance = k(Z[:1], Z[:1])[0, 0]
         K = k(Z, Z) + JITTER * variance * np.eye(len(Z))
-        mu, root = layer.q_mean[d].detach().numpy(), layer.q_scale[d].detach().numpy()
+        mu, root = layer.q.mean[d].detach().numpy(), layer.q.scale[d].detach().numpy()
         S = np.diag(root**2) if root.ndim == 1 else root @ root.T
         if layer.whiten:
             L = np.linalg.cholesky(K)
@@ -122,7 +122,7 @@ class OneLayer(gpytorch.models.ApproximateGP):
     """GPyTorch's sparse GP with one batch dimension, the outputs."""
 
     def __init__(self, layer, covariance):
-        n_outputs, n_inducing = layer.q_mean.shape
+        n_outputs, n_inducing = layer.q.mean.shape
         batch = torch.Size([n_outputs])
         distribution = {"diag": MeanFieldVariationalDistribution, "full": CholeskyVariationalDistribution}[covariance]
         strategy = VariationalStrategy if layer.whiten else UnwhitenedVariationalStrategy
@@ -136,9 +136,9 @@ class OneLayer(gpytorch.models.ApproximateGP):
         with torch.no_grad():
             self.covar_module.base_kernel.lengthscale = layer.kernel.lengthscale[:, None].expand(n_outputs, 1, -1)
             self.covar_module.outputscale = layer.kernel.variance.expand(n_outputs)
-            q.variational_mean.copy_(layer.q_mean)
+            q.variational_mean.copy_(layer.q.mean)
             root = q._variational_stddev if covariance == "diag" else q.chol_variational_covar
-            root.copy_(layer.q_scale)
+            root.copy_(layer.q.scale)
 
     def forward(self, x):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
@@ -197,7 +197,7 @@ class ExactRegression:
         mu, root = S @ A @ self.y[:, 0].numpy() / self.NOISE, np.linalg.cholesky(S)
         if not whiten:
             mu, root = L @ mu, L @ root
-        layer.q_mean.copy_(torch.from_numpy(mu)[None])
+        layer.q.mean.copy_(torch.from_numpy(mu)[None])
         set_root(layer, torch.from_numpy(root)[None])
         return layer
 
@@ -239,10 +239,10 @@ def test_no_other_posterior_reaches_the_bound_of_the_optimal_one(seed):
     Z = exact.X[::2]
     layer = exact.optimal_layer(Z, whiten=True)
     best = exact.total_elbo(layer)
-    layer.q_mean.add_(0.1 * normal(1, len(Z), seed=seed))
+    layer.q.mean.add_(0.1 * normal(1, len(Z), seed=seed))
     moved = exact.total_elbo(layer)
     layer = exact.optimal_layer(Z, whiten=True)
-    set_root(layer, layer.q_scale * (0.1 * normal(1, len(Z), 1, seed=seed)).exp())
+    set_root(layer, layer.q.scale * (0.1 * normal(1, len(Z), 1, seed=seed)).exp())
     assert moved < best - 1e-4
     assert exact.total_elbo(layer) < best - 1e-4
 

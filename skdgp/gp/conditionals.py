@@ -11,6 +11,7 @@ In both, var = k(x, x) − Σ A² + quadratic form in Σ. Mean functions are add
 lower triangular square root (..., M, M).
 """
 
+import torch
 from torch import Tensor
 
 #: Smallest marginal variance, relative to the prior's: rounding must not make it negative, and the
@@ -42,22 +43,39 @@ def conditional(
     -------
     mean, variance : Tensors of shape (..., N)
     """
-    return whitened_conditional(W, W @ Kzx, mean, scale, kxx=kxx, whiten=whiten)
+    f_mean, change = contribution(W, W @ Kzx, mean, scale, whiten=whiten)
+    return f_mean, (change + kxx).clamp(min=VARIANCE_FLOOR * kxx)
 
 
-def whitened_conditional(
-    W: Tensor, A: Tensor, mean: Tensor, scale: Tensor, *, kxx: Tensor | float = 1.0, whiten: bool
-) -> tuple[Tensor, Tensor]:
-    """The same as :func:`conditional` from ``A``, W k(Z, x), of shape (..., M, N)."""
-    diagonal = scale.dim() == mean.dim()
+def contribution(W: Tensor, A: Tensor, mean: Tensor, scale: Tensor | None, *, whiten: bool) -> tuple[Tensor, Tensor]:
+    """What inducing variables add to the prior's mean and variance.
+
+    Parameters
+    ----------
+    W : Tensor of shape (..., M, M)
+        Inverse Cholesky factor of their prior covariance.
+    A : Tensor of shape (..., M, N)
+        ``W`` times their covariances with function values.
+    mean, scale, whiten
+        See :func:`conditional`. Without ``scale`` their covariance stays the prior's.
+
+    Returns
+    -------
+    mean, change : Tensors of shape (..., N)
+        Aᵀμ and diag(Aᵀ(Σ − I)A), or the same of u.
+    """
     V = A if whiten else W.mT @ A
+    f_mean = (mean[..., None, :] @ V)[..., 0, :]
+    if scale is None:
+        return f_mean, torch.zeros_like(f_mean)
+    diagonal = scale.dim() == mean.dim()
     if diagonal and whiten:
-        change = ((scale.square() - 1.0)[..., None, :] @ A.square())[..., 0, :]
-    elif diagonal:
-        change = (scale.square()[..., None, :] @ V.square())[..., 0, :] - A.square().sum(-2)
+        return f_mean, ((scale.square() - 1.0)[..., None, :] @ A.square())[..., 0, :]
+    if diagonal:
+        added = (scale.square()[..., None, :] @ V.square())[..., 0, :]
     else:
-        change = (scale.mT @ V).square().sum(-2) - A.square().sum(-2)
-    return (mean[..., None, :] @ V)[..., 0, :], (change + kxx).clamp(min=VARIANCE_FLOOR * kxx)
+        added = (scale.mT @ V).square().sum(-2)
+    return f_mean, added - A.square().sum(-2)
 
 
 def full_conditional(
@@ -70,14 +88,14 @@ def full_conditional(
     return (mean[..., None, :] @ V)[..., 0, :], Kxx - A.mT @ A + root.mT @ root
 
 
-def kl_divergence(mean: Tensor, scale: Tensor, W: Tensor | None = None) -> Tensor:
+def kl_divergence(mean: Tensor, scale: Tensor | None, W: Tensor | None = None) -> Tensor:
     """KL(N(μ, Σ) ‖ N(0, K)) with K⁻¹ = WᵀW, or KL(N(μ, Σ) ‖ N(0, I)) where ``W`` is None.
 
     Parameters
     ----------
     mean : Tensor of shape (..., M)
-    scale : Tensor of shape (..., M) or (..., M, M)
-        Square root of Σ; its diagonal is positive.
+    scale : Tensor of shape (..., M) or (..., M, M), or None
+        Square root of Σ; its diagonal is positive. Without it Σ is the prior's covariance.
     W : Tensor of shape (..., M, M), default=None
         Inverse Cholesky factor of the prior covariance (plain coordinates).
 
@@ -85,6 +103,9 @@ def kl_divergence(mean: Tensor, scale: Tensor, W: Tensor | None = None) -> Tenso
     -------
     Tensor of shape (...)
     """
+    v = mean if W is None else (W @ mean[..., None])[..., 0]
+    if scale is None:
+        return 0.5 * v.square().sum(-1)
     dense = scale.dim() > mean.dim()
     diagonal = scale.diagonal(dim1=-2, dim2=-1) if dense else scale
     log_determinants = -2 * diagonal.log().sum(-1)
@@ -92,6 +113,5 @@ def kl_divergence(mean: Tensor, scale: Tensor, W: Tensor | None = None) -> Tenso
         trace = scale.square().sum((-2, -1)) if dense else scale.square().sum(-1)
     else:
         trace = (W @ scale if dense else W * scale[..., None, :]).square().sum((-2, -1))
-        mean = (W @ mean[..., None])[..., 0]
         log_determinants = log_determinants - 2 * W.diagonal(dim1=-2, dim2=-1).log().sum(-1)  # + log|K|
-    return 0.5 * (trace + mean.square().sum(-1) - mean.shape[-1] + log_determinants)
+    return 0.5 * (trace + v.square().sum(-1) - mean.shape[-1] + log_determinants)

@@ -14,12 +14,13 @@ A layer is a function of its parameters and inputs, and leaves nothing behind:
 """
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from . import rowwise
-from .conditionals import kl_divergence, whitened_conditional
+from .conditionals import VARIANCE_FLOOR, contribution, kl_divergence
 from .kernels import StationaryKernel
 from .linalg import JITTER, cholesky, whiten
 from .networks import InferenceNetwork
@@ -83,6 +84,39 @@ class AmortisedLayer(Layer):
         return mean.transpose(1, 2) + self.mean(x), variance.transpose(1, 2), kl.sum(0)
 
 
+class Posterior(nn.Module):
+    """Gaussian posterior of M inducing variables for each of D outputs.
+
+    Parameters
+    ----------
+    mean : Tensor of shape (D, M)
+        Initial means.
+    root : Tensor of shape (D, M, M)
+        Lower triangular root of initial covariances.
+    covariance : {"diag", "full", "prior"}
+        What is learnt of the covariance; with "prior" nothing, it stays the prior's.
+    """
+
+    def __init__(self, mean: Tensor, root: Tensor, covariance: str):
+        super().__init__()
+        self.mean = nn.Parameter(mean.clone())
+        self.log_diagonal, self.below = None, None
+        if covariance != "prior":
+            # The logarithm lets deviations grow from next to nothing at the pace of any other parameter.
+            full = covariance == "full"
+            diagonal = root.diagonal(dim1=-2, dim2=-1) if full else root.square().sum(-1).sqrt()
+            self.log_diagonal = nn.Parameter(diagonal.log())
+            self.below = nn.Parameter(root.tril(-1)) if full else None
+
+    @property
+    def scale(self) -> Tensor | None:
+        """Root of the covariance: its diagonal (D, M), lower triangular (D, M, M), or None for the prior's."""
+        if self.log_diagonal is None:
+            return None
+        diagonal = self.log_diagonal.exp()
+        return diagonal if self.below is None else self.below.tril(-1) + torch.diag_embed(diagonal)
+
+
 class GlobalLayer(Layer):
     """GP layer whose inducing variables are parameters, the same for every row (DS-DGP, Sec. 2.1 and 3).
 
@@ -134,45 +168,118 @@ class GlobalLayer(Layer):
                 root = cholesky(kernel(Z, Z), jitter)  # (D or 1, M, M)
                 v = mean(Z).mT + (root @ v[..., None])[..., 0]
             root = scale * root.expand(n_outputs, -1, -1)
-            full = covariance == "full"
-            diagonal = root.diagonal(dim1=-2, dim2=-1) if full else root.square().sum(-1).sqrt()
         self.Z = nn.Parameter(Z.clone())
-        self.q_mean = nn.Parameter(v.clone())  # (D, M)
-        # The logarithm lets deviations grow from next to nothing at the pace of any other parameter.
-        self.q_log_diagonal = nn.Parameter(diagonal.log())  # (D, M)
-        self.q_below = nn.Parameter(root.tril(-1)) if full else None  # (D, M, M)
+        self.q = Posterior(v, root, covariance)
         self.log_noise = None if noise is None else nn.Parameter(Z.new_full((n_outputs,), math.log(noise)))
-
-    @property
-    def q_scale(self) -> Tensor:
-        """Square root of the posterior covariance: its diagonal (D, M), or lower triangular (D, M, M)."""
-        diagonal = self.q_log_diagonal.exp()
-        return diagonal if self.q_below is None else self.q_below.tril(-1) + torch.diag_embed(diagonal)
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of whitened cross-correlations, and of their products with the posterior's root."""
-        n_outputs, n_inducing = self.q_mean.shape
-        shared = self.q_below is None and len(self.kernel.log_variance) == 1
+        n_outputs, n_inducing = self.q.mean.shape
+        shared = self.q.below is None and len(self.kernel.log_variance) == 1
         return n_samples * n_inducing * (1 if shared else n_outputs)
 
     def forward(self, x: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals of function values; rows do not matter to what the inducing variables cost."""
-        deviation = self.kernel.variance.sqrt()[:, None]  # (D or 1, 1)
-        mean, scale = self.q_mean, self.q_scale
-        if not self.whiten:
-            # Dividing u and its prior by σ changes neither the KL nor the conditional.
-            mean = (mean - self.mean(self.Z).mT) / deviation
-            scale = scale / (deviation if scale.dim() == 2 else deviation[..., None])
-        # Factorised in float64, whatever the layer's precision; that is exact where inducing points crowd.
+        # Factorised in float64, whatever the layer's precision, since inducing points may crowd.
         Z = self.Z.double()
-        K, k = self.kernel.correlation(Z, Z), self.kernel.correlation(self.Z, x.flatten(0, -2))
-        if len(k) == 1:
-            K, k = K[0], k[0]
-        W, A = whiten(K, k, self.jitter)  # ([D,] M, M), ([D,] M, N), N = S·B
-        f_mean, f_variance = whitened_conditional(W, A, mean, scale, whiten=self.whiten)  # (D, N)
-        variance = f_variance * deviation.square()
+        W, A = whiten(self._correlation(Z, Z), self._correlation(self.Z, x.flatten(0, -2)), self.jitter)
+        mean, scale = self._unit_posterior()
+        f_mean, change = contribution(W, A, mean, scale, whiten=self.whiten)  # (D, N), N = S·B
+        return *self._marginals(x, f_mean, change), kl_divergence(mean, scale, None if self.whiten else W).sum()
+
+    def _correlation(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Correlations, (N1, N2) if outputs share a kernel, else (D, N1, N2)."""
+        K = self.kernel.correlation(X1, X2)
+        return K[0] if len(K) == 1 else K
+
+    def _unit_posterior(self) -> tuple[Tensor, Tensor]:
+        """Mean and root of the posterior for a prior of zero mean and unit variance."""
+        mean, scale = self.q.mean, cast(Tensor, self.q.scale)
+        if self.whiten:
+            return mean, scale
+        # Dividing u and its prior by σ changes neither the KL nor the conditional.
+        deviation = self.kernel.variance.sqrt()[:, None]  # (D or 1, 1)
+        mean = (mean - self.mean(self.Z).mT) / deviation
+        return mean, scale / (deviation if scale.dim() == 2 else deviation[..., None])
+
+    def _marginals(self, x: Tensor, f_mean: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance (S, B, D) at ``x`` from what inducing variables (D, N) add to a unit prior."""
+        deviation = self.kernel.variance.sqrt()[:, None]
+        variance = (1.0 + change).clamp(min=VARIANCE_FLOOR) * deviation.square()
         if self.log_noise is not None:
             variance = variance + self.log_noise.exp()[:, None]
+        shape = (*x.shape[:-1], -1)
+        return (f_mean * deviation).mT.reshape(shape) + self.mean(x), variance.mT.reshape(shape)
+
+
+class OrthogonalLayer(GlobalLayer):
+    """Global layer with a second set of inducing points, for what the first leaves over (SOLVE-GP, Sec. 3).
+
+    f = f∥ + f⊥, where f∥ is what the inducing variables at Z say of f, and f⊥ is independent of them, with
+    covariance C(a, b) = k(a, b) − k(a, Z) K⁻¹ k(Z, b). Variables v at O summarise f⊥. Two factorisations,
+    of K and of C(O, O), stand for one of both sets together, at a quarter of its price if they are of
+    equal size.
+
+    Parameters
+    ----------
+    O : Tensor of shape (M₂, Q)
+        Initial inducing points of f⊥.
+    orthogonal_covariance : {"diag", "full", "prior"}
+        Of the posterior of v. "prior" learns its mean alone (ODVGP, Sec. 5).
+    **options
+        Of :class:`GlobalLayer`.
+    """
+
+    def __init__(self, *args, O: Tensor, orthogonal_covariance: str, **options):  # noqa: E741
+        super().__init__(*args, **options)
+        n_outputs = len(self.q.mean)
+        root = torch.eye(len(O), dtype=O.dtype)
+        self.O = nn.Parameter(O.clone())
+        with torch.no_grad():
+            if not self.whiten:
+                root = cholesky(self._residual()[2], 0.0).to(O.dtype) * self.kernel.variance.sqrt()[:, None, None]
+            root = options.get("scale", 1.0) * root.expand(n_outputs, -1, -1)
+        self.q_orthogonal = Posterior(O.new_zeros(n_outputs, len(O)), root, orthogonal_covariance)
+
+    def numbers_per_row(self, n_samples: int) -> int:
+        """Size of whitened cross-correlations of both sets, and of their products with posteriors' roots."""
+        shared = super().numbers_per_row(n_samples) == n_samples * self.q.mean.shape[1]
+        shared = shared and self.q_orthogonal.below is None
+        n_points = len(self.Z) + len(self.O)
+        return n_samples * n_points * (1 if shared else len(self.q.mean))
+
+    def forward(self, x: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Marginals of function values, and what both sets of inducing variables cost."""
+        n_inducing = len(self.Z)
+        W, A_O, C = self._residual()
+        k = self._correlation(torch.cat([self.Z, self.O]), x.flatten(0, -2))  # ([D,] M + M₂, N)
+        W, A_O = W.to(k.dtype), A_O.to(k.dtype)
+        A = W @ k[..., :n_inducing, :]
+        W_v, B = whiten(C, k[..., n_inducing:, :] - A_O.mT @ A, 0.0)
+        mean, scale = self._unit_posterior()
+        f_mean, change = contribution(W, A, mean, scale, whiten=self.whiten)
+        v_mean, v_scale = self._unit_orthogonal_posterior()
+        added_mean, added = contribution(W_v, B, v_mean, v_scale, whiten=self.whiten)
         kl = kl_divergence(mean, scale, None if self.whiten else W).sum()
-        shape = (*x.shape[:-1], -1)  # (S, B, D)
-        return (f_mean * deviation).mT.reshape(shape) + self.mean(x), variance.mT.reshape(shape), kl
+        kl = kl + kl_divergence(v_mean, v_scale, None if self.whiten else W_v).sum()
+        return *self._marginals(x, f_mean + added_mean, change + added), kl
+
+    def _residual(self) -> tuple[Tensor, Tensor, Tensor]:
+        """W = L⁻¹ of K, A_O = W k(Z, O) and C(O, O) + jitter, of correlations and in float64.
+
+        Where O meets Z nothing is left of C but the jitter, which keeps it positive definite.
+        """
+        Z, O = self.Z.double(), self.O.double()  # noqa: E741
+        W, A_O = whiten(self._correlation(Z, Z), self._correlation(Z, O), self.jitter)
+        jitter = self.jitter * torch.eye(len(O), dtype=O.dtype, device=O.device)
+        return W, A_O, self._correlation(O, O) - A_O.mT @ A_O + jitter
+
+    def _unit_orthogonal_posterior(self) -> tuple[Tensor, Tensor | None]:
+        """Mean and root of the posterior of v for a prior of unit variance; f⊥ has zero mean."""
+        mean, scale = self.q_orthogonal.mean, self.q_orthogonal.scale
+        if self.whiten:
+            return mean, scale
+        deviation = self.kernel.variance.sqrt()[:, None]
+        if scale is not None:
+            scale = scale / (deviation if scale.dim() == 2 else deviation[..., None])
+        return mean / deviation, scale
