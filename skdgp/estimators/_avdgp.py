@@ -31,8 +31,6 @@ AUTO = Auto(steps=400, epochs=(40, 300), member_rows=20_000, max_members=5, batc
 class BaseAVDGP(BaseDeepGP):
     """Which layers an amortised deep GP has."""
 
-    _auto = AUTO
-
     _structural_parameters: ClassVar[tuple[str, ...]] = (
         *BaseDeepGP._structural_parameters,
         "hidden_dims",
@@ -125,6 +123,10 @@ class BaseAVDGP(BaseDeepGP):
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
+
+    @property
+    def _auto(self) -> Auto:
+        return AUTO
 
     def _make_model(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
         hidden_dims = positive_ints("hidden_dims", self.hidden_dims)

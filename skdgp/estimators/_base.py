@@ -47,9 +47,6 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
     module_: nn.ModuleList
     device_: torch.device
 
-    #: What "auto" stands for; each method has its own.
-    _auto: ClassVar[Auto]
-
     #: Parameters that a warm start cannot change.
     _structural_parameters: ClassVar[tuple[str, ...]] = ("normalize_X",)
 
@@ -71,6 +68,11 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
+
+    @property
+    @abstractmethod
+    def _auto(self) -> Auto:
+        """What "auto" stands for."""
 
     @abstractmethod
     def _check_targets(self, y: np.ndarray) -> None:

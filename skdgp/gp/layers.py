@@ -14,7 +14,6 @@ A layer is a function of its parameters and inputs, and leaves nothing behind:
 """
 
 import math
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -180,32 +179,49 @@ class GlobalLayer(Layer):
 
     def forward(self, x: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals of function values; rows do not matter to what the inducing variables cost."""
-        # Factorised in float64, whatever the layer's precision, since inducing points may crowd.
+        f_mean, f_variance, kl = x.new_zeros(()), x.new_ones(()), x.new_zeros(())
+        for (W, A), (mean, scale) in zip(self.whitened(x.flatten(0, -2)), self._unit_posteriors(), strict=True):
+            added, change = contribution(W, A, mean, scale, whiten=self.whiten)  # (D, N), N = S·B
+            f_mean, f_variance = f_mean + added, f_variance + change
+            kl = kl + kl_divergence(mean, scale, None if self.whiten else W).sum()
+        return *self._marginals(x, f_mean, f_variance), kl
+
+    def whitened(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """For each set of inducing variables W = L⁻¹ and A, of a unit prior.
+
+        W is (M, M), and A, W times covariances with function values at ``x`` (N, Q), is (M, N); with a
+        kernel per output there are D of both. Covariances are factorised in float64, whatever the
+        layer's precision, since inducing points may crowd.
+        """
         Z = self.Z.double()
-        W, A = whiten(self._correlation(Z, Z), self._correlation(self.Z, x.flatten(0, -2)), self.jitter)
-        mean, scale = self._unit_posterior()
-        f_mean, change = contribution(W, A, mean, scale, whiten=self.whiten)  # (D, N), N = S·B
-        return *self._marginals(x, f_mean, change), kl_divergence(mean, scale, None if self.whiten else W).sum()
+        return [whiten(self._correlation(Z, Z), self._correlation(self.Z, x), self.jitter)]
 
     def _correlation(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Correlations, (N1, N2) if outputs share a kernel, else (D, N1, N2)."""
         K = self.kernel.correlation(X1, X2)
         return K[0] if len(K) == 1 else K
 
-    def _unit_posterior(self) -> tuple[Tensor, Tensor]:
-        """Mean and root of the posterior for a prior of zero mean and unit variance."""
-        mean, scale = self.q.mean, cast(Tensor, self.q.scale)
+    def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
+        """For each set of inducing variables the mean and root of the posterior, of a unit prior."""
+        mean = self.q.mean if self.whiten else self.q.mean - self.mean(self.Z).mT
+        return [self._in_units(mean, self.q.scale)]
+
+    def _in_units(self, mean: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """A posterior in units of the prior's deviation, which whitened variables have anyway.
+
+        Dividing u and its prior by σ changes neither the KL nor the conditional.
+        """
         if self.whiten:
             return mean, scale
-        # Dividing u and its prior by σ changes neither the KL nor the conditional.
         deviation = self.kernel.variance.sqrt()[:, None]  # (D or 1, 1)
-        mean = (mean - self.mean(self.Z).mT) / deviation
-        return mean, scale / (deviation if scale.dim() == 2 else deviation[..., None])
+        if scale is not None:
+            scale = scale / (deviation if scale.dim() == 2 else deviation[..., None])
+        return mean / deviation, scale
 
-    def _marginals(self, x: Tensor, f_mean: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance (S, B, D) at ``x`` from what inducing variables (D, N) add to a unit prior."""
+    def _marginals(self, x: Tensor, f_mean: Tensor, f_variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance (S, B, D) at ``x`` from those of a unit prior (D, N)."""
         deviation = self.kernel.variance.sqrt()[:, None]
-        variance = (1.0 + change).clamp(min=VARIANCE_FLOOR) * deviation.square()
+        variance = f_variance.clamp(min=VARIANCE_FLOOR) * deviation.square()
         if self.log_noise is not None:
             variance = variance + self.log_noise.exp()[:, None]
         shape = (*x.shape[:-1], -1)
@@ -248,21 +264,14 @@ class OrthogonalLayer(GlobalLayer):
         n_points = len(self.Z) + len(self.O)
         return n_samples * n_points * (1 if shared else len(self.q.mean))
 
-    def forward(self, x: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Marginals of function values, and what both sets of inducing variables cost."""
+    def whitened(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """The same of both sets, B = L_v⁻¹ (k(O, x) − A_Oᵀ A) for the second."""
         n_inducing = len(self.Z)
         W, A_O, C = self._residual()
-        k = self._correlation(torch.cat([self.Z, self.O]), x.flatten(0, -2))  # ([D,] M + M₂, N)
-        W, A_O = W.to(k.dtype), A_O.to(k.dtype)
+        W, A_O = W.to(x.dtype), A_O.to(x.dtype)
+        k = self._correlation(torch.cat([self.Z, self.O]), x)  # ([D,] M + M₂, N)
         A = W @ k[..., :n_inducing, :]
-        W_v, B = whiten(C, k[..., n_inducing:, :] - A_O.mT @ A, 0.0)
-        mean, scale = self._unit_posterior()
-        f_mean, change = contribution(W, A, mean, scale, whiten=self.whiten)
-        v_mean, v_scale = self._unit_orthogonal_posterior()
-        added_mean, added = contribution(W_v, B, v_mean, v_scale, whiten=self.whiten)
-        kl = kl_divergence(mean, scale, None if self.whiten else W).sum()
-        kl = kl + kl_divergence(v_mean, v_scale, None if self.whiten else W_v).sum()
-        return *self._marginals(x, f_mean + added_mean, change + added), kl
+        return [(W, A), whiten(C, k[..., n_inducing:, :] - A_O.mT @ A, 0.0)]
 
     def _residual(self) -> tuple[Tensor, Tensor, Tensor]:
         """W = L⁻¹ of K, A_O = W k(Z, O) and C(O, O) + jitter, of correlations and in float64.
@@ -274,12 +283,6 @@ class OrthogonalLayer(GlobalLayer):
         jitter = self.jitter * torch.eye(len(O), dtype=O.dtype, device=O.device)
         return W, A_O, self._correlation(O, O) - A_O.mT @ A_O + jitter
 
-    def _unit_orthogonal_posterior(self) -> tuple[Tensor, Tensor | None]:
-        """Mean and root of the posterior of v for a prior of unit variance; f⊥ has zero mean."""
-        mean, scale = self.q_orthogonal.mean, self.q_orthogonal.scale
-        if self.whiten:
-            return mean, scale
-        deviation = self.kernel.variance.sqrt()[:, None]
-        if scale is not None:
-            scale = scale / (deviation if scale.dim() == 2 else deviation[..., None])
-        return mean / deviation, scale
+    def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
+        v = self._in_units(self.q_orthogonal.mean, self.q_orthogonal.scale)  # f⊥ has zero mean
+        return [*super()._unit_posteriors(), v]
