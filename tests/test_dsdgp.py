@@ -38,6 +38,20 @@ def test_every_layer(wave, covariance, whiten, share_kernel, mean):
     assert model.length_scales_[0].shape == (1, n_kernels, 1)
 
 
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+@pytest.mark.parametrize("orthogonal_covariance", ["free", "prior"])
+def test_orthogonal_inducing_points_in_every_layer(wave, covariance, orthogonal_covariance):
+    X, y = wave
+    model = tiny(n_inducing=10, n_orthogonal=7, orthogonal_covariance=orthogonal_covariance, covariance=covariance)
+    assert np.isfinite(model.fit(X, y).predict(X, return_std=True)).all()
+    assert [len(layer.O) for layer in model.module_[0].layers] == [7, 7]
+    both = [np.concatenate([layer.Z, layer.O]) for layer in model.module_[0].layers]
+    assert all(len(np.unique(points, axis=0)) == 17 for points in both)
+    with pytest.warns(UserWarning, match=r"n_inducing=5 \+ n_orthogonal=7 is more than the 8 distinct rows of X"):
+        few = tiny(n_inducing=5, n_orthogonal=7).fit(X[:8], y[:8])
+    assert len(few.module_[0].layers[0].O) == 3 and np.isfinite(few.predict(X)).all()
+
+
 @pytest.mark.parametrize("n_layers", [1, 2, 3, 4, 5])
 def test_learns_at_every_depth(wave, n_layers):
     X, y = wave
@@ -60,6 +74,8 @@ def test_single_parameters_can_be_searched_alone(wave):
         "whiten": False,
         "hidden_dims": (),
         "n_inducing": 2,
+        "n_orthogonal": 5,
+        "orthogonal_covariance": "prior",
         "n_samples": 1,
         "early_stopping": False,
     }

@@ -13,7 +13,7 @@ class Auto(NamedTuple):
     larger ones are faster per row. Epochs: small sets need more of them for the same number of steps.
     """
 
-    steps: int
+    steps: tuple[int, int]  # below and from ``large_rows``
     epochs: tuple[int, int]
     member_rows: int
     max_members: int
@@ -31,4 +31,5 @@ class Auto(NamedTuple):
 
     def max_iter(self, n_rows: int, batch_size: int) -> int:
         """Passes over the data."""
-        return int(np.clip(self.steps * batch_size / n_rows, *self.epochs))
+        steps = self.steps[n_rows >= self.large_rows]
+        return int(np.clip(steps * batch_size / n_rows, *self.epochs))

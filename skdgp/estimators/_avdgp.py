@@ -17,15 +17,17 @@ from ..inference.propagation import make_propagation
 from ._auto import Auto
 from ._base import BaseDeepGP
 from ._classification import DeepGPClassifier
+from ._inducing import HIDDEN_DIMS, N_INDUCING, inducing_per_layer, positive_ints
 from ._regression import DeepGPRegressor
-from ._shapes import HIDDEN_DIMS, N_INDUCING, inducing_per_layer, positive_ints
 
 #: Inducing points of the first layer and of every later one (AVDGP, App. C.1).
 AUTO_INDUCING = (8, 4)
 
 
 #: Chosen on held-out rows, within half a minute for ten thousand rows on two cores.
-AUTO = Auto(steps=400, epochs=(40, 300), member_rows=20_000, max_members=5, batch_sizes=(16, 200), large_batch=500)
+AUTO = Auto(
+    steps=(400, 400), epochs=(40, 300), member_rows=20_000, max_members=5, batch_sizes=(16, 200), large_batch=500
+)
 
 
 class BaseAVDGP(BaseDeepGP):

@@ -1,12 +1,10 @@
 """Deep Gaussian processes with global inducing variables."""
 
-import warnings
 from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
 import torch
-from sklearn.cluster import MiniBatchKMeans
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
@@ -19,8 +17,16 @@ from ..inference.propagation import make_propagation
 from ._auto import Auto
 from ._base import INITIALISATION_ROWS, BaseDeepGP
 from ._classification import DeepGPClassifier
+from ._inducing import (
+    HIDDEN_DIMS,
+    N_INDUCING,
+    cluster_centres,
+    inducing_per_layer,
+    make_global_layer,
+    positive_ints,
+    warn_of_few_rows,
+)
 from ._regression import DeepGPRegressor
-from ._shapes import HIDDEN_DIMS, N_INDUCING, inducing_per_layer, positive_ints
 
 #: Inducing points of every layer, and as many as large data sets are worth.
 AUTO_INDUCING, MANY_INDUCING = 128, 256
@@ -29,10 +35,10 @@ AUTO_INDUCING, MANY_INDUCING = 128, 256
 #: that smaller minibatches keep the time and make more steps.
 AUTO = {
     "monte_carlo": Auto(
-        steps=1000, epochs=(60, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=1000
+        steps=(1000, 2200), epochs=(60, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=500
     ),
     "quadrature": Auto(
-        steps=1200, epochs=(20, 300), member_rows=20_000, max_members=5, batch_sizes=(16, 100), large_batch=250
+        steps=(1200, 1200), epochs=(20, 300), member_rows=20_000, max_members=5, batch_sizes=(16, 100), large_batch=250
     ),
 }
 
@@ -58,6 +64,8 @@ class BaseDSDGP(BaseDeepGP):
         "mean",
         "covariance",
         "whiten",
+        "n_orthogonal",
+        "orthogonal_covariance",
         "n_samples",
     )
 
@@ -72,6 +80,8 @@ class BaseDSDGP(BaseDeepGP):
         "mean": [StrOptions({"zero", "linear", "identity"})],
         "covariance": [StrOptions({"diag", "full"})],
         "whiten": ["boolean"],
+        "n_orthogonal": [Interval(Integral, 0, None, closed="left")],
+        "orthogonal_covariance": [StrOptions({"free", "prior"})],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
     }
 
@@ -88,6 +98,8 @@ class BaseDSDGP(BaseDeepGP):
         mean="identity",
         covariance="diag",
         whiten=True,
+        n_orthogonal=0,
+        orthogonal_covariance="free",
         n_samples=32,
         n_estimators="auto",
         beta=0.1,
@@ -115,6 +127,8 @@ class BaseDSDGP(BaseDeepGP):
         self.mean = mean
         self.covariance = covariance
         self.whiten = whiten
+        self.n_orthogonal = n_orthogonal
+        self.orthogonal_covariance = orthogonal_covariance
         self.n_samples = n_samples
         self.n_estimators = n_estimators
         self.beta = beta
@@ -150,8 +164,11 @@ class BaseDSDGP(BaseDeepGP):
         layers: list[GlobalLayer] = []
         inputs = X
         for depth, (n_outputs, n_inducing) in enumerate(zip(widths, numbers, strict=True)):
-            Z = self._inducing_points(inputs, n_inducing, generator, warn=depth == 0)
-            layers.append(self._make_layer(inputs, Z, n_outputs, generator, hidden=depth < len(hidden_dims)))
+            points = cluster_centres(inputs, n_inducing + self.n_orthogonal, generator)
+            if depth == 0 and not isinstance(self.n_inducing, str):
+                warn_of_few_rows({"n_inducing": n_inducing, "n_orthogonal": self.n_orthogonal}, len(points))
+            hidden = depth < len(hidden_dims)
+            layers.append(self._make_layer(inputs, points, n_inducing, n_outputs, generator, hidden=hidden))
             with torch.no_grad():
                 inputs = layers[-1](inputs[None], inputs)[0][0]  # as they reach the next layer
         propagation = make_propagation(self.propagation, hidden_dims, self.n_samples, generator)
@@ -163,42 +180,34 @@ class BaseDSDGP(BaseDeepGP):
         return positive_ints("hidden_dims", self.hidden_dims)
 
     def _make_layer(
-        self, inputs: Tensor, Z: Tensor, n_outputs: int, generator: torch.Generator, *, hidden: bool
+        self,
+        inputs: Tensor,
+        points: Tensor,
+        n_inducing: int,
+        n_outputs: int,
+        generator: torch.Generator,
+        *,
+        hidden: bool,
     ) -> GlobalLayer:
         n_kernels = 1 if self.share_kernel else n_outputs
         kernel = StationaryKernel(self.kernel, inputs.shape[1], n_kernels, ard=self.ard)
         mean: nn.Module = make_mean(self.mean, inputs, n_outputs) if hidden else ZeroMean(n_outputs)
-        v = torch.zeros(n_outputs, len(Z))
+        v = torch.zeros(n_outputs, min(n_inducing, len(points)))
         if hidden and self.mean == "zero":
             # The next layer would see a single point, were this one to start at zero: it starts at a
             # function drawn from its prior.
             v.normal_(generator=generator)
-        return GlobalLayer(
+        return make_global_layer(
             kernel,
             mean,
-            Z,
+            points,
             v,
             covariance=self.covariance,
+            orthogonal_covariance=self.orthogonal_covariance,
             whiten=self.whiten,
             scale=HIDDEN_SHARE**0.5 if hidden else 1.0,
             noise=HIDDEN_NOISE if hidden else None,
         )
-
-    def _inducing_points(self, inputs: Tensor, n_inducing: int, generator: torch.Generator, *, warn: bool) -> Tensor:
-        """Centres (M, Q) of clusters of the inputs as they reach a layer, or all inputs where they are few."""
-        distinct = np.unique(inputs.numpy(), axis=0)
-        seed = int(torch.randint(2**31 - 1, (), generator=generator))
-        if len(distinct) <= n_inducing:
-            if warn and len(distinct) < n_inducing and not isinstance(self.n_inducing, str):
-                warnings.warn(
-                    f"n_inducing={n_inducing} is more than the {len(distinct)} distinct rows of X that inducing points "
-                    f"start from: {len(distinct)} are used. Lower n_inducing to avoid this warning.",
-                    UserWarning,
-                    stacklevel=2,
-                )
-            return torch.from_numpy(distinct)
-        clusters = MiniBatchKMeans(n_inducing, n_init=1, random_state=seed).fit(inputs.numpy())
-        return torch.from_numpy(clusters.cluster_centers_.astype(np.float32))
 
 
 class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
@@ -240,6 +249,10 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
         twice the time.
     whiten : bool, default=True
         Whether the posterior is of inducing variables relative to the Cholesky factor of their prior.
+    n_orthogonal : int, default=0
+        Inducing points of every layer beside those, for what those leave over (SOLVE-GP, Sec. 3).
+    orthogonal_covariance : {"free", "prior"}, default="free"
+        Whether their posterior covariance is learnt, as ``covariance`` says, or stays the prior's.
     n_samples : int, default=32
         Monte Carlo samples for each row in prediction (in training one is enough), or quadrature points
         in both.
@@ -250,10 +263,10 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
         Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which with
         diagonal covariances says more noise than there is.
     max_iter : "auto" or int, default="auto"
-        Passes over the data for each member. "auto" takes about 1000 steps, in 60 to 400 passes, with
-        quadrature 1200 in 20 to 300.
+        Passes over the data for each member. "auto" takes about 1000 steps, 2200 from 4000 rows
+        on, in 60 to 400 passes; with quadrature 1200, in 20 to 300.
     batch_size : "auto" or int, default="auto"
-        Rows of a minibatch; "auto" is a quarter of the rows, within 16 and 250, or 1000 from 4000 rows
+        Rows of a minibatch; "auto" is a quarter of the rows, within 16 and 250, or 500 from 4000 rows
         on; with quadrature within 16 and 100, or 250. Minibatches have equal sizes, up to this one.
     learning_rate : float, default=0.05
         Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
@@ -357,6 +370,8 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
         mean="identity",
         covariance="diag",
         whiten=True,
+        n_orthogonal=0,
+        orthogonal_covariance="free",
         n_samples=32,
         n_estimators="auto",
         beta=0.1,
@@ -386,6 +401,8 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
             mean=mean,
             covariance=covariance,
             whiten=whiten,
+            n_orthogonal=n_orthogonal,
+            orthogonal_covariance=orthogonal_covariance,
             n_samples=n_samples,
             n_estimators=n_estimators,
             beta=beta,
@@ -442,6 +459,10 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
         twice the time.
     whiten : bool, default=True
         Whether the posterior is of inducing variables relative to the Cholesky factor of their prior.
+    n_orthogonal : int, default=0
+        Inducing points of every layer beside those, for what those leave over (SOLVE-GP, Sec. 3).
+    orthogonal_covariance : {"free", "prior"}, default="free"
+        Whether their posterior covariance is learnt, as ``covariance`` says, or stays the prior's.
     n_samples : int, default=32
         Monte Carlo samples for each row in prediction (in training one is enough), or quadrature points
         in both.
@@ -454,10 +475,10 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes' rows, times ``sample_weight``; "balanced" makes classes weigh the same.
     max_iter : "auto" or int, default="auto"
-        Passes over the data for each member. "auto" takes about 1000 steps, in 60 to 400 passes, with
-        quadrature 1200 in 20 to 300.
+        Passes over the data for each member. "auto" takes about 1000 steps, 2200 from 4000 rows
+        on, in 60 to 400 passes; with quadrature 1200, in 20 to 300.
     batch_size : "auto" or int, default="auto"
-        Rows of a minibatch; "auto" is a quarter of the rows, within 16 and 250, or 1000 from 4000 rows
+        Rows of a minibatch; "auto" is a quarter of the rows, within 16 and 250, or 500 from 4000 rows
         on; with quadrature within 16 and 100, or 250. Minibatches have equal sizes, up to this one.
     learning_rate : float, default=0.05
         Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
@@ -565,6 +586,8 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
         mean="identity",
         covariance="diag",
         whiten=True,
+        n_orthogonal=0,
+        orthogonal_covariance="free",
         n_samples=32,
         n_estimators="auto",
         beta=0.1,
@@ -594,6 +617,8 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
             mean=mean,
             covariance=covariance,
             whiten=whiten,
+            n_orthogonal=n_orthogonal,
+            orthogonal_covariance=orthogonal_covariance,
             n_samples=n_samples,
             n_estimators=n_estimators,
             beta=beta,
