@@ -171,6 +171,11 @@ class GlobalLayer(Layer):
         self.q = Posterior(v, root, covariance)
         self.log_noise = None if noise is None else nn.Parameter(Z.new_full((n_outputs,), math.log(noise)))
 
+    @property
+    def posteriors(self) -> list[Posterior]:
+        """The posterior of each set of inducing variables."""
+        return [self.q]
+
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of whitened cross-correlations, and of their products with the posterior's root."""
         n_outputs, n_inducing = self.q.mean.shape
@@ -256,6 +261,11 @@ class OrthogonalLayer(GlobalLayer):
                 root = cholesky(self._residual()[2], 0.0).to(O.dtype) * self.kernel.variance.sqrt()[:, None, None]
             root = options.get("scale", 1.0) * root.expand(n_outputs, -1, -1)
         self.q_orthogonal = Posterior(O.new_zeros(n_outputs, len(O)), root, orthogonal_covariance)
+
+    @property
+    def posteriors(self) -> list[Posterior]:
+        """The posterior of each set of inducing variables."""
+        return [self.q, self.q_orthogonal]
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of whitened cross-correlations of both sets, and of their products with posteriors' roots."""
