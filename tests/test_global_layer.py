@@ -52,13 +52,6 @@ def make_layer(covariance="full", *, whiten=True, n_kernels=N_OUTPUTS, linear=Tr
     return layer
 
 
-@torch.no_grad()
-def set_root(layer, root):
-    """Give the posterior covariance another root (D, M, M)."""
-    layer.q.log_diagonal.copy_(root.diagonal(dim1=-2, dim2=-1).log())
-    layer.q.below.copy_(root)
-
-
 def dense_marginals(layer, x):
     """Mean (N, D), variance (N, D) and KL by NumPy, one output after the other, from the textbook."""
     Z, points = (part.detach().numpy() for part in (layer.Z, x.flatten(0, 1)))
@@ -197,8 +190,7 @@ class ExactRegression:
         mu, root = S @ A @ self.y[:, 0].numpy() / self.NOISE, np.linalg.cholesky(S)
         if not whiten:
             mu, root = L @ mu, L @ root
-        layer.q.mean.copy_(torch.from_numpy(mu)[None])
-        set_root(layer, torch.from_numpy(root)[None])
+        layer.q.set(torch.from_numpy(mu)[None], torch.from_numpy(root)[None])
         return layer
 
     @torch.no_grad()
@@ -242,7 +234,7 @@ def test_no_other_posterior_reaches_the_bound_of_the_optimal_one(seed):
     layer.q.mean.add_(0.1 * normal(1, len(Z), seed=seed))
     moved = exact.total_elbo(layer)
     layer = exact.optimal_layer(Z, whiten=True)
-    set_root(layer, layer.q.scale * (0.1 * normal(1, len(Z), 1, seed=seed)).exp())
+    layer.q.set(layer.q.mean, layer.q.scale * (0.1 * normal(1, len(Z), 1, seed=seed)).exp())
     assert moved < best - 1e-4
     assert exact.total_elbo(layer) < best - 1e-4
 

@@ -14,6 +14,7 @@ A layer is a function of its parameters and inputs, and leaves nothing behind:
 """
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -114,6 +115,14 @@ class Posterior(nn.Module):
             return None
         diagonal = self.log_diagonal.exp()
         return diagonal if self.below is None else self.below.tril(-1) + torch.diag_embed(diagonal)
+
+
+    @torch.no_grad()
+    def set(self, mean: Tensor, root: Tensor) -> None:
+        """Become another posterior, of means (D, M) and full covariances with roots (D, M, M)."""
+        self.mean.copy_(mean)
+        cast(Tensor, self.log_diagonal).copy_(root.diagonal(dim1=-2, dim2=-1).log())
+        cast(Tensor, self.below).copy_(root.tril(-1))
 
 
 class GlobalLayer(Layer):

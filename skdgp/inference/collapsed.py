@@ -187,6 +187,4 @@ def set_posteriors(model: DeepGP, data: Batch) -> None:
     found = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)]
     for posterior, (mean, covariance) in zip(layer.posteriors, found, strict=False):  # v may be missing
         root = torch.linalg.cholesky(covariance)
-        posterior.mean.copy_(mean)
-        posterior.log_diagonal.copy_(root.diagonal(dim1=-2, dim2=-1).log())
-        posterior.below.copy_(root.tril(-1))
+        posterior.set(mean, root)
