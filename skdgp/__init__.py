@@ -1,7 +1,22 @@
 """Deep Gaussian processes for people who use scikit-learn."""
 
-from .estimators import AVDGPClassifier, AVDGPRegressor, DSDGPClassifier, DSDGPRegressor
+from .estimators import (
+    AVDGPClassifier,
+    AVDGPRegressor,
+    DSDGPClassifier,
+    DSDGPRegressor,
+    SOLVEGPClassifier,
+    SOLVEGPRegressor,
+)
 
 __version__ = "0.1.0"
 
-__all__ = ["AVDGPClassifier", "AVDGPRegressor", "DSDGPClassifier", "DSDGPRegressor", "__version__"]
+__all__ = [
+    "AVDGPClassifier",
+    "AVDGPRegressor",
+    "DSDGPClassifier",
+    "DSDGPRegressor",
+    "SOLVEGPClassifier",
+    "SOLVEGPRegressor",
+    "__version__",
+]

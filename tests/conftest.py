@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from skdgp import AVDGPClassifier, AVDGPRegressor, DSDGPClassifier, DSDGPRegressor
+from skdgp import (
+    AVDGPClassifier,
+    AVDGPRegressor,
+    DSDGPClassifier,
+    DSDGPRegressor,
+    SOLVEGPClassifier,
+    SOLVEGPRegressor,
+)
 
 #: A budget that shows behaviour, not quality.
 TINY = {
@@ -49,7 +56,9 @@ class Tiny:
         self.length_scales = length_scales
 
     def __call__(self, **parameters):
-        return self.estimator(**(TINY | self.own | parameters))
+        known = self.estimator().get_params()
+        budget = {name: value for name, value in TINY.items() if name in known}
+        return self.estimator(**(budget | self.own | parameters))
 
     def with_budget(self, **parameters):
         """The same with other parameters in its budget."""
@@ -67,8 +76,16 @@ DSDGP = {
     "length_scales": lambda n_outputs: [(2, 1, 3), (2, 1, 2)],
 }
 
-REGRESSORS = [Tiny(AVDGPRegressor, **AVDGP), Tiny(DSDGPRegressor, **DSDGP)]
-CLASSIFIERS = [Tiny(AVDGPClassifier, **AVDGP), Tiny(DSDGPClassifier, **DSDGP)]
+SOLVEGP = {
+    "own": {"n_inducing": "auto", "early_stopping": True, "n_iter_no_change": 40},
+    "propagations": [{}, {}],
+    "length_scales": lambda n_outputs: [(2, 1, 3)],
+}
+
+DEEP_REGRESSORS = [Tiny(AVDGPRegressor, **AVDGP), Tiny(DSDGPRegressor, **DSDGP)]
+DEEP_CLASSIFIERS = [Tiny(AVDGPClassifier, **AVDGP), Tiny(DSDGPClassifier, **DSDGP)]
+REGRESSORS = [*DEEP_REGRESSORS, Tiny(SOLVEGPRegressor, **SOLVEGP)]
+CLASSIFIERS = [*DEEP_CLASSIFIERS, Tiny(SOLVEGPClassifier, **SOLVEGP)]
 
 
 def name_of(tiny):
@@ -78,4 +95,10 @@ def name_of(tiny):
 @pytest.fixture(params=REGRESSORS, ids=name_of)
 def tiny(request):
     """Makes cheap regressors of one family after the other."""
+    return request.param
+
+
+@pytest.fixture(params=DEEP_REGRESSORS, ids=name_of)
+def deep(request):
+    """The same of families that have hidden layers."""
     return request.param

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import CLASSIFIERS, name_of
+from conftest import CLASSIFIERS, DEEP_CLASSIFIERS, name_of
 from scipy.special import ndtr
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -29,6 +29,12 @@ every_number_of_classes = pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.fixture(scope="module", params=CLASSIFIERS, ids=name_of)
 def tiny(request):
     """Makes cheap classifiers of one family after the other."""
+    return request.param.with_budget(batch_size=40, beta=1.0)
+
+
+@pytest.fixture(scope="module", params=DEEP_CLASSIFIERS, ids=name_of)
+def deep(request):
+    """The same of families that have hidden layers."""
     return request.param.with_budget(batch_size=40, beta=1.0)
 
 
@@ -126,10 +132,10 @@ class TestFit:
     @every_number_of_classes
     @pytest.mark.parametrize("objective", ["elbo", "predictive"])
     @pytest.mark.parametrize("hidden_dims", [(), (2,)])
-    def test_every_propagation_objective_and_depth(self, tiny, n_classes, objective, hidden_dims):
+    def test_every_propagation_objective_and_depth(self, deep, n_classes, objective, hidden_dims):
         X, y = make_rows(n_classes)
-        for propagation in tiny.propagations:
-            model = tiny(objective=objective, hidden_dims=hidden_dims, max_iter=2, **propagation).fit(X, y)
+        for propagation in deep.propagations:
+            model = deep(objective=objective, hidden_dims=hidden_dims, max_iter=2, **propagation).fit(X, y)
             assert_probabilities(model, X)
             assert np.isfinite(model.loss_curve_).all() and np.isfinite(model.lower_bound_)
 
@@ -237,9 +243,9 @@ class TestPredict:
     @pytest.mark.parametrize("dtype", [np.float64, np.float32])
     @pytest.mark.parametrize("mean", ["zero", "linear"])
     @every_number_of_classes
-    def test_far_outside_the_data(self, tiny, n_classes, mean, dtype):
+    def test_far_outside_the_data(self, deep, n_classes, mean, dtype):
         X, y = make_rows(n_classes)
-        model = tiny(mean=mean, max_iter=10).fit(X.astype(dtype), y)
+        model = deep(mean=mean, max_iter=10).fit(X.astype(dtype), y)
         for scale in (1e2, 1e6, 1e12, 1e30):
             assert_probabilities(model, (scale * X).astype(dtype))
 
@@ -351,10 +357,10 @@ class TestReproducibility:
 
 
 class TestAtHomeInScikitLearn:
-    def test_search_in_a_pipeline_by_log_loss(self, tiny):
+    def test_search_in_a_pipeline_by_log_loss(self, deep):
         X, y = make_rows(3)
-        pipeline = make_pipeline(StandardScaler(), tiny())
-        name = name_of(tiny).lower()
+        pipeline = make_pipeline(StandardScaler(), deep())
+        name = name_of(deep).lower()
         grid = {f"{name}__hidden_dims": [(), (2,)], f"{name}__class_weight": [None, "balanced"]}
         search = GridSearchCV(pipeline, grid, cv=2, scoring="neg_log_loss").fit(X, np.array(["a", "b", "c"])[y])
         scores = search.cv_results_["mean_test_score"]
@@ -456,9 +462,9 @@ class TestOddData:
 
     @pytest.mark.parametrize("mean", ["zero", "linear"])
     @every_number_of_classes
-    def test_one_feature(self, tiny, n_classes, mean):
+    def test_one_feature(self, deep, n_classes, mean):
         X, y = make_rows(n_classes)
-        assert_probabilities(tiny(mean=mean).fit(X[:, :1], y), X[:, :1])
+        assert_probabilities(deep(mean=mean).fit(X[:, :1], y), X[:, :1])
 
     def test_equal_rows_of_different_classes(self, tiny):
         X, y = make_rows(2)
@@ -540,8 +546,8 @@ class TestBadInput:
             ({"no": -1.0, "yes": 2.0}, r"class_weight={'no': -1\.0, 'yes': 2\.0} must give finite"),
             ({"no": np.nan, "yes": 2.0}, "must give finite"),
             ({"no": np.inf, "yes": 2.0}, "must give finite"),
-            ("uniform", "'class_weight' parameter of .*DGPClassifier must be"),
-            ([{"no": 1.0, "yes": 1.0}], "'class_weight' parameter of .*DGPClassifier must be"),
+            ("uniform", "'class_weight' parameter of .*GPClassifier must be"),
+            ([{"no": 1.0, "yes": 1.0}], "'class_weight' parameter of .*GPClassifier must be"),
         ],
         ids=str,
     )
@@ -572,9 +578,9 @@ class TestBadInput:
             model.fit(X, y + 1)
         assert np.array_equal(model.predict_proba(X), expected) and model.classes_.tolist() == [0, 1]
 
-    def test_failed_refit_leaves_the_earlier_fit(self, tiny):
+    def test_failed_refit_leaves_the_earlier_fit(self, deep):
         X, y = make_rows(2)
-        model = tiny().fit(X, y)
+        model = deep().fit(X, y)
         expected = model.predict_proba(X)
         with pytest.raises(ValueError, match="at least two classes"):
             model.fit(X, np.full(len(y), 7))

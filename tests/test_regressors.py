@@ -193,10 +193,10 @@ class TestReproducibility:
 
 
 class TestAtHomeInScikitLearn:
-    def test_pipeline_and_search_in_processes(self, tiny, wave):
+    def test_pipeline_and_search_in_processes(self, deep, wave):
         X, y = wave
-        pipeline = make_pipeline(StandardScaler(), tiny())
-        name = type(tiny()).__name__.lower()
+        pipeline = make_pipeline(StandardScaler(), deep())
+        name = type(deep()).__name__.lower()
         grid = {f"{name}__hidden_dims": [(), (2,), (3, 2)], f"{name}__n_inducing": ["auto", 2]}
         search = GridSearchCV(pipeline, grid, cv=2, n_jobs=2).fit(X, y)
         assert np.isfinite(search.cv_results_["mean_test_score"]).all()
@@ -252,9 +252,9 @@ class TestOddData:
         X, y = wave
         assert np.isfinite(tiny().fit(np.repeat(X[:3], 40, axis=0), y).predict(X)).all()
 
-    def test_one_feature(self, tiny, wave):
+    def test_one_feature(self, deep, wave):
         X, y = wave
-        assert np.isfinite(tiny(mean="linear").fit(X[:, :1], y).predict(X[:, :1])).all()
+        assert np.isfinite(deep(mean="linear").fit(X[:, :1], y).predict(X[:, :1])).all()
 
     def test_far_away_rows(self, tiny, wave):
         X, y = wave
@@ -286,9 +286,9 @@ class TestBadInput:
             ({"dtype": "float16"}, "'dtype' parameter"),
         ],
     )
-    def test_parameters(self, tiny, wave, parameters, message):
+    def test_parameters(self, deep, wave, parameters, message):
         X, y = wave
-        model = tiny(**parameters)
+        model = deep(**parameters)
         with pytest.raises(ValueError, match=message):
             model.fit(X, y)
         assert not [name for name in vars(model) if name.endswith("_") or name.startswith("_")]
@@ -328,17 +328,17 @@ class TestBadInput:
         with pytest.raises(ValueError, match="y overflows when it is standardised"):
             tiny().fit(X, 1e300 * y)
 
-    def test_failed_refit_leaves_the_earlier_fit(self, tiny, wave):
+    def test_failed_refit_leaves_the_earlier_fit(self, deep, wave):
         X, y = wave
-        model = tiny().fit(X, y)
+        model = deep().fit(X, y)
         expected = model.predict(X)
         with pytest.raises(ValueError, match="holds -1"):
             model.set_params(hidden_dims=(-1,)).fit(X[:, :2], y)
         assert np.array_equal(model.predict(X), expected) and model.n_features_in_ == 3
 
-    def test_warm_start_of_another_model(self, tiny, wave):
+    def test_warm_start_of_another_model(self, deep, wave):
         X, y = wave
-        model = tiny(warm_start=True).fit(X, y).set_params(hidden_dims=(3,))
+        model = deep(warm_start=True).fit(X, y).set_params(hidden_dims=(3,))
         with pytest.raises(
             ValueError, match=r"built with hidden_dims=\(2,\), but hidden_dims is now \(3,\): set it back"
         ):

@@ -8,13 +8,23 @@ import textwrap
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skdgp import AVDGPClassifier, AVDGPRegressor, DSDGPClassifier, DSDGPRegressor
+from skdgp import (
+    AVDGPClassifier,
+    AVDGPRegressor,
+    DSDGPClassifier,
+    DSDGPRegressor,
+    SOLVEGPClassifier,
+    SOLVEGPRegressor,
+)
 
 #: Enough training for the checks that ask for a good score, and no more.
 BUDGET = {"n_samples": 2, "n_estimators": 1, "max_iter": 12, "batch_size": 32, "learning_rate": 0.05}
 
 #: Amortised models are small as well.
 AMORTISED = BUDGET | {"n_inducing": 2, "network_width": 16}
+
+#: Shallow models draw no samples.
+SHALLOW = {name: value for name, value in BUDGET.items() if name != "n_samples"}
 
 #: The same for classes. The default of ``beta`` would outweigh a few hundred labels, which say less than numbers.
 AMORTISED_CLASSIFIER = AMORTISED | {"beta": 1.0}
@@ -33,6 +43,9 @@ ESTIMATORS = [
     DSDGPRegressor((2,), propagation="quadrature", objective="predictive", **BUDGET),
     DSDGPClassifier((2,), **BUDGET),
     DSDGPClassifier((2,), propagation="quadrature", **BUDGET),
+    SOLVEGPRegressor(max_iter=20),
+    SOLVEGPRegressor(method="svi", **SHALLOW),
+    SOLVEGPClassifier(**SHALLOW),
 ]
 
 #: Weights scale the terms of a row, but minibatches, held-out rows and initial values depend on the

@@ -2,5 +2,13 @@
 
 from ._avdgp import AVDGPClassifier, AVDGPRegressor
 from ._dsdgp import DSDGPClassifier, DSDGPRegressor
+from ._solvegp import SOLVEGPClassifier, SOLVEGPRegressor
 
-__all__ = ["AVDGPClassifier", "AVDGPRegressor", "DSDGPClassifier", "DSDGPRegressor"]
+__all__ = [
+    "AVDGPClassifier",
+    "AVDGPRegressor",
+    "DSDGPClassifier",
+    "DSDGPRegressor",
+    "SOLVEGPClassifier",
+    "SOLVEGPRegressor",
+]

@@ -199,7 +199,7 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
         n_members = self._auto.n_estimators(len(data)) if self.n_estimators == "auto" else self.n_estimators
         seeds = random_state.randint(np.iinfo(np.int32).max, size=n_members)
         settings = self._settings(len(data))
-        precision = torch.float32 if self.dtype == "auto" else data.X.dtype
+        precision = self._precision(data)
         progress = ProgressLine(type(self).__name__, len(seeds), settings.max_iter, silent=not self.verbose)
         members: Any = nn.ModuleList()
         histories: list[History] = []
@@ -217,7 +217,7 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
             noise = generator if self.device_.type == "cpu" else torch.Generator(self.device_).manual_seed(int(seed))
             judge = None if held_out is None else held_out.to(self.device_, precision)
             rows = learn.to(self.device_, precision)
-            histories.append(train(model, rows, judge, settings, noise, progress.epoch))
+            histories.append(self._train(model, rows, judge, settings, noise, progress.epoch))
             members.append(model.to(data.X.dtype).requires_grad_(False))
             judges.append(held_out)
             progress.next_member()
@@ -226,6 +226,14 @@ class BaseDeepGP(BaseEstimator, metaclass=ABCMeta):
             self._recalibrate(judges, settings.batch_size)
         self._record(data, histories, settings)
         progress.close()
+
+    def _precision(self, data: Batch) -> torch.dtype:
+        """What members are trained in."""
+        return torch.float32 if self.dtype == "auto" else data.X.dtype
+
+    def _train(self, model: DeepGP, rows: Batch, judge: Batch | None, settings: Settings, *others) -> History:
+        """Train one member; ``others`` as of :func:`skdgp.inference.training.train`."""
+        return train(model, rows, judge, settings, *others)
 
     def _settings(self, n_rows: int) -> Settings:
         """The training's settings, every "auto" resolved."""

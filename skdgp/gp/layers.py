@@ -116,7 +116,6 @@ class Posterior(nn.Module):
         diagonal = self.log_diagonal.exp()
         return diagonal if self.below is None else self.below.tril(-1) + torch.diag_embed(diagonal)
 
-
     @torch.no_grad()
     def set(self, mean: Tensor, root: Tensor) -> None:
         """Become another posterior, of means (D, M) and full covariances with roots (D, M, M)."""

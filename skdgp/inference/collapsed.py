@@ -158,11 +158,11 @@ def train_collapsed(
     state = {"loss": math.inf}
 
     def loss_and_gradient(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        vector_to_parameters(torch.as_tensor(vector), free)
+        vector_to_parameters(torch.as_tensor(vector, device=data.X.device), free)
         loss = -collapsed(model, data).bound / len(data)
         gradient = torch.autograd.grad(loss, free)
         state["loss"] = loss.item()
-        return loss.item(), parameters_to_vector(gradient).numpy()
+        return loss.item(), parameters_to_vector(gradient).cpu().numpy()
 
     def record(vector: np.ndarray) -> None:
         history.loss.append(state["loss"])
@@ -170,11 +170,11 @@ def train_collapsed(
         if on_epoch(history):
             raise StopIteration
 
-    start = parameters_to_vector(free).detach().numpy()
+    start = parameters_to_vector(free).detach().cpu().numpy()
     found = minimize(
         loss_and_gradient, start, jac=True, method="L-BFGS-B", callback=record, options={"maxiter": max_iter}
     )
-    vector_to_parameters(torch.as_tensor(found.x), free)
+    vector_to_parameters(torch.as_tensor(found.x, device=data.X.device), free)
     set_posteriors(model, data)
     return history
 

@@ -1,0 +1,130 @@
+"""What is SOLVEGPRegressor's and SOLVEGPClassifier's own."""
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+from skdgp import SOLVEGPClassifier, SOLVEGPRegressor
+from skdgp.estimators import _solvegp
+from skdgp.gp.layers import OrthogonalLayer
+
+
+def tiny(n_inducing=10, n_orthogonal=6, **parameters) -> SOLVEGPRegressor:
+    return SOLVEGPRegressor(n_inducing, n_orthogonal, **({"max_iter": 5, "random_state": 0} | parameters))
+
+
+@pytest.mark.parametrize("method", ["svi", "collapsed"])
+@pytest.mark.parametrize("n_orthogonal", [0, 6])
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_every_method(wave, method, n_orthogonal, n_outputs):
+    X, y = wave
+    Y = np.column_stack([y, -y])[:, :n_outputs]
+    model = tiny(n_orthogonal=n_orthogonal, method=method).fit(X, Y)
+    mean, std = model.predict(X, return_std=True)
+    assert mean.shape == std.shape == (len(X), n_outputs) and (std > 0).all()
+    assert model.method_ == method and model.n_iter_ <= 5
+    assert model.inducing_points_.shape == (1, 10, 3) and model.orthogonal_points_.shape == (1, n_orthogonal, 3)
+    assert isinstance(model.module_[0].layers[0], OrthogonalLayer) == (n_orthogonal > 0)
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+@pytest.mark.parametrize("orthogonal_covariance", ["free", "prior"])
+@pytest.mark.parametrize("objective", ["elbo", "predictive"])
+def test_every_posterior_and_objective(wave, whiten, covariance, orthogonal_covariance, objective):
+    X, y = wave
+    model = tiny(
+        method="svi",
+        whiten=whiten,
+        covariance=covariance,
+        orthogonal_covariance=orthogonal_covariance,
+        objective=objective,
+    )
+    assert np.isfinite(model.fit(X, y).predict(X, return_std=True)).all()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_all_rows_as_inducing_points_are_nearly_exact_regression(wave):
+    """The collapsed fit's bound and predictions come close to those of scikit-learn's optimised GP."""
+    X, y = wave
+    X_train, y_train = X[:80], y[:80]
+    model = SOLVEGPRegressor(80, 0, max_iter=200, random_state=0).fit(X_train, y_train)
+    kernel = ConstantKernel() * Matern(np.ones(3), (1e-2, 1e4), nu=1.5) + WhiteKernel(0.1)
+    centre, scale = X_train.mean(0), X_train.std(0)
+    exact = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
+    exact.fit((X_train - centre) / scale, y_train)
+    evidence = exact.log_marginal_likelihood_value_ - len(y_train) * np.log(y_train.std())
+    assert evidence - 1.5 < model.lower_bound_ < evidence + 0.1
+    mean, std = exact.predict((X[80:] - centre) / scale, return_std=True)
+    ours, our_std = model.predict(X[80:], return_std=True)
+    np.testing.assert_allclose(ours, mean, atol=0.05)
+    np.testing.assert_allclose(our_std, std, rtol=0.1)
+
+
+def test_auto_collapses_small_data_unless_something_speaks_against_it(wave, monkeypatch):
+    X, y = wave
+    against = [
+        {"covariance": "diag"},
+        {"orthogonal_covariance": "prior"},
+        {"whiten": False},
+        {"objective": "predictive"},
+        {"beta": 2.0},
+        {"early_stopping": True},
+    ]
+    assert tiny().fit(X, y).method_ == "collapsed"
+    assert all(tiny(**parameters).fit(X, y).method_ == "svi" for parameters in against)
+    assert tiny().fit(X, y, X_val=X[:5], y_val=y[:5]).method_ == "svi"
+    monkeypatch.setattr(_solvegp, "COLLAPSED_ROWS", len(X) - 1)
+    assert tiny().fit(X, y).method_ == "svi"
+
+
+def test_a_collapsed_fit_may_hold_out_rows(wave):
+    X, y = wave
+    model = tiny(method="collapsed", early_stopping=True, n_estimators=2, max_iter=30).fit(X, y)
+    assert len(model.module_) == 2 and len(model.validation_scores_) == 0
+    assert model.score(X, y) > 0.8
+
+
+def test_few_rows_are_shared_by_both_sets(wave):
+    X, y = wave
+    with pytest.warns(UserWarning, match=r"n_inducing=10 \+ n_orthogonal=6 is more than the 8 distinct rows of X"):
+        model = tiny().fit(X[:8], y[:8])
+    assert model.inducing_points_.shape[1] == 5 and model.orthogonal_points_.shape[1] == 3
+    assert np.isfinite(model.predict(X, return_std=True)).all()
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classes(wave, n_classes):
+    X, y = wave
+    labels = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))
+    model = SOLVEGPClassifier(20, 20, max_iter=60, random_state=0).fit(X[:100], labels[:100])
+    assert model.score(X[100:], labels[100:]) > 0.65
+    np.testing.assert_allclose(model.predict_proba(X).sum(1), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"method": "exact"}, "'method' parameter"),
+        ({"n_orthogonal": -1}, "'n_orthogonal' parameter"),
+        (
+            {"covariance": "diag"},
+            "method='collapsed' needs covariance='full', got 'diag': change it, or set method='svi'",
+        ),
+        ({"beta": 0.5}, "method='collapsed' needs beta=1, got 0.5"),
+    ],
+)
+def test_bad_parameters(wave, parameters, message):
+    X, y = wave
+    with pytest.raises(ValueError, match=message):
+        tiny(**{"method": "collapsed"} | parameters).fit(X, y)
+
+
+def test_a_collapsed_fit_that_memory_would_not_hold_is_refused(wave, monkeypatch):
+    X, y = wave
+    monkeypatch.setattr(_solvegp, "free_memory", lambda: 2**20)
+    with pytest.raises(
+        ValueError, match=r"16 inducing points needs about 0\.\d GiB, and 0\.0 GiB are free: set method='svi'"
+    ):
+        tiny(method="collapsed").fit(X, y)
