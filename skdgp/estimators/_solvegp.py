@@ -3,7 +3,7 @@
 import os
 from dataclasses import replace
 from numbers import Integral
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
 from ..gp.kernels import PROFILES, StationaryKernel
+from ..gp.layers import GlobalLayer, OrthogonalLayer
 from ..gp.likelihoods import Likelihood
 from ..gp.means import ZeroMean
 from ..inference.collapsed import CHUNK_NUMBERS, train_collapsed
@@ -130,14 +131,17 @@ class BaseSOLVEGP(BaseDeepGP):
     @property
     def inducing_points_(self):
         """Inducing points of f∥ (n_estimators, M, Q)."""
-        return np.stack([member.layers[0].Z.cpu().numpy() for member in self.module_])
+        return np.stack([layer.Z.cpu().numpy() for layer in self._layers()])
 
     @property
     def orthogonal_points_(self):
         """Inducing points of what those leave over (n_estimators, M, Q); M may be 0."""
-        layers = [member.layers[0] for member in self.module_]
-        points = [layer.O if len(layer.posteriors) > 1 else layer.Z[:0] for layer in layers]
+        points = [layer.O if isinstance(layer, OrthogonalLayer) else layer.Z[:0] for layer in self._layers()]
         return np.stack([each.cpu().numpy() for each in points])
+
+    def _layers(self) -> list[GlobalLayer]:
+        """The members' layers."""
+        return [cast(DeepGP, member).layers[0] for member in self.module_]
 
     def _n_points(self) -> dict[str, int]:
         """Inducing points asked for, by parameter."""
