@@ -12,9 +12,13 @@ from typing import cast
 import torch
 from scipy.optimize import minimize_scalar
 
-from ..gp.deep_gp import DeepGP
+from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.likelihoods import Gaussian
-from .training import Batch, mean_log_density
+from .objectives import log_mixture
+from .training import Batch
+
+#: Held-out rows of a model that are more than enough for one number.
+MAX_ROWS = 5000
 
 #: Factors that the noise variance may change by.
 _LOG_FACTORS = (-4.0, 5.0)
@@ -40,19 +44,32 @@ def recalibrate_noise(models: Sequence[DeepGP], held_out: Sequence[Batch], batch
     """
     noises = [cast(Gaussian, model.likelihood).log_excess for model in models]
     learnt = [noise.clone() for noise in noises]
+    judges = [rows.spread(MAX_ROWS) for rows in held_out]
+    # Marginals do not depend on the noise: computed once.
+    marginals = [_marginals(model, rows, batch_size) for model, rows in zip(models, judges, strict=True)]
 
+    @torch.no_grad()
     def apply(log_factor: float) -> None:
-        with torch.no_grad():
-            for noise, value in zip(noises, learnt, strict=True):
-                noise.copy_(value + log_factor)
+        for noise, value in zip(noises, learnt, strict=True):
+            noise.copy_(value + log_factor)
 
+    @torch.no_grad()
     def loss(log_factor: float) -> float:
         apply(log_factor)
         scores = [
-            len(rows) * mean_log_density(model, rows, batch_size) for model, rows in zip(models, held_out, strict=True)
+            (rows.weight * log_mixture(values, model.likelihood, rows.y)).sum() / rows.weight.mean()
+            for model, values, rows in zip(models, marginals, judges, strict=True)
         ]
-        return -sum(scores)
+        return -float(sum(scores))
 
     found = minimize_scalar(loss, bounds=_LOG_FACTORS, method="bounded", options={"xatol": 0.01})
     apply(found.x)
     return math.exp(found.x)
+
+
+@torch.no_grad()
+def _marginals(model: DeepGP, rows: Batch, batch_size: int) -> Marginals:
+    """Marginals of all rows, taken in batches."""
+    parts = [model(rows.X[start : start + batch_size]) for start in range(0, len(rows), batch_size)]
+    mean, variance = (torch.cat(column, dim=1) for column in zip(*((p.mean, p.variance) for p in parts), strict=True))
+    return parts[0]._replace(mean=mean, variance=variance)
