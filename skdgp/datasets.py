@@ -100,6 +100,42 @@ def make_step(n_samples=200, *, noise=0.05, random_state=None):
 
 
 @validate_params({**_COMMON_RULES, "noise": _DEVIATION}, prefer_skip_nested_validation=True)
+def make_waves(n_samples=200, *, noise=0.3, random_state=None):
+    """One feature and a wavy target, with a gap in the middle and no rows beyond the ends.
+
+    In the manner of the data that E. Snelson drew for sparse Gaussian processes.
+
+    Parameters
+    ----------
+    n_samples : int, default=200
+        Number of rows.
+    noise : float, default=0.3
+        Standard deviation of the Gaussian noise in the targets.
+    random_state : int, RandomState instance or None, default=None
+        Source of the feature and of the noise.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 1)
+        The feature, uniform in [0, 2.7] and [3.4, 6].
+    y : ndarray of shape (n_samples,)
+        Targets.
+
+    Examples
+    --------
+    >>> from skdgp.datasets import make_waves
+    >>> X, y = make_waves(5, noise=0.0, random_state=0)
+    >>> X[:, 0].round(2), y.round(2)
+    (array([3.61, 4.49, 3.89, 3.59, 2.25]), array([-0.71,  1.49, -0.28, -0.71, -0.25]))
+    """
+    rng = check_random_state(random_state)
+    x = 5.3 * rng.uniform(size=n_samples)
+    x = np.where(x > 2.7, x + 0.7, x)
+    y = np.sin(3.0 * x) + 0.7 * np.sin(1.3 * x + 2.0)
+    return x[:, None], y + noise * rng.standard_normal(n_samples)
+
+
+@validate_params({**_COMMON_RULES, "noise": _DEVIATION}, prefer_skip_nested_validation=True)
 def make_banana(n_samples=400, *, noise=0.2, random_state=None):
     """Two classes in the plane, each a crescent that reaches into the other.
 

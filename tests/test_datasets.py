@@ -5,9 +5,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
-from skdgp.datasets import _in_letters, make_banana, make_letters, make_step
+from skdgp.datasets import _in_letters, make_banana, make_letters, make_step, make_waves
 
-MAKERS = [make_letters, make_step, make_banana]
+MAKERS = [make_letters, make_step, make_banana, make_waves]
 
 INSIDE = {
     "stem of the D": (0.09, 0.5),
@@ -56,7 +56,7 @@ def test_a_random_state_is_used_up(make):
     assert not np.array_equal(make(50, random_state=random_state)[0], make(50, random_state=random_state)[0])
 
 
-@pytest.mark.parametrize(("make", "n_features"), [(make_letters, 2), (make_step, 1), (make_banana, 2)])
+@pytest.mark.parametrize(("make", "n_features"), [(make_letters, 2), (make_step, 1), (make_banana, 2), (make_waves, 1)])
 @pytest.mark.parametrize("n_samples", [1, 30])
 def test_shapes(make, n_features, n_samples):
     X, y = make(n_samples, random_state=0)
@@ -134,6 +134,14 @@ def test_noise_of_the_step_has_the_standard_deviation():
     residual = y - (X[:, 0] > 0)
     assert abs(residual.mean()) < 4 * 0.3 / np.sqrt(20000)
     assert abs(residual.std() - 0.3) < 4 * 0.3 / np.sqrt(2 * 20000)
+
+
+def test_waves_have_a_gap_and_noise_of_the_standard_deviation():
+    X, clean = make_waves(20000, noise=0.0, random_state=0)
+    assert 0 <= X.min() < 0.01 and 5.99 < X.max() <= 6
+    assert not ((X > 2.7) & (X < 3.4)).any() and ((X > 2.6) & (X < 3.5)).any()
+    residual = make_waves(20000, noise=0.2, random_state=0)[1] - clean
+    assert abs(residual.std() - 0.2) < 4 * 0.2 / np.sqrt(2 * 20000)
 
 
 def test_bananas_without_noise_are_half_circles():

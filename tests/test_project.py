@@ -82,7 +82,11 @@ def test_letters_example_runs(tmp_path):
 
 @pytest.mark.parametrize(
     ("example", "said"),
-    [("plot_step_function", "error of the mean"), ("plot_depth", "Diabetes patients, split 0, layers 4")],
+    [
+        ("plot_step_function", "error of the mean"),
+        ("plot_depth", "Diabetes patients, split 0, layers 4"),
+        ("plot_orthogonal", "SOLVE 5 + 5"),
+    ],
 )
 def test_other_examples_run(example, said, tmp_path):
     output = run(sys.executable, ROOT / f"examples/{example}.py", "--quick", cwd=tmp_path)
