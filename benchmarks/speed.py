@@ -132,7 +132,7 @@ def step_competitors(*, quick):
     """How many steps a run of ``step`` makes, and the runs of all models."""
     params = {"hidden_dims": HIDDEN_DIMS, "n_inducing": N_INDUCING, "kernel": "matern52"}
     dspp = {"propagation": "quadrature", "objective": "predictive", "n_samples": N_POINTS}
-    n_steps = 1 if quick else 10
+    n_steps = 3 if quick else 10
     X, y = make_rows(n_steps * BATCH_SIZE)
     full = {"covariance": "full"}
     return n_steps, {
