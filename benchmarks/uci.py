@@ -31,7 +31,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skdgp import AVDGPRegressor, DSDGPRegressor
+from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.metrics import gaussian_mixture_cdf, gaussian_mixture_crps, gaussian_mixture_nlpd
 
 try:
@@ -116,6 +116,8 @@ ESTIMATORS = {
     "dsdgp": partial(fit_ours, DSDGPRegressor),
     "dsdgp-1": partial(fit_ours, DSDGPRegressor, hidden_dims=()),
     "dspp": partial(fit_ours, DSDGPRegressor, propagation="quadrature", objective="predictive"),
+    "solvegp": partial(fit_ours, SOLVEGPRegressor),
+    "svgp": partial(fit_ours, SOLVEGPRegressor, n_inducing=512, n_orthogonal=0),
     **PEERS,
 }
 
