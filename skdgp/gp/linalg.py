@@ -67,59 +67,13 @@ def cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
     )
 
 
-class _InverseCholesky(torch.autograd.Function):
-    """W = L⁻¹ where K = L Lᵀ, with a backward pass of matrix products only.
-
-    Differentiating K = L Lᵀ gives dL = L Φ(W dK Wᵀ), where Φ keeps the lower triangle and halves the
-    diagonal, hence dW = −W dL W = −Φ(W dK Wᵀ) W. Taking the adjoint of every factor:
-    K̄ = −Wᵀ Φ(W̄ Wᵀ) W, symmetrised since K is symmetric.
-    """
-
-    @staticmethod
-    def forward(ctx, K: Tensor, jitter: float) -> Tensor:
-        L = cholesky(K, jitter)
-        identity = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
-        W = torch.linalg.solve_triangular(L, identity.expand_as(L), upper=False)
-        ctx.save_for_backward(W)
-        return W
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, W_bar: Tensor) -> tuple[Tensor, None]:
-        (W,) = ctx.saved_tensors
-        inner = (W_bar @ W.mT).tril_()
-        inner.diagonal(dim1=-2, dim2=-1).mul_(0.5)  # Φ(W̄ Wᵀ)
-        K_bar = W.mT @ inner @ W
-        return (K_bar + K_bar.mT).mul_(-0.5), None
-
-
-def inverse_cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
-    """Inverse W = L⁻¹ of the lower Cholesky factor of ``K`` plus jitter.
-
-    An explicit inverse turns every later triangular solve, and its backward pass, into a matrix
-    product. With the few inducing variables of an amortised layer that is several times faster.
-
-    Parameters
-    ----------
-    K : Tensor of shape (..., M, M)
-        Symmetric positive semi-definite matrices.
-    jitter : float, default=JITTER
-        See :func:`cholesky`.
-
-    Returns
-    -------
-    Tensor of shape (..., M, M)
-        Lower triangular, ``W @ K @ W.mT`` is the identity up to the jitter.
-    """
-    return _InverseCholesky.apply(K, jitter)
-
-
 class _Whiten(torch.autograd.Function):
     """W = L⁻¹ and A = W k, where K = L Lᵀ.
 
-    With dW = −Φ(W dK Wᵀ) W as above and dA = dW k + W dk: k̄ = WᵀĀ and
-    K̄ = −Wᵀ Φ(W̄Wᵀ + ĀAᵀ) W, symmetrised. Where nothing depends on W but A, no product is cubic in M
-    but the last two.
+    Differentiating K = L Lᵀ gives dL = L Φ(W dK Wᵀ), where Φ keeps the lower triangle and halves the
+    diagonal, hence dW = −W dL W = −Φ(W dK Wᵀ) W and dA = dW k + W dk. Taking the adjoint of every factor:
+    k̄ = WᵀĀ and K̄ = −Wᵀ Φ(W̄Wᵀ + ĀAᵀ) W, symmetrised since K is symmetric. Where nothing depends on W but
+    A, no product is cubic in M but the last two.
     """
 
     @staticmethod
@@ -145,6 +99,27 @@ class _Whiten(torch.autograd.Function):
         inner.diagonal(dim1=-2, dim2=-1).mul_(0.5)  # Φ
         K_bar = W.mT @ (inner @ W)
         return (K_bar + K_bar.mT).mul_(-0.5), None if A_bar is None else W.mT @ A_bar, None
+
+
+def inverse_cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
+    """Inverse W = L⁻¹ of the lower Cholesky factor of ``K`` plus jitter.
+
+    An explicit inverse turns every later triangular solve, and its backward pass, into a matrix
+    product. With the few inducing variables of an amortised layer that is several times faster.
+
+    Parameters
+    ----------
+    K : Tensor of shape (..., M, M)
+        Symmetric positive semi-definite matrices.
+    jitter : float, default=JITTER
+        See :func:`cholesky`.
+
+    Returns
+    -------
+    Tensor of shape (..., M, M)
+        Lower triangular, ``W @ K @ W.mT`` is the identity up to the jitter.
+    """
+    return whiten(K, K[..., :0], jitter)[0]
 
 
 def whiten(K: Tensor, k: Tensor, jitter: float = JITTER) -> tuple[Tensor, Tensor]:
