@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from skdgp.gp.linalg import JITTER, cholesky, inverse_cholesky
+from skdgp.gp.linalg import JITTER, cholesky, inverse_cholesky, whiten
 
 
 def normal(*shape, seed=0):
@@ -76,3 +76,41 @@ def test_error_where_a_matrix_is_hopelessly_indefinite(factorise):
 def test_gradient_of_the_inverse_factor(shape):
     R = normal(*shape, seed=1).requires_grad_()
     assert torch.autograd.gradcheck(lambda R: inverse_cholesky(gram(R), 0.0), R)
+
+
+SETS = [(5,), (2, 3), (2, 1, 2)]
+
+
+@pytest.mark.parametrize("sizes", SETS)
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_whitening_of_sets_equals_whitening_by_the_whole_factor(sizes, batch):
+    K, k = gram(normal(*batch, 5, 6)), normal(*batch, 5, 3, seed=1)
+    L = cholesky(K)
+    parts = whiten(K, k, sizes=sizes)
+    torch.testing.assert_close(torch.cat([A for _, A in parts], -2), torch.linalg.solve(L, k))
+    start = 0
+    for (W, A), size in zip(parts, sizes, strict=True):
+        block = L[..., start : start + size, start : start + size]
+        torch.testing.assert_close(W, torch.linalg.inv(block))
+        assert A.shape == (*batch, size, 3)
+        start += size
+
+
+@pytest.mark.parametrize("sizes", SETS)
+@pytest.mark.parametrize("used", ["both", "W", "A", "last"])
+def test_gradient_of_whitening(sizes, used):
+    def outputs(R, k):
+        W, A = zip(*whiten(gram(R), k, 0.0, sizes), strict=True)
+        return {"both": (*W, *A), "W": W, "A": A, "last": (A[-1],)}[used]
+
+    R, k = normal(2, 5, 5, seed=2).requires_grad_(), normal(2, 5, 3, seed=3).requires_grad_()
+    assert torch.autograd.gradcheck(outputs, (R, k))
+
+
+def test_whitening_keeps_the_precision_of_both():
+    K, k = gram(normal(4, 4)), normal(4, 2).float().requires_grad_()
+    K.requires_grad_()
+    [(_, A1), (_, A2)] = whiten(K, k, sizes=(2, 2))
+    assert A1.dtype == A2.dtype == torch.float32
+    (A1.sum() + A2.sum()).backward()
+    assert (K.grad.dtype, k.grad.dtype) == (torch.float64, torch.float32)

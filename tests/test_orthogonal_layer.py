@@ -93,9 +93,12 @@ def test_coordinates_do_not_matter(orthogonal_covariance, n_kernels):
         layer.kernel, layer.mean, layer.Z, torch.zeros_like(layer.q.mean), **options,
         O=layer.O, orthogonal_covariance=orthogonal_covariance,
     ).double()  # fmt: skip
-    C = layer._residual()[2]
+    Kzz, Kzo, Koo = (
+        layer.kernel.correlation(*pair) for pair in ((layer.Z, layer.Z), (layer.Z, layer.O), (layer.O, layer.O))
+    )
+    C = Koo - Kzo.mT @ torch.linalg.solve(Kzz, Kzo)
     deviation = layer.kernel.variance.sqrt()[:, None, None]
-    L = deviation * torch.linalg.cholesky(layer.kernel.correlation(layer.Z, layer.Z))
+    L = deviation * torch.linalg.cholesky(Kzz)
     L_v = deviation * torch.linalg.cholesky(C)
     for posterior, other, root in ((plain.q, layer.q, L), (plain.q_orthogonal, layer.q_orthogonal, L_v)):
         posterior.mean.copy_((root @ other.mean[..., None])[..., 0])

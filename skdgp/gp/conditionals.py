@@ -11,6 +11,8 @@ In both, var = k(x, x) − Σ A² + quadratic form in Σ. Mean functions are add
 lower triangular square root (..., M, M).
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
@@ -47,13 +49,15 @@ def conditional(
     return f_mean, (change + kxx).clamp(min=VARIANCE_FLOOR * kxx)
 
 
-def contribution(W: Tensor, A: Tensor, mean: Tensor, scale: Tensor | None, *, whiten: bool) -> tuple[Tensor, Tensor]:
+def contribution(
+    W: Tensor | None, A: Tensor, mean: Tensor, scale: Tensor | None, *, whiten: bool
+) -> tuple[Tensor, Tensor]:
     """What inducing variables add to the prior's mean and variance.
 
     Parameters
     ----------
-    W : Tensor of shape (..., M, M)
-        Inverse Cholesky factor of their prior covariance.
+    W : Tensor of shape (..., M, M), or None
+        Inverse Cholesky factor of their prior covariance, of use to plain coordinates alone.
     A : Tensor of shape (..., M, N)
         ``W`` times their covariances with function values.
     mean, scale, whiten
@@ -64,7 +68,7 @@ def contribution(W: Tensor, A: Tensor, mean: Tensor, scale: Tensor | None, *, wh
     mean, change : Tensors of shape (..., N)
         Aᵀμ and diag(Aᵀ(Σ − I)A), or the same of u.
     """
-    V = A if whiten else W.mT @ A
+    V = A if whiten else cast(Tensor, W).mT @ A
     f_mean = (mean[..., None, :] @ V)[..., 0, :]
     if scale is None:
         return f_mean, torch.zeros_like(f_mean)

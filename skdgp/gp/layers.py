@@ -25,6 +25,9 @@ from .kernels import StationaryKernel
 from .linalg import JITTER, cholesky, whiten
 from .networks import InferenceNetwork
 
+#: Inducing variables that are whitened together. Fewer spare more products with zeros, more make larger ones.
+MAX_BLOCK = 512
+
 
 class Layer(nn.Module):
     """A GP layer; see the module's docstring."""
@@ -180,8 +183,13 @@ class GlobalLayer(Layer):
         self.log_noise = None if noise is None else nn.Parameter(Z.new_full((n_outputs,), math.log(noise)))
 
     @property
+    def point_sets(self) -> list[Tensor]:
+        """The inducing points of each set of inducing variables."""
+        return [self.Z]
+
+    @property
     def posteriors(self) -> list[Posterior]:
-        """The posterior of each set of inducing variables."""
+        """The posterior of each set."""
         return [self.q]
 
     def numbers_per_row(self, n_samples: int) -> int:
@@ -196,18 +204,25 @@ class GlobalLayer(Layer):
         for (W, A), (mean, scale) in zip(self.whitened(x.flatten(0, -2)), self._unit_posteriors(), strict=True):
             added, change = contribution(W, A, mean, scale, whiten=self.whiten)  # (D, N), N = S·B
             f_mean, f_variance = f_mean + added, f_variance + change
-            kl = kl + kl_divergence(mean, scale, None if self.whiten else W).sum()
+            kl = kl + kl_divergence(mean, scale, W).sum()
         return *self._marginals(x, f_mean, f_variance), kl
 
-    def whitened(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """For each set of inducing variables W = L⁻¹ and A, of a unit prior.
+    def whitened(self, x: Tensor) -> list[tuple[Tensor | None, Tensor]]:
+        """For each set of inducing variables W = L⁻¹ and A, of a unit prior; see :func:`~.linalg.whiten`.
 
-        W is (M, M), and A, W times covariances with function values at ``x`` (N, Q), is (M, N); with a
-        kernel per output there are D of both. Covariances are factorised in float64, whatever the
-        layer's precision, since inducing points may crowd.
+        W is (M, M), and A, whitened covariances with function values at ``x`` (N, Q), is (M, N); with a
+        kernel per output there are D of both. Whitened posteriors have no use for W, which is None then.
+        Covariances are factorised in float64, whatever the layer's precision, since inducing points may crowd.
         """
-        Z = self.Z.double()
-        return [whiten(self._correlation(Z, Z), self._correlation(self.Z, x), self.jitter)]
+        points = torch.cat(self.point_sets)
+        exact = points.double()
+        K, k = self._correlation(exact, exact), self._correlation(points, x)
+        sizes = [len(each) for each in self.point_sets]
+        if not self.whiten:
+            return [*whiten(K, k, self.jitter, sizes)]
+        blocks = whiten(K, k, self.jitter, [block for size in sizes for block in _even_parts(size, MAX_BLOCK)])
+        A = blocks[0][1] if len(blocks) == 1 else torch.cat([A for _, A in blocks], dim=-2)
+        return [(None, each) for each in A.split(sizes, dim=-2)]
 
     def _correlation(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Correlations, (N1, N2) if outputs share a kernel, else (D, N1, N2)."""
@@ -245,9 +260,8 @@ class OrthogonalLayer(GlobalLayer):
     """Global layer with a second set of inducing points, for what the first leaves over (SOLVE-GP, Sec. 3).
 
     f = f∥ + f⊥, where f∥ is what the inducing variables at Z say of f, and f⊥ is independent of them, with
-    covariance C(a, b) = k(a, b) − k(a, Z) K⁻¹ k(Z, b). Variables v at O summarise f⊥. Two factorisations,
-    of K and of C(O, O), stand for one of both sets together, at a quarter of its price if they are of
-    equal size.
+    covariance C(a, b) = k(a, b) − k(a, Z) K⁻¹ k(Z, b). Variables v at O summarise f⊥. Where O meets Z nothing
+    is left of C but the jitter, which keeps it positive definite.
 
     Parameters
     ----------
@@ -266,13 +280,20 @@ class OrthogonalLayer(GlobalLayer):
         self.O = nn.Parameter(O.clone())
         with torch.no_grad():
             if not self.whiten:
-                root = cholesky(self._residual()[2], 0.0).to(O.dtype) * self.kernel.variance.sqrt()[:, None, None]
+                points = torch.cat(self.point_sets).double()
+                L = cholesky(self.kernel(points, points), self.jitter)  # of both sets: L_v is its last block
+                root = L[..., len(self.Z) :, len(self.Z) :].to(O.dtype)
             root = options.get("scale", 1.0) * root.expand(n_outputs, -1, -1)
         self.q_orthogonal = Posterior(O.new_zeros(n_outputs, len(O)), root, orthogonal_covariance)
 
     @property
+    def point_sets(self) -> list[Tensor]:
+        """The inducing points of each set of inducing variables."""
+        return [self.Z, self.O]
+
+    @property
     def posteriors(self) -> list[Posterior]:
-        """The posterior of each set of inducing variables."""
+        """The posterior of each set."""
         return [self.q, self.q_orthogonal]
 
     def numbers_per_row(self, n_samples: int) -> int:
@@ -282,25 +303,12 @@ class OrthogonalLayer(GlobalLayer):
         n_points = len(self.Z) + len(self.O)
         return n_samples * n_points * (1 if shared else len(self.q.mean))
 
-    def whitened(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """The same of both sets, B = L_v⁻¹ (k(O, x) − A_Oᵀ A) for the second."""
-        n_inducing = len(self.Z)
-        W, A_O, C = self._residual()
-        W, A_O = W.to(x.dtype), A_O.to(x.dtype)
-        k = self._correlation(torch.cat([self.Z, self.O]), x)  # ([D,] M + M₂, N)
-        A = W @ k[..., :n_inducing, :]
-        return [(W, A), whiten(C, k[..., n_inducing:, :] - A_O.mT @ A, 0.0)]
-
-    def _residual(self) -> tuple[Tensor, Tensor, Tensor]:
-        """W = L⁻¹ of K, A_O = W k(Z, O) and C(O, O) + jitter, of correlations and in float64.
-
-        Where O meets Z nothing is left of C but the jitter, which keeps it positive definite.
-        """
-        Z, O = self.Z.double(), self.O.double()  # noqa: E741
-        W, A_O = whiten(self._correlation(Z, Z), self._correlation(Z, O), self.jitter)
-        jitter = self.jitter * torch.eye(len(O), dtype=O.dtype, device=O.device)
-        return W, A_O, self._correlation(O, O) - A_O.mT @ A_O + jitter
-
     def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
         v = self._in_units(self.q_orthogonal.mean, self.q_orthogonal.scale)  # f⊥ has zero mean
         return [*super()._unit_posteriors(), v]
+
+
+def _even_parts(total: int, largest: int) -> list[int]:
+    """Numbers that differ by one at most, are at most ``largest`` and add up to ``total``."""
+    n_parts = -(-total // largest)
+    return [(i + 1) * total // n_parts - i * total // n_parts for i in range(n_parts)]

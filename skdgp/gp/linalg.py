@@ -3,6 +3,8 @@
 Shapes are batched: ``...`` stands for any leading dimensions.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -68,37 +70,75 @@ def cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
 
 
 class _Whiten(torch.autograd.Function):
-    """W = L⁻¹ and A = W k, where K = L Lᵀ.
+    """W = L⁻¹ of every diagonal block of L, and A = L⁻¹ k, where K = L Lᵀ.
 
-    Differentiating K = L Lᵀ gives dL = L Φ(W dK Wᵀ), where Φ keeps the lower triangle and halves the
-    diagonal, hence dW = −W dL W = −Φ(W dK Wᵀ) W and dA = dW k + W dk. Taking the adjoint of every factor:
-    k̄ = WᵀĀ and K̄ = −Wᵀ Φ(W̄Wᵀ + ĀAᵀ) W, symmetrised since K is symmetric. Where nothing depends on W but
-    A, no product is cubic in M but the last two.
+    L is used by blocks, one for each set of variables: A_i = W_i (k_i − Σ_j<i L_ij A_j) and likewise for the
+    adjoints below, which spares the half of every product that is zero.
+
+    Differentiating K = L Lᵀ gives dL = L Φ(L⁻¹ dK L⁻ᵀ), where Φ keeps the lower triangle and halves the
+    diagonal, hence dA = L⁻¹ dk − Φ(L⁻¹ dK L⁻ᵀ) A, and dW_i = −Φ(L⁻¹ dK L⁻ᵀ)_ii W_i. Taking the adjoint of
+    every factor: k̄ = L⁻ᵀ Ā and K̄ = −L⁻ᵀ P L⁻¹, P = Φ(Ā Aᵀ + diag(W̄_i W_iᵀ)), symmetrised since K is symmetric.
     """
 
     @staticmethod
-    def forward(ctx, K: Tensor, k: Tensor, jitter: float) -> tuple[Tensor, Tensor]:
+    def forward(ctx, K: Tensor, k: Tensor, jitter: float, sizes: Sequence[int]) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
-        L = cholesky(K, jitter)
-        identity = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
-        W = torch.linalg.solve_triangular(L, identity.expand_as(L), upper=False).to(k.dtype)
-        A = W @ k
-        ctx.save_for_backward(W, A)
-        return W, A
+        L = _blocks(cholesky(K, jitter), sizes)
+        W = [_lower_inverse(L[i][i]).to(k.dtype) for i in range(len(sizes))]
+        below = [[block.to(k.dtype) for block in row[:i]] for i, row in enumerate(L)]
+        A: list[Tensor] = []
+        for i, rest in enumerate(k.split(sizes, -2)):
+            for j in range(i):
+                rest = rest - below[i][j] @ A[j]
+            A.append(W[i] @ rest)
+        ctx.save_for_backward(*W, *A, *(block for row in below for block in row))
+        return *W, *A
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, W_bar: Tensor | None, A_bar: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
-        W, A = ctx.saved_tensors
-        inner = None if A_bar is None else A_bar @ A.mT
-        if W_bar is not None:
-            inner = W_bar @ W.mT if inner is None else inner + W_bar @ W.mT
-        if inner is None:
-            return None, None, None
-        inner = inner.tril_()
-        inner.diagonal(dim1=-2, dim2=-1).mul_(0.5)  # Φ
-        K_bar = W.mT @ (inner @ W)
-        return (K_bar + K_bar.mT).mul_(-0.5), None if A_bar is None else W.mT @ A_bar, None
+    def backward(ctx, *bars: Tensor | None) -> tuple[Tensor | None, ...]:
+        if all(bar is None for bar in bars):
+            return None, None, None, None
+        n = len(bars) // 2
+        saved = ctx.saved_tensors  # once: checkpointing allows no more
+        W, A, below = saved[:n], saved[n : 2 * n], iter(saved[2 * n :])
+        L = [[next(below) for _ in range(i)] for i in range(n)]
+        W_bar = bars[:n]
+        A_bar = [torch.zeros_like(A[i]) if bar is None else bar for i, bar in enumerate(bars[n:])]
+
+        Y = [[A_bar[i] @ A[j].mT for j in range(i + 1)] for i in range(n)]
+        for i, row in enumerate(Y):
+            if W_bar[i] is not None:
+                row[i] += W_bar[i] @ W[i].mT
+            row[i].tril_().diagonal(dim1=-2, dim2=-1).mul_(0.5)  # P
+            for j in reversed(range(i + 1)):
+                for m in range(j + 1, i + 1):
+                    row[j] -= row[m] @ L[m][j]
+                row[j] = row[j] @ W[j]  # P L⁻¹, lower triangular as P is
+        columns = [_solve_transposed(W, L, [Y[i][j] if i >= j else 0.0 for i in range(n)]) for j in range(n)]
+        K_bar = torch.cat([torch.cat(column, dim=-2) for column in columns], dim=-1)
+        return (K_bar + K_bar.mT).mul_(-0.5), torch.cat(_solve_transposed(W, L, A_bar), dim=-2), None, None
+
+
+def _solve_transposed(W: Sequence[Tensor], L: list[list[Tensor]], B: Sequence) -> list[Tensor]:
+    """The blocks of L⁻ᵀ B, from last to first."""
+    X = list(B)
+    for i in reversed(range(len(X))):
+        for j in range(i + 1, len(X)):
+            X[i] = X[i] - L[j][i].mT @ X[j]
+        X[i] = W[i].mT @ X[i]
+    return X
+
+
+def _blocks(matrix: Tensor, sizes: Sequence[int]) -> list[tuple[Tensor, ...]]:
+    """Views of the blocks of a square matrix."""
+    return [row.split(sizes, -1) for row in matrix.split(sizes, -2)]
+
+
+def _lower_inverse(L: Tensor) -> Tensor:
+    """Inverse of a lower triangular matrix."""
+    identity = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
+    return torch.linalg.solve_triangular(L, identity.expand_as(L), upper=False)
 
 
 def inverse_cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
@@ -119,11 +159,18 @@ def inverse_cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
     Tensor of shape (..., M, M)
         Lower triangular, ``W @ K @ W.mT`` is the identity up to the jitter.
     """
-    return whiten(K, K[..., :0], jitter)[0]
+    [(W, _)] = whiten(K, K[..., :0], jitter)
+    return W
 
 
-def whiten(K: Tensor, k: Tensor, jitter: float = JITTER) -> tuple[Tensor, Tensor]:
-    """Inverse Cholesky factor of inducing variables' covariance, and whitened cross-covariances.
+def whiten(
+    K: Tensor, k: Tensor, jitter: float = JITTER, sizes: Sequence[int] | None = None
+) -> list[tuple[Tensor, Tensor]]:
+    """Whiten inducing variables' covariances with function values, one set of variables after the other.
+
+    Every set is whitened by what the sets before it leave over of its covariance, C_i = L_ii L_iiᵀ with
+    blocks of the Cholesky factor of all. For two sets that is SOLVE-GP's orthogonal decomposition: A_1 is
+    L_u⁻¹ k(Z, x), and A_2 is L_v⁻¹ (k(O, x) − k(O, Z) K_uu⁻¹ k(Z, x)), where L_v is the factor of C_vv.
 
     Parameters
     ----------
@@ -132,12 +179,14 @@ def whiten(K: Tensor, k: Tensor, jitter: float = JITTER) -> tuple[Tensor, Tensor
     k : Tensor of shape (..., M, N)
     jitter : float, default=JITTER
         See :func:`cholesky`.
+    sizes : sequence of int, default=(M,)
+        Numbers of variables M_i of the sets, which add up to M.
 
     Returns
     -------
-    W : Tensor of shape (..., M, M)
-        See :func:`inverse_cholesky`; of the precision of ``k``.
-    A : Tensor of shape (..., M, N)
-        ``W`` times ``k``.
+    list of pairs (W, A) of Tensors of shape (..., M_i, M_i) and (..., M_i, N)
+        For each set L_ii⁻¹ and the whitened covariances, of the precision of ``k``.
     """
-    return _Whiten.apply(K, k, jitter)
+    sizes = (K.shape[-1],) if sizes is None else tuple(sizes)
+    parts = _Whiten.apply(K, k, jitter, sizes)
+    return list(zip(parts[: len(sizes)], parts[len(sizes) :], strict=True))
