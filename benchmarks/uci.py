@@ -31,8 +31,8 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
-from skdgp.metrics import gaussian_mixture_cdf, gaussian_mixture_crps, gaussian_mixture_nlpd
+from skdgp import AVDGPRegressor, DSDGPRegressor, PredictiveDistribution, SOLVEGPRegressor
+from skdgp.metrics import coverage, crps, negative_log_predictive_density
 
 try:
     from tqdm import tqdm
@@ -68,21 +68,14 @@ class Data(NamedTuple):
     validation: tuple = (None, None)
 
 
-# Estimators: fit(data, seed, **params) returns a function from X to a Gaussian mixture (mean (S, n),
-# variance (S, n), weight (S,)) for every row, so that one set of scores serves them all.
+# Estimators: fit(data, seed, **params) returns a function from X to a PredictiveDistribution, so that one set of
+# scores serves them all.
 
 
 def fit_ours(estimator, data, seed, **params):
     X_val, y_val = data.validation
     model = estimator(random_state=seed, **params)
-    return partial(our_mixture, model.fit(data.X, data.y, X_val=X_val, y_val=y_val))
-
-
-def our_mixture(model, X):
-    parts = [mixture for _, mixture in model._mixtures(X)]
-    mean = np.concatenate([part.mean[..., 0] for part in parts], axis=1)
-    variance = np.concatenate([(part.variance + part.noise)[..., 0] for part in parts], axis=1)
-    return mean, variance, parts[0].weight
+    return model.fit(data.X, data.y, X_val=X_val, y_val=y_val).predict_dist
 
 
 def fit_gpr(data, seed):
@@ -91,21 +84,16 @@ def fit_gpr(data, seed):
     kernel = ConstantKernel() * RBF(np.ones(data.X.shape[1]), (1e-2, 1e6)) + WhiteKernel(0.1, (1e-6, 1e2))
     gpr = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
     model = make_pipeline(StandardScaler(), gpr).fit(data.X[rows], data.y[rows])
-
-    def mixture(X):
-        mean, std = model.predict(X, return_std=True)
-        return mean[None], std[None] ** 2, np.ones(1)
-
-    return mixture
+    return lambda X: PredictiveDistribution.gaussian(*model.predict(X, return_std=True))
 
 
 def fit_hgb(data, seed):
     """Boosted trees with a Gaussian around them, whose variance comes from 5-fold cross-validation."""
     model = HistGradientBoostingRegressor(random_state=seed)
     folds = KFold(5, shuffle=True, random_state=seed)
-    variance = np.mean((data.y - cross_val_predict(model, data.X, data.y, cv=folds)) ** 2)
+    std = np.sqrt(np.mean((data.y - cross_val_predict(model, data.X, data.y, cv=folds)) ** 2))
     model.fit(data.X, data.y)
-    return lambda X: (model.predict(X)[None], np.full((1, len(X)), variance), np.ones(1))
+    return lambda X: PredictiveDistribution.gaussian(model.predict(X), np.full(len(X), std))
 
 
 PEERS = {f"gpr-{GPR_ROWS}": fit_gpr, "hgb": fit_hgb}
@@ -149,14 +137,13 @@ def random_split(folder, split):
 PROTOCOLS = {"gal": stored_split, "avdgp": random_split}
 
 
-def scores(y, mean, variance, weight):
-    """Mean scores over rows; an interval covers y where the CDF at y is between its ends' levels."""
-    level = gaussian_mixture_cdf(y, mean, variance, weight)
+def scores(y, dist):
+    """Mean scores over rows."""
     return {
-        "rmse": np.sqrt(np.mean((y - weight @ mean) ** 2)),
-        "nll": gaussian_mixture_nlpd(y, mean, variance, weight).mean(),
-        "crps": gaussian_mixture_crps(y, mean, variance, weight).mean(),
-        "coverage": np.mean(np.abs(level - 0.5) <= CONFIDENCE_LEVEL / 2),
+        "rmse": np.sqrt(np.mean((y - dist.mean) ** 2)),
+        "nll": negative_log_predictive_density(y, dist),
+        "crps": crps(y, dist),
+        "coverage": coverage(y, *dist.interval(CONFIDENCE_LEVEL)),
     }
 
 
@@ -171,11 +158,11 @@ def run(protocol, folder, estimator, split, params, n_jobs):
     start = time.perf_counter()
     predict = ESTIMATORS[estimator](data, split, **params)
     fitted = time.perf_counter()
-    mixture = predict(data.X_test)
+    dist = predict(data.X_test)
     predicted = time.perf_counter()
     keys = (protocol, folder.name, estimator, json.dumps(params), split, len(data.X), len(data.X_test))
     times = {"fit_s": fitted - start, "predict_s": predicted - fitted}
-    return dict(zip(KEYS, keys, strict=True)) | scores(data.y_test, *mixture) | times
+    return dict(zip(KEYS, keys, strict=True)) | scores(data.y_test, dist) | times
 
 
 def summary(rows):

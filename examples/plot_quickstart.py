@@ -10,7 +10,6 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from scipy.stats import norm
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -19,8 +18,8 @@ from sklearn.model_selection import cross_val_predict, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skdgp import AVDGPRegressor
-from skdgp.metrics import gaussian_mixture_crps, gaussian_mixture_nlpd
+from skdgp import AVDGPRegressor, PredictiveDistribution
+from skdgp.metrics import coverage, crps, negative_log_predictive_density
 
 COLOURS = {"AVDGP": "#0b5fa5", "Exact GP": "#c8762b", "Boosted trees": "#5f8f4e"}
 GREY = "#8a8a8a"
@@ -28,57 +27,47 @@ LEVELS = np.linspace(0.05, 0.95, 19)
 
 
 def predict_avdgp(X_train, y_train, X_test, **params):
-    """Mean and standard deviation of observations under the deep GP.
-
-    They stand for its Gaussian mixture in what follows, as if it were one Gaussian.
-    """
-    model = AVDGPRegressor(verbose=1, random_state=0, **params).fit(X_train, y_train)
-    return model.predict(X_test, return_std=True)
+    """Predictive distributions of observations under the deep GP."""
+    return AVDGPRegressor(verbose=1, random_state=0, **params).fit(X_train, y_train).predict_dist(X_test)
 
 
 def predict_exact_gp(X_train, y_train, X_test):
-    """Mean and standard deviation under scikit-learn's GP, a lengthscale for every feature."""
+    """Gaussian predictions of scikit-learn's GP, a lengthscale for every feature."""
     kernel = ConstantKernel() * RBF(np.ones(X_train.shape[1]), (1e-2, 1e6)) + WhiteKernel()
     model = make_pipeline(StandardScaler(), GaussianProcessRegressor(kernel, normalize_y=True, random_state=0))
-    return model.fit(X_train, y_train).predict(X_test, return_std=True)
+    return PredictiveDistribution.gaussian(*model.fit(X_train, y_train).predict(X_test, return_std=True))
 
 
 def predict_trees(X_train, y_train, X_test):
-    """Mean under boosted trees, and one standard deviation from cross-validated residuals."""
+    """Gaussians around boosted trees, of one standard deviation from cross-validated residuals."""
     model = HistGradientBoostingRegressor(random_state=0)
     std = np.std(y_train - cross_val_predict(model, X_train, y_train, cv=5))
-    return model.fit(X_train, y_train).predict(X_test), np.full(len(X_test), std)
-
-
-def coverage(y, mean, std, level):
-    """Share of observations within the central interval of probability ``level``."""
-    return np.mean(np.abs(y - mean) <= norm.ppf(0.5 + level / 2) * std)
+    return PredictiveDistribution.gaussian(model.fit(X_train, y_train).predict(X_test), np.full(len(X_test), std))
 
 
 def print_scores(y, predictions):
     """One line per model; RMSE and CRPS are in the units of ``y``, all but coverage better if lower."""
     print(f"\n{'':<14}{'RMSE':>8}{'NLL':>8}{'CRPS':>8}{'90 % coverage':>16}")
-    for name, (mean, std) in predictions.items():
-        gaussian = mean[None], std[None] ** 2, np.ones(1)  # a mixture of one component
-        rmse = np.sqrt(np.mean((y - mean) ** 2))
-        nll = gaussian_mixture_nlpd(y, *gaussian).mean()
-        crps = gaussian_mixture_crps(y, *gaussian).mean()
-        print(f"{name:<14}{rmse:>8.2f}{nll:>8.3f}{crps:>8.2f}{100 * coverage(y, mean, std, 0.9):>14.1f} %")
+    for name, dist in predictions.items():
+        rmse, nll = np.sqrt(np.mean((y - dist.mean) ** 2)), negative_log_predictive_density(y, dist)
+        covered = 100 * coverage(y, *dist.interval(0.9))
+        print(f"{name:<14}{rmse:>8.2f}{nll:>8.3f}{crps(y, dist):>8.2f}{covered:>14.1f} %")
 
 
-def plot_predictions(ax, y, mean, std):
+def plot_predictions(ax, y, dist):
     """Predicted mean, 90 % band and truth, patients sorted by predicted mean."""
-    order = np.argsort(mean)
-    y, mean, half = y[order], mean[order], norm.ppf(0.95) * std[order]
+    order = np.argsort(dist.mean)
+    y, dist = y[order], dist[order]
+    mean, (lower, upper) = dist.mean, dist.interval(0.9)
     rank = np.arange(1, len(y) + 1)
-    outside = np.abs(y - mean) > half
+    outside = (y < lower) | (y > upper)
     colour = COLOURS["AVDGP"]
-    ax.fill_between(rank, mean - half, mean + half, color=colour, alpha=0.14, linewidth=0)
+    ax.fill_between(rank, lower, upper, color=colour, alpha=0.14, linewidth=0)
     ax.plot(rank, mean, color=colour, linewidth=2)
     ax.scatter(rank[~outside], y[~outside], s=14, color="#333333", linewidth=0, zorder=3, label="observed")
     open_circle = {"facecolor": "white", "edgecolor": "#b3261e", "linewidth": 1.3}
     ax.scatter(rank[outside], y[outside], s=24, zorder=3, label="observed, outside the band", **open_circle)
-    for text, height in (("90 %\nband", mean[-1] + half[-1]), ("mean", mean[-1])):
+    for text, height in (("90 %\nband", upper[-1]), ("mean", mean[-1])):
         ax.annotate(text, (rank[-1], height), (6, 0), color=colour, textcoords="offset points", va="center")
     ax.set(xlim=(0, len(y) + 1), xlabel="Test patients, sorted by predicted mean")
     ax.set_ylabel("Disease progression after one year")
@@ -92,8 +81,8 @@ def plot_calibration(ax, y, predictions):
     sampling = 1.96 * np.sqrt(nominal * (1 - nominal) / len(y))
     ax.fill_between(nominal, nominal - sampling, nominal + sampling, color=GREY, alpha=0.15, linewidth=0)
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1)
-    for name, (mean, std) in predictions.items():
-        observed = [coverage(y, mean, std, level) for level in LEVELS]
+    for name, dist in predictions.items():
+        observed = [coverage(y, *dist.interval(level)) for level in LEVELS]
         ax.plot(LEVELS, observed, color=COLOURS[name], linewidth=2, label=name)
     note = f"grey: perfect calibration, and what\n95 % of samples of {len(y)} would show"
     ax.text(0.99, 0.03, note, color="#6a6a6a", fontsize=9.5, ha="right", linespacing=1.4)
@@ -109,7 +98,7 @@ def plot(y, predictions, path):
     style = {"axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left", "font.size": 11}
     with plt.rc_context(style):
         fig, axes = plt.subplots(1, 2, figsize=(12, 5), width_ratios=(1.55, 1), layout="constrained")
-        plot_predictions(axes[0], y, *predictions["AVDGP"])
+        plot_predictions(axes[0], y, predictions["AVDGP"])
         plot_calibration(axes[1], y, predictions)
         fig.savefig(path, dpi=100)
         plt.close(fig)

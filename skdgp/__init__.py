@@ -5,6 +5,7 @@ from .estimators import (
     AVDGPRegressor,
     DSDGPClassifier,
     DSDGPRegressor,
+    PredictiveDistribution,
     SOLVEGPClassifier,
     SOLVEGPRegressor,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "AVDGPRegressor",
     "DSDGPClassifier",
     "DSDGPRegressor",
+    "PredictiveDistribution",
     "SOLVEGPClassifier",
     "SOLVEGPRegressor",
     "__version__",

@@ -1,38 +1,53 @@
-"""Scores of predictive distributions that are mixtures of Gaussians, as plain NumPy functions.
+"""Scores of predictive distributions, intervals and probabilities, and scorers for scikit-learn's searches.
 
-All of them take a mixture per row: ``mean`` and ``variance`` of shape (S, n), one column for each of n
-rows, and ``weight`` of shape (S,), non-negative, summing to one and shared by all rows. Variances are
-of observations, noise included, and positive. A single Gaussian is the case S = 1.
+Functions take observations and what was predicted for them: a
+:class:`~skdgp.PredictiveDistribution`, the ends of intervals or the probabilities of classes. Scores that
+scikit-learn has, such as ``log_loss``, ``brier_score_loss`` and ``mean_pinball_loss``, are not repeated here.
+
+Scorers take ``(estimator, X, y)``, as ``GridSearchCV(scoring=...)`` and ``cross_validate`` want them, and are
+greater for better predictions: losses come with a minus sign. They work with every estimator that has
+``predict_dist`` or ``predict(X, return_std=True)``, inside pipelines and searches too.
 """
 
 import numpy as np
-from scipy.special import erf, logsumexp, ndtr, ndtri
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-#: Numbers that an intermediate array may hold; small enough to stay in the processor's cache.
-_CHUNK_NUMBERS = 2**16
+from .estimators._predictive import PredictiveDistribution, central_levels
 
-#: Width at which bisection of a quantile stops, as a share of the mixture's standard deviation.
-_QUANTILE_TOLERANCE = 1e-9
+__all__ = [
+    "calibration_error",
+    "calibration_error_scorer",
+    "coverage",
+    "coverage_scorer",
+    "crps",
+    "crps_scorer",
+    "expected_calibration_error",
+    "expected_calibration_error_scorer",
+    "interval_score",
+    "interval_score_scorer",
+    "log_density_scorer",
+    "negative_log_predictive_density",
+    "pit_values",
+]
 
 
-def gaussian_mixture_nlpd(y, mean, variance, weight):
-    """Negative log predictive density of every row.
-
-    −log Σ_s ω_s N(y | m_s, v_s), without underflow far from the mixture.
+def negative_log_predictive_density(y_true, dist, *, sample_weight=None):
+    """Mean of −log p(y).
 
     Parameters
     ----------
-    y : ndarray of shape (n,)
+    y_true : array-like of shape (n,) or (n, P)
         Observations.
-    mean, variance : ndarray of shape (S, n)
-        Means m and variances v of the components.
-    weight : ndarray of shape (S,)
-        Weights ω.
+    dist : PredictiveDistribution
+        What was predicted for them.
+    sample_weight : array-like of shape (n,), default=None
+        Weights of the rows.
 
     Returns
     -------
-    ndarray of shape (n,)
-        In nats; lower is better.
+    float
+        In nats; lower is better. Outputs count as the same number of rows would.
 
     References
     ----------
@@ -40,81 +55,63 @@ def gaussian_mixture_nlpd(y, mean, variance, weight):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from skdgp.metrics import gaussian_mixture_nlpd
-    >>> mean, variance, weight = np.array([[0.0], [2.0]]), np.array([[1.0], [1.0]]), np.array([0.5, 0.5])
-    >>> gaussian_mixture_nlpd(np.array([1.0]), mean, variance, weight).round(4)
-    array([1.4189])
+    >>> from skdgp import PredictiveDistribution
+    >>> from skdgp.metrics import negative_log_predictive_density
+    >>> dist = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 1.0])
+    >>> round(negative_log_predictive_density([0.0, 1.0], dist), 4)
+    0.9189
     """
-    log_density = -0.5 * ((y - mean) ** 2 / variance + np.log(2 * np.pi * variance))  # (S, n)
-    return -logsumexp(log_density, axis=0, b=weight[:, None])
+    return _mean(dist.log_score(_observations(y_true, dist)), sample_weight)
 
 
-def gaussian_mixture_crps(y, mean, variance, weight):
-    """Continuous ranked probability score of every row, in closed form.
+def crps(y_true, dist, *, sample_weight=None):
+    """Mean continuous ranked probability score.
 
-    ∫ (F(t) − 1{t ≥ y})² dt = Σ_s ω_s A(y − m_s, v_s) − ½ Σ_st ω_s ω_t A(m_s − m_t, v_s + v_t), where
-    A(μ, v) = 2 √v φ(μ/√v) + μ (2 Φ(μ/√v) − 1) is the mean of |N(μ, v)| [1]_. The time grows as S² n,
-    the memory as S n.
+    The absolute error, made to measure distributions: for a prediction without uncertainty it is that error.
 
     Parameters
     ----------
-    y : ndarray of shape (n,)
+    y_true : array-like of shape (n,) or (n, P)
         Observations.
-    mean, variance : ndarray of shape (S, n)
-        Means m and variances v of the components.
-    weight : ndarray of shape (S,)
-        Weights ω.
+    dist : PredictiveDistribution
+        What was predicted for them.
+    sample_weight : array-like of shape (n,), default=None
+        Weights of the rows.
 
     Returns
     -------
-    ndarray of shape (n,)
-        In units of ``y``; lower is better.
+    float
+        In units of ``y_true``; lower is better.
 
     References
     ----------
-    .. [1] Grimit, E. P., Gneiting, T., Berrocal, V. J. and Johnson, N. A., "The Continuous Ranked Probability
-       Score for Circular Variables and its Application to Mesoscale Forecast Ensemble Verification",
-       Quarterly Journal of the Royal Meteorological Society, 2006.
+    .. [1] Gneiting, T. and Raftery, A. E., "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal of the
+       American Statistical Association, 2007.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from skdgp.metrics import gaussian_mixture_crps
-    >>> mean, variance, weight = np.array([[0.0], [2.0]]), np.array([[1.0], [1.0]]), np.array([0.5, 0.5])
-    >>> gaussian_mixture_crps(np.array([1.0]), mean, variance, weight).round(4)
-    array([0.3594])
+    >>> from skdgp import PredictiveDistribution
+    >>> from skdgp.metrics import crps
+    >>> dist = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 1.0])
+    >>> round(crps([0.0, 1.0], dist), 4)
+    0.2337
     """
-    score = np.empty(len(y))
-    n_chunk = max(1, _CHUNK_NUMBERS // len(weight))
-    for start in range(0, len(y), n_chunk):
-        rows = slice(start, start + n_chunk)
-        m, v = mean[:, rows], variance[:, rows]
-        score[rows] = weight @ _mean_absolute(y[rows] - m, v) - 0.5 * weight**2 @ _mean_absolute(0.0, 2 * v)
-        for s in range(len(weight) - 1):  # every pair once, hence without the ½
-            later = slice(s + 1, None)
-            score[rows] -= weight[s] * (weight[later] @ _mean_absolute(m[s] - m[later], v[s] + v[later]))
-    return score
+    return _mean(dist.crps(_observations(y_true, dist)), sample_weight)
 
 
-def gaussian_mixture_cdf(y, mean, variance, weight):
-    """Cumulative distribution function of every row's mixture.
-
-    F(y) = Σ_s ω_s Φ((y − m_s)/√v_s). At observations it is their probability integral transform, uniform
-    where the predictions are calibrated [1]_.
+def pit_values(y_true, dist):
+    """Probability integral transforms F(y) of observations, uniform where predictions are calibrated.
 
     Parameters
     ----------
-    y : ndarray of shape (n,)
-        One point for each row.
-    mean, variance : ndarray of shape (S, n)
-        Means m and variances v of the components.
-    weight : ndarray of shape (S,)
-        Weights ω.
+    y_true : array-like of shape (n,) or (n, P)
+        Observations.
+    dist : PredictiveDistribution
+        What was predicted for them.
 
     Returns
     -------
-    ndarray of shape (n,)
+    ndarray of shape (n,) or (n, P)
         Probabilities.
 
     References
@@ -124,71 +121,305 @@ def gaussian_mixture_cdf(y, mean, variance, weight):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from skdgp.metrics import gaussian_mixture_cdf
-    >>> mean, variance, weight = np.array([[0.0], [2.0]]), np.array([[1.0], [1.0]]), np.array([0.5, 0.5])
-    >>> gaussian_mixture_cdf(np.array([2.0]), mean, variance, weight).round(4)
-    array([0.7386])
+    >>> from skdgp import PredictiveDistribution
+    >>> from skdgp.metrics import pit_values
+    >>> pit_values([0.0, 2.0], PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 1.0])).round(4)
+    array([0.5   , 0.8413])
     """
-    return weight @ ndtr((y - mean) / np.sqrt(variance))
+    return dist.cdf(_observations(y_true, dist))
 
 
-def gaussian_mixture_interval(mean, variance, weight, confidence_level=0.9):
-    """Central interval of every row's mixture.
+def calibration_error(y_true, dist, *, sample_weight=None):
+    """How far probability integral transforms are from uniform.
 
-    Its ends are the quantiles F⁻¹((1 − c)/2) and F⁻¹((1 + c)/2) of :func:`gaussian_mixture_cdf`, found
-    by bisection between the smallest and the largest quantile of a component, to 1e-9 of the mixture's
-    standard deviation.
+    The mean distance ∫₀¹ |Ĝ(p) − p| dp between each probability p and the share Ĝ(p) of observations below the
+    quantile that was predicted for it: the area between the reliability curve and its diagonal. 0 is calibrated, and
+    0.5 the most there can be. With n rows, perfect predictions show about 0.3/√n.
 
     Parameters
     ----------
-    mean, variance : ndarray of shape (S, n)
-        Means m and variances v of the components.
-    weight : ndarray of shape (S,)
-        Weights ω.
-    confidence_level : float, default=0.9
-        Probability c of the interval, between 0 and 1.
+    y_true : array-like of shape (n,) or (n, P)
+        Observations.
+    dist : PredictiveDistribution
+        What was predicted for them.
+    sample_weight : array-like of shape (n,), default=None
+        Weights of the rows.
 
     Returns
     -------
-    ndarray of shape (n, 2)
-        Lower and upper ends, in units of ``mean``.
+    float
+        Lower is better. It does not see how sharp predictions are: read it beside :func:`crps`.
 
-    Raises
-    ------
-    ValueError
-        If ``confidence_level`` is not between 0 and 1.
+    References
+    ----------
+    .. [1] Kuleshov, V., Fenner, N. and Ermon, S., "Accurate Uncertainties for Deep Learning Using Calibrated
+       Regression", ICML 2018.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from skdgp.metrics import gaussian_mixture_interval
-    >>> mean, variance, weight = np.array([[0.0], [2.0]]), np.array([[1.0], [1.0]]), np.array([0.5, 0.5])
-    >>> gaussian_mixture_interval(mean, variance, weight, confidence_level=0.9).round(4)
-    array([[-1.2845,  3.2845]])
+    >>> from skdgp import PredictiveDistribution
+    >>> from skdgp.metrics import calibration_error
+    >>> y = np.random.default_rng(0).standard_normal(1000)
+    >>> round(calibration_error(y, PredictiveDistribution.gaussian(0 * y, 1 + 0 * y)), 2)
+    0.02
+    >>> round(calibration_error(y, PredictiveDistribution.gaussian(0 * y, 3 + 0 * y)), 2)
+    0.15
     """
-    if not 0 < confidence_level < 1:
-        raise ValueError(f"confidence_level must lie between 0 and 1, got {confidence_level!r}: 0.9 means 90 %.")
-    levels = (1 - confidence_level) / 2, (1 + confidence_level) / 2
-    return np.stack([_quantile(level, mean, variance, weight) for level in levels], axis=1)
+    pit = pit_values(y_true, dist)
+    weight = _broadcast(sample_weight, pit)
+    order = np.argsort(pit, axis=None)
+    pit, weight = pit.ravel()[order], weight.ravel()[order]
+    share = np.concatenate([[0.0], np.cumsum(weight) / weight.sum()])  # Ĝ between successive transforms
+    ends = np.concatenate([[0.0], pit, [1.0]])
+    return float(_area(share, ends[:-1], ends[1:]).sum())
 
 
-def _mean_absolute(mean, variance):
-    """A(μ, v) = E|N(μ, v)|."""
-    deviation = np.sqrt(variance)
-    z = mean / deviation
-    return np.sqrt(2 / np.pi) * deviation * np.exp(-0.5 * z**2) + mean * erf(z / np.sqrt(2))
+def coverage(y_true, lower, upper, *, sample_weight=None):
+    """Share of observations within intervals.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n,) or (n, P)
+        Observations.
+    lower, upper : array-like of the same shape
+        Ends of the intervals, which belong to them.
+    sample_weight : array-like of shape (n,), default=None
+        Weights of the rows.
+
+    Returns
+    -------
+    float
+        Best near the probability that the intervals claim.
+
+    Examples
+    --------
+    >>> from skdgp.metrics import coverage
+    >>> coverage([0.0, 1.0, 2.0, 3.0], [-1.0, 0.0, 1.0, 4.0], [1.0, 2.0, 3.0, 5.0])
+    0.75
+    """
+    y, lower, upper = _intervals(y_true, lower, upper)
+    return _mean((lower <= y) & (y <= upper), sample_weight)
 
 
-def _quantile(level, mean, variance, weight):
-    """F⁻¹(level) of every row's mixture, of shape (n,)."""
-    ends = mean + ndtri(level) * np.sqrt(variance)  # no component's CDF crosses ``level`` outside these
-    lower, upper = ends.min(axis=0), ends.max(axis=0)
-    centre = weight @ mean
-    spread = np.sqrt(weight @ (variance + (mean - centre) ** 2))
-    halvings = np.ceil(np.log2(np.max((upper - lower) / (_QUANTILE_TOLERANCE * spread), initial=1.0)))
-    for _ in range(int(halvings)):
-        middle = 0.5 * (lower + upper)
-        below = gaussian_mixture_cdf(middle, mean, variance, weight) < level
-        lower, upper = np.where(below, middle, lower), np.where(below, upper, middle)
-    return 0.5 * (lower + upper)
+def interval_score(y_true, lower, upper, confidence_level=0.9, *, sample_weight=None):
+    """Mean interval score: width, plus a fine for every observation outside.
+
+    (u − l) + 2/(1 − c) · (distance of y from [l, u]) [1]_; smallest in expectation for the central interval of
+    probability c.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n,) or (n, P)
+        Observations.
+    lower, upper : array-like of the same shape
+        Ends of the intervals.
+    confidence_level : float, default=0.9
+        Probability c that the intervals claim, between 0 and 1.
+    sample_weight : array-like of shape (n,), default=None
+        Weights of the rows.
+
+    Returns
+    -------
+    float
+        In units of ``y_true``; lower is better.
+
+    References
+    ----------
+    .. [1] Gneiting, T. and Raftery, A. E., "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal of the
+       American Statistical Association, 2007, Eq. 43.
+
+    Examples
+    --------
+    >>> from skdgp.metrics import interval_score
+    >>> round(interval_score([0.0, 3.0], [-1.0, 1.0], [1.0, 2.0], confidence_level=0.8), 4)
+    6.5
+    """
+    central_levels(confidence_level)
+    y, lower, upper = _intervals(y_true, lower, upper)
+    outside = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
+    return _mean(upper - lower + 2 / (1 - confidence_level) * outside, sample_weight)
+
+
+def expected_calibration_error(y_true, y_proba, *, n_bins=15, labels=None, sample_weight=None):
+    """Mean distance between a classifier's confidence and its accuracy.
+
+    Rows are sorted into bins of equal width by the probability of their most probable class; each bin counts
+    |accuracy − mean confidence| with its share of the rows [1]_.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n,)
+        Labels.
+    y_proba : array-like of shape (n, K)
+        Probabilities of classes, as of ``predict_proba``.
+    n_bins : int, default=15
+        Number of bins.
+    labels : array-like of shape (K,), default=None
+        The classes' labels in the order of the columns, as ``classes_``; the sorted labels of ``y_true`` by default.
+    sample_weight : array-like of shape (n,), default=None
+        Weights of the rows.
+
+    Returns
+    -------
+    float
+        Lower is better.
+
+    Raises
+    ------
+    ValueError
+        If there are not as many labels as columns.
+
+    References
+    ----------
+    .. [1] Guo, C., Pleiss, G., Sun, Y. and Weinberger, K. Q., "On Calibration of Modern Neural Networks", ICML 2017.
+
+    Examples
+    --------
+    >>> from skdgp.metrics import expected_calibration_error
+    >>> round(expected_calibration_error(["a", "b"], [[0.9, 0.1], [0.8, 0.2]], n_bins=5), 4)
+    0.45
+    """
+    y_true, y_proba = column_or_1d(y_true), np.asarray(y_proba, dtype=np.float64)
+    check_consistent_length(y_true, y_proba, sample_weight)
+    labels = np.unique(y_true) if labels is None else np.asarray(labels)
+    if y_proba.ndim != 2 or y_proba.shape[1] != len(labels):
+        raise ValueError(
+            f"y_proba needs a column for each of the {len(labels)} labels, got shape {y_proba.shape}: pass the "
+            "classifier's classes_ as labels."
+        )
+    hit = labels[y_proba.argmax(axis=1)] == y_true
+    confidence = y_proba.max(axis=1)
+    weight = _broadcast(sample_weight, confidence)
+    bins = np.clip(np.ceil(confidence * n_bins).astype(int) - 1, 0, n_bins - 1)
+    return float(np.abs(np.bincount(bins, weight * (hit - confidence))).sum() / weight.sum())
+
+
+class DistributionScorer:
+    """Scores an estimator by the distributions that it predicts.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in representations.
+    score : callable
+        From observations, distributions and ``sample_weight`` to a number that is greater for better ones.
+    """
+
+    def __init__(self, name, score):
+        self._name, self._score = name, score
+
+    def __call__(self, estimator, X, y, sample_weight=None):
+        """Score of ``estimator`` on rows ``X`` with observations ``y``."""
+        return self._score(y, predictive_distribution(estimator, X), sample_weight=sample_weight)
+
+    def __repr__(self):
+        return f"skdgp.metrics.{self._name}"
+
+    def __reduce__(self):
+        return self._name  # one of this module's, so that pickles hold no code
+
+
+def predictive_distribution(estimator, X):
+    """What a regressor, or a pipeline or search that ends in one, predicts for rows ``X``.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted, with ``predict_dist`` or ``predict(X, return_std=True)``.
+    X : array-like of shape (n, n_features)
+
+    Returns
+    -------
+    PredictiveDistribution
+
+    Raises
+    ------
+    TypeError
+        If the estimator has neither.
+    """
+    if hasattr(estimator, "predict_dist"):
+        return estimator.predict_dist(X)
+    if isinstance(estimator, Pipeline):
+        return predictive_distribution(estimator[-1], estimator[:-1].transform(X) if len(estimator) > 1 else X)
+    if hasattr(estimator, "best_estimator_"):
+        return predictive_distribution(estimator.best_estimator_, X)
+    try:
+        mean, std = estimator.predict(X, return_std=True)
+    except TypeError as error:
+        raise TypeError(
+            f"{type(estimator).__name__} predicts no distribution: it has neither predict_dist(X) nor "
+            "predict(X, return_std=True). Use a scorer of its predictions instead."
+        ) from error
+    return PredictiveDistribution.gaussian(mean, std)
+
+
+def _minus(loss):
+    return lambda *args, **kwargs: -loss(*args, **kwargs)
+
+
+def _interval_loss(y, dist, *, sample_weight=None):
+    return interval_score(y, *dist.interval(), sample_weight=sample_weight)
+
+
+def _coverage_loss(y, dist, *, sample_weight=None):
+    return abs(coverage(y, *dist.interval(), sample_weight=sample_weight) - 0.9)
+
+
+class _CalibrationScorer(DistributionScorer):
+    """Scores a classifier by its probabilities."""
+
+    def __call__(self, estimator, X, y, sample_weight=None):
+        labels = estimator.classes_
+        return -expected_calibration_error(y, estimator.predict_proba(X), labels=labels, sample_weight=sample_weight)
+
+
+#: Mean log predictive density, −:func:`negative_log_predictive_density`.
+log_density_scorer = DistributionScorer("log_density_scorer", _minus(negative_log_predictive_density))
+#: −:func:`crps`.
+crps_scorer = DistributionScorer("crps_scorer", _minus(crps))
+#: −:func:`interval_score` of central 90 % intervals.
+interval_score_scorer = DistributionScorer("interval_score_scorer", _minus(_interval_loss))
+#: −|:func:`coverage` of central 90 % intervals − 0.9|.
+coverage_scorer = DistributionScorer("coverage_scorer", _minus(_coverage_loss))
+#: −:func:`calibration_error`.
+calibration_error_scorer = DistributionScorer("calibration_error_scorer", _minus(calibration_error))
+#: −:func:`expected_calibration_error` of a classifier.
+expected_calibration_error_scorer = _CalibrationScorer("expected_calibration_error_scorer", None)
+
+
+def _observations(y_true, dist):
+    """Observations as an array; ValueError unless there is one for each row and output."""
+    y = np.asarray(y_true, dtype=np.float64)
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 and len(dist.shape) == 1 else y
+    if y.shape != dist.shape:
+        raise ValueError(f"y_true of shape {y.shape} and predictions of shape {dist.shape} do not match.")
+    return y
+
+
+def _intervals(y_true, lower, upper):
+    """The same of observations and intervals."""
+    y, lower, upper = (np.asarray(column, dtype=np.float64) for column in (y_true, lower, upper))
+    if not y.shape == lower.shape == upper.shape:
+        raise ValueError(f"y_true, lower and upper must have one shape, got {y.shape}, {lower.shape}, {upper.shape}.")
+    return y, lower, upper
+
+
+def _broadcast(sample_weight, like):
+    """Weights of rows, (n,) or None, for values of shape (n,) or (n, P)."""
+    if sample_weight is None:
+        return np.ones(like.shape)
+    weight = column_or_1d(sample_weight)
+    check_consistent_length(weight, like)
+    return np.broadcast_to(weight.reshape(-1, *(1 for _ in like.shape[1:])), like.shape)
+
+
+def _mean(values, sample_weight):
+    return float(np.average(values, weights=_broadcast(sample_weight, values)))
+
+
+def _area(share, start, end):
+    """∫ |share − p| dp from start to end."""
+    inside = (start < share) & (share < end)
+    split = ((share - start) ** 2 + (end - share) ** 2) / 2
+    return np.where(inside, split, np.abs(share - 0.5 * (start + end)) * (end - start))

@@ -1,102 +1,168 @@
-"""Scores of Gaussian mixtures against independent implementations and numerical integration."""
+"""Scores against numerical integration, scikit-learn and counting; scorers in searches, pipelines and pickles."""
+
+import pickle
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
-from scipy.stats import norm
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import mean_absolute_error, mean_pinball_loss
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from test_predictive import make_mixtures
 
-from skdgp import metrics
+from skdgp import PredictiveDistribution, metrics
 
-
-def make_mixtures(n_components, n_rows, seed=0, shift=0.0, scale=1.0):
-    """Observations and mixtures with components of different widths, weights among them zero."""
-    rng = np.random.default_rng(seed)
-    mean = shift + scale * rng.normal(size=(n_components, n_rows))
-    variance = scale**2 * rng.uniform(0.05, 2.0, size=(n_components, n_rows))
-    weight = rng.dirichlet(np.ones(n_components))
-    if n_components > 2:
-        weight[1] = 0.0
-        weight /= weight.sum()
-    y = shift + 1.5 * scale * rng.normal(size=n_rows)
-    return y, mean, variance, weight
-
-
-def test_nlpd_is_minus_log_of_the_weighted_densities():
-    y, mean, variance, weight = make_mixtures(4, 20)
-    expected = -np.log(weight @ norm.pdf(y, mean, np.sqrt(variance)))
-    np.testing.assert_allclose(metrics.gaussian_mixture_nlpd(y, mean, variance, weight), expected, rtol=1e-12)
+SCORERS = [
+    metrics.log_density_scorer,
+    metrics.crps_scorer,
+    metrics.interval_score_scorer,
+    metrics.coverage_scorer,
+    metrics.calibration_error_scorer,
+]
 
 
-def test_nlpd_does_not_underflow():
-    found = metrics.gaussian_mixture_nlpd(np.array([1e3]), np.zeros((2, 1)), np.ones((2, 1)), np.array([0.3, 0.7]))
-    np.testing.assert_allclose(found, -norm.logpdf(1e3), rtol=1e-12)
+class TestScores:
+    def test_are_means_over_rows(self):
+        y, dist = make_mixtures(4, 20)
+        np.testing.assert_allclose(metrics.negative_log_predictive_density(y, dist), dist.log_score(y).mean())
+        np.testing.assert_allclose(metrics.crps(y, dist), dist.crps(y).mean())
+        np.testing.assert_array_equal(metrics.pit_values(y, dist), dist.cdf(y))
+
+    @pytest.mark.parametrize("n_outputs", [None, 2])
+    def test_weights_are_repeated_rows(self, n_outputs):
+        y, dist = make_mixtures(3, 5, *([n_outputs] if n_outputs else []))
+        repeats = np.array([0, 2, 1, 3, 1])
+        rows = np.repeat(np.arange(5), repeats)
+        lower, upper = dist.interval(0.5)
+        for weighted, repeated in (
+            (metrics.crps(y, dist, sample_weight=repeats), metrics.crps(y[rows], dist[rows])),
+            (metrics.calibration_error(y, dist, sample_weight=repeats), metrics.calibration_error(y[rows], dist[rows])),
+            (
+                metrics.coverage(y, lower, upper, sample_weight=repeats),
+                metrics.coverage(y[rows], lower[rows], upper[rows]),
+            ),
+        ):
+            np.testing.assert_allclose(weighted, repeated, rtol=1e-12)
+
+    def test_crps_of_certainty_is_the_absolute_error(self):
+        y = np.array([0.0, 1.0, 5.0])
+        dist = PredictiveDistribution.gaussian([1.0, 1.0, 1.0], np.full(3, 1e-9))
+        np.testing.assert_allclose(metrics.crps(y, dist), mean_absolute_error(y, np.ones(3)), rtol=1e-8)
+
+    def test_interval_score_is_a_sum_of_pinball_losses(self):
+        """Gneiting & Raftery (2007): (2/α)(pinball at α/2 + pinball at 1 − α/2), scikit-learn's being of all rows."""
+        y, dist = make_mixtures(3, 50)
+        lower, upper = dist.interval(0.6)
+        expected = 5 * (mean_pinball_loss(y, lower, alpha=0.2) + mean_pinball_loss(y, upper, alpha=0.8))
+        np.testing.assert_allclose(metrics.interval_score(y, lower, upper, 0.6), expected, rtol=1e-12)
+
+    def test_coverage_counts_ends_as_inside(self):
+        assert metrics.coverage([0.0, 1.0, 2.0, 2.1], [0.0] * 4, [2.0] * 4) == 0.75
+
+    def test_calibration_error_is_the_area_beside_the_diagonal(self):
+        y, dist = make_mixtures(3, 37)
+        p = (np.arange(200_000) + 0.5) / 200_000
+        share = (dist.cdf(y)[:, None] <= p[None, ::200]).mean(0)
+        np.testing.assert_allclose(metrics.calibration_error(y, dist), np.abs(share - p[::200]).mean(), atol=2e-3)
+
+    def test_calibration_error_knows_too_wide_too_narrow_and_right(self):
+        y = np.random.default_rng(0).standard_normal(4000)
+        errors = [
+            metrics.calibration_error(y, PredictiveDistribution.gaussian(0 * y, std + 0 * y)) for std in (0.3, 1, 3)
+        ]
+        assert errors[1] < 0.01 < 0.1 < min(errors[0], errors[2])
+
+    def test_expected_calibration_error_counts_bins(self):
+        rng = np.random.default_rng(0)
+        proba = rng.dirichlet(np.ones(3), size=500)
+        y = np.array(["a", "b", "c"])[[rng.choice(3, p=row) for row in proba]]
+        weight = rng.uniform(size=500)
+        confidence, hit = proba.max(1), np.array(["a", "b", "c"])[proba.argmax(1)] == y
+        expected = 0.0
+        for low in np.arange(10) / 10:
+            inside = (low < confidence) & (confidence <= low + 0.1)
+            if inside.any():
+                gap = np.average(hit[inside] - confidence[inside], weights=weight[inside])
+                expected += abs(gap) * weight[inside].sum() / weight.sum()
+        found = metrics.expected_calibration_error(y, proba, n_bins=10, sample_weight=weight)
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+    def test_labels_may_be_absent_from_the_rows(self):
+        proba = [[0.8, 0.1, 0.1], [0.7, 0.2, 0.1]]
+        np.testing.assert_allclose(metrics.expected_calibration_error([0, 0], proba, labels=[0, 1, 2]), 0.25)
 
 
-def test_cdf_is_the_weighted_sum_of_cdfs():
-    y, mean, variance, weight = make_mixtures(4, 20)
-    expected = weight @ norm.cdf(y, mean, np.sqrt(variance))
-    np.testing.assert_allclose(metrics.gaussian_mixture_cdf(y, mean, variance, weight), expected, rtol=1e-12)
+class TestScorers:
+    @pytest.mark.parametrize("scorer", SCORERS, ids=repr)
+    def test_prefer_the_better_prediction(self, scorer, wave):
+        X, y = wave
+
+        class Fixed:
+            def __init__(self, std):
+                self.std = std
+
+            def predict_dist(self, X):
+                return PredictiveDistribution.gaussian(y, np.full(len(y), self.std))
+
+        rng = np.random.default_rng(1)
+        observed = y + 0.1 * rng.standard_normal(len(y))
+        assert scorer(Fixed(0.1), X, observed) > max(scorer(Fixed(0.02), X, observed), scorer(Fixed(1.0), X, observed))
+
+    def test_know_what_they_score(self, tiny, wave):
+        X, y = wave
+        model = tiny().fit(X, y)
+        assert metrics.crps_scorer(model, X, y) == -metrics.crps(y, model.predict_dist(X))
+        weight = np.arange(len(y))
+        found = metrics.log_density_scorer(model, X, y, sample_weight=weight)
+        assert found == -metrics.negative_log_predictive_density(y, model.predict_dist(X), sample_weight=weight)
+
+    def test_work_in_searches_of_pipelines(self, tiny, wave):
+        X, y = wave
+        pipeline = make_pipeline(StandardScaler(), tiny())
+        search = GridSearchCV(pipeline, {f"{pipeline.steps[1][0]}__learning_rate": [1e-4, 0.05]}, cv=2,
+                              scoring=metrics.crps_scorer).fit(X, y)  # fmt: skip
+        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+        assert search.score(X, y) == metrics.crps_scorer(search.best_estimator_, X, y)
+        assert metrics.crps_scorer(search, X, y) == search.score(X, y) < 0
+
+    def test_take_any_estimator_with_a_standard_deviation(self, wave):
+        X, y = wave
+        scoring = {"crps": metrics.crps_scorer, "nlpd": metrics.log_density_scorer}
+        found = cross_validate(make_pipeline(GaussianProcessRegressor(alpha=0.01)), X, y, scoring=scoring, cv=2)
+        assert np.isfinite(found["test_crps"]).all() and np.isfinite(found["test_nlpd"]).all()
+
+    def test_of_probabilities(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(300, 2))
+        y = np.where(X[:, 0] + rng.normal(size=300) > 0, "yes", "no")
+        model = make_pipeline(LogisticRegression()).fit(X, y)
+        expected = metrics.expected_calibration_error(y, model.predict_proba(X), labels=["no", "yes"])
+        assert metrics.expected_calibration_error_scorer(model, X, y) == -expected
+
+    @pytest.mark.parametrize("scorer", [*SCORERS, metrics.expected_calibration_error_scorer], ids=repr)
+    def test_pickle_by_name(self, scorer):
+        assert pickle.loads(pickle.dumps(scorer)) is scorer
+        assert repr(scorer).startswith("skdgp.metrics.")
 
 
-def test_crps_equals_the_integral_of_the_squared_cdf():
-    y, mean, variance, weight = make_mixtures(5, 8)
+class TestErrors:
+    def test_of_shapes(self):
+        y, dist = make_mixtures(2, 4)
+        with pytest.raises(ValueError, match=r"y_true of shape \(3,\) and predictions of shape \(4,\) do not match"):
+            metrics.crps(y[:3], dist)
+        with pytest.raises(ValueError, match="must have one shape"):
+            metrics.coverage(y, *dist[:3].interval())
+        with pytest.raises(ValueError, match="a column for each of the 2 labels, got shape"):
+            metrics.expected_calibration_error(["a", "b"], np.ones((2, 3)) / 3)
 
-    def integral(row):
-        def cdf(t):
-            return weight @ norm.cdf(t, mean[:, row], np.sqrt(variance[:, row]))
+    def test_of_no_probability(self):
+        with pytest.raises(ValueError, match="confidence_level must lie between 0 and 1"):
+            metrics.interval_score([0.0], [0.0], [1.0], 90)
 
-        below, _ = quad(lambda t: cdf(t) ** 2, -np.inf, y[row], epsabs=1e-11)
-        above, _ = quad(lambda t: (1 - cdf(t)) ** 2, y[row], np.inf, epsabs=1e-11)
-        return below + above
-
-    expected = [integral(row) for row in range(len(y))]
-    np.testing.assert_allclose(metrics.gaussian_mixture_crps(y, mean, variance, weight), expected, atol=1e-8)
-
-
-@pytest.mark.parametrize("n_components", [1, 3])
-def test_crps_of_equal_components_is_that_of_one_gaussian(n_components):
-    y, mean, variance, _ = make_mixtures(1, 50, shift=100.0, scale=20.0)
-    sd = np.sqrt(variance[0])
-    z = (y - mean[0]) / sd
-    expected = sd * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi))
-    repeated = [np.repeat(values, n_components, axis=0) for values in (mean, variance)]
-    weight = np.full(n_components, 1 / n_components)
-    np.testing.assert_allclose(metrics.gaussian_mixture_crps(y, *repeated, weight), expected, rtol=1e-10)
-
-
-def test_crps_does_not_depend_on_the_chunks(monkeypatch):
-    mixtures = make_mixtures(6, 31)
-    whole = metrics.gaussian_mixture_crps(*mixtures)
-    monkeypatch.setattr(metrics, "_CHUNK_NUMBERS", 24)
-    np.testing.assert_allclose(metrics.gaussian_mixture_crps(*mixtures), whole, rtol=1e-12)
-
-
-@pytest.mark.parametrize("confidence_level", [0.05, 0.5, 0.9, 0.999])
-@pytest.mark.parametrize(("shift", "scale"), [(0.0, 1.0), (1e6, 10.0), (0.0, 1e-6)])
-def test_interval_inverts_the_cdf(confidence_level, shift, scale):
-    _, mean, variance, weight = make_mixtures(5, 20, shift=shift, scale=scale)
-    interval = metrics.gaussian_mixture_interval(mean, variance, weight, confidence_level)
-    assert interval.shape == (20, 2)
-    for ends, level in zip(interval.T, (0.5 - confidence_level / 2, 0.5 + confidence_level / 2), strict=True):
-        found = metrics.gaussian_mixture_cdf(ends, mean, variance, weight)
-        np.testing.assert_allclose(found, level, atol=1e-8)
-
-
-def test_interval_of_one_gaussian_is_exact():
-    _, mean, variance, weight = make_mixtures(1, 10)
-    expected = np.stack(norm.interval(0.9, mean[0], np.sqrt(variance[0])), axis=1)
-    np.testing.assert_allclose(metrics.gaussian_mixture_interval(mean, variance, weight), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("confidence_level", [0.0, 1.0, 90])
-def test_interval_rejects_what_is_no_probability(confidence_level):
-    _, mean, variance, weight = make_mixtures(2, 3)
-    with pytest.raises(ValueError, match="confidence_level must lie between 0 and 1"):
-        metrics.gaussian_mixture_interval(mean, variance, weight, confidence_level)
-
-
-def test_no_rows_give_no_scores():
-    y, mean, variance, weight = make_mixtures(2, 0)
-    for score in (metrics.gaussian_mixture_nlpd, metrics.gaussian_mixture_crps, metrics.gaussian_mixture_cdf):
-        assert score(y, mean, variance, weight).shape == (0,)
-    assert metrics.gaussian_mixture_interval(mean, variance, weight).shape == (0, 2)
+    @pytest.mark.parametrize("model", [LinearRegression(), TransformedTargetRegressor(LinearRegression())])
+    def test_of_models_without_distributions(self, model, wave):
+        with pytest.raises(TypeError, match="predicts no distribution: it has neither predict_dist"):
+            metrics.crps_scorer(model.fit(*wave), *wave)

@@ -108,6 +108,44 @@ class TestPredict:
         np.testing.assert_allclose(np.cov(draws), covariance, atol=0.05 * np.diag(covariance).max())
         assert np.array_equal(draws, model.sample_y(X[:4], n_samples=40_000, random_state=0))
 
+    @pytest.mark.parametrize("n_outputs", [None, 2])
+    def test_distribution_is_what_everything_else_reports(self, tiny, wave, n_outputs):
+        X, y = wave
+        y = 50 + 20 * (y if n_outputs is None else np.column_stack([y, -y]))
+        model = tiny(n_estimators=2).fit(X, y)
+        dist = model.predict_dist(X)
+        mean, std = model.predict(X, return_std=True)
+        np.testing.assert_allclose(dist.mean, mean, rtol=1e-12)
+        np.testing.assert_allclose(dist.std, std, rtol=1e-10)
+        quantiles = model.predict_quantiles(X, [0.1, 0.5, 0.8])
+        assert quantiles.shape == (*y.shape, 3)
+        for level, column in zip([0.1, 0.5, 0.8], np.moveaxis(quantiles, -1, 0), strict=True):
+            np.testing.assert_allclose(dist.cdf(column), level, atol=1e-6)
+        np.testing.assert_array_equal(model.predict_quantiles(X, 0.5), quantiles[..., 1])
+        interval = model.predict_interval(X, confidence_level=0.6)
+        np.testing.assert_allclose(interval, model.predict_quantiles(X, [0.2, 0.8]), rtol=1e-12)
+        np.testing.assert_allclose(np.moveaxis(interval, -1, 0), dist.interval(0.6), rtol=1e-12)
+
+    def test_latent_distributions_have_no_noise(self, tiny, wave):
+        X, y = wave
+        model = tiny().fit(X, y)
+        observed, latent = model.predict_dist(X), model.predict_dist(X, latent=True)
+        np.testing.assert_allclose(latent.mean, observed.mean, rtol=1e-12)
+        np.testing.assert_allclose(observed.var - latent.var, model.noise_variance_, rtol=1e-5)
+        narrow, wide = (np.diff(model.predict_interval(X, latent=latent)) for latent in (True, False))
+        assert (narrow < wide).all()
+        samples = model.sample_y(X, 4000, random_state=0, latent=True)
+        np.testing.assert_allclose(samples.std(1), latent.std, rtol=0.15)
+
+    def test_batches_do_not_matter(self, tiny, wave, monkeypatch):
+        X, y = wave
+        model = tiny().fit(X, y)
+        whole = [model.sample_y(X, 3, random_state=0), model.predict_interval(X), model.predict_dist(X).means]
+        monkeypatch.setattr(_base, "PREDICT_NUMBERS", 100)
+        parts = [model.sample_y(X, 3, random_state=0), model.predict_interval(X), model.predict_dist(X).means]
+        for one, other in zip(whole, parts, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9)
+
     def test_rows_are_predicted_one_by_one(self, tiny, wave, monkeypatch):
         X, y = wave
         model = tiny(**tiny.sampling).fit(X, y)
@@ -360,3 +398,13 @@ class TestBadInput:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             tiny().fit(X, y).predict(X)
+
+    def test_impossible_quantiles(self, tiny, wave):
+        X, y = wave
+        model = tiny().fit(X, y)
+        with pytest.raises(ValueError, match="must lie between 0 and 1"):
+            model.predict_quantiles(X, [0.1, 10])
+        with pytest.raises(ValueError, match=r"quantiles must be a number or a list of numbers, got .* \(2, 1\)"):
+            model.predict_quantiles(X, [[0.1], [0.2]])
+        with pytest.raises(ValueError, match="confidence_level must lie between 0 and 1, got 90"):
+            model.predict_interval(X, 90)

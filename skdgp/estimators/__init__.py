@@ -2,6 +2,7 @@
 
 from ._avdgp import AVDGPClassifier, AVDGPRegressor
 from ._dsdgp import DSDGPClassifier, DSDGPRegressor
+from ._predictive import PredictiveDistribution
 from ._solvegp import SOLVEGPClassifier, SOLVEGPRegressor
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "AVDGPRegressor",
     "DSDGPClassifier",
     "DSDGPRegressor",
+    "PredictiveDistribution",
     "SOLVEGPClassifier",
     "SOLVEGPRegressor",
 ]

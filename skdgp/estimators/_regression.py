@@ -1,7 +1,6 @@
 """What all regressors share: scaled targets in; means, deviations and samples in the user's units out."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,21 +14,13 @@ from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.calibration import recalibrate_noise
 from ..inference.training import Batch
 from ._base import overflowing
+from ._predictive import PredictiveDistribution, central_levels
 
 #: Noise variance that training starts from, in units of the targets' variance.
 INITIAL_NOISE = 0.05
 
 #: Smallest noise variance in the same units.
 NOISE_FLOOR = 1e-6
-
-
-class Mixture(NamedTuple):
-    """Predictive Gaussian mixtures of a batch of rows, in the user's units."""
-
-    mean: np.ndarray  # (S, n, P)
-    variance: np.ndarray  # (S, n, P), of the function values, without noise
-    noise: np.ndarray  # (S, 1, P)
-    weight: np.ndarray  # (S,), sums to one
 
 
 class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
@@ -100,20 +91,101 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         """
         if return_std and return_cov:
             raise ValueError("At most one of return_std and return_cov can be True, got both: choose one.")
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        n_outputs = self._target_scaler.n_features_in_
-        mean, variance = np.empty((2, len(X), n_outputs))
-        for rows, mixture in self._mixtures(X):
-            mean[rows], variance[rows] = _moments(mixture)
+        X = self._check_query(X)
         if return_cov:
-            return self._like_targets(mean), self._like_targets(self._covariance(X, mean, variance), axis=2)
-        if return_std:
-            return self._like_targets(mean), self._like_targets(np.sqrt(variance))
-        return self._like_targets(mean)
+            dist = self.predict_dist(X)
+            return dist.mean, _covariance(dist)
+        mean = self._empty(len(X))
+        std = np.empty_like(mean) if return_std else None
+        for rows, dist in self._distributions(X):
+            mean[rows] = dist.mean
+            if return_std:
+                std[rows] = dist.std
+        return (mean, std) if return_std else mean
 
-    def sample_y(self, X, n_samples=1, random_state=None):
-        """Draw observations, noise included, from the predictive distribution.
+    def predict_dist(self, X, latent=False):
+        """Predictive distribution of every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Query points.
+        latent : bool, default=False
+            Whether of the noiseless function f, and not of an observation y.
+
+        Returns
+        -------
+        dist : PredictiveDistribution
+            Of shape ``(n_samples,)`` or ``(n_samples, n_outputs)``, in the units of ``y``. It holds two numbers for
+            each sample or quadrature point of each row; methods below that reduce them take any number of rows.
+
+        See Also
+        --------
+        predict_quantiles, predict_interval, sample_y : What it offers, in bounded memory.
+        skdgp.metrics : Scores of it, and scorers for searches.
+        """
+        return PredictiveDistribution.concatenate(
+            [dist for _, dist in self._distributions(self._check_query(X), latent)]
+        )
+
+    def predict_quantiles(self, X, quantiles, latent=False):
+        """Quantiles of every row's predictive distribution.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Query points.
+        quantiles : float or array-like of shape (n_quantiles,)
+            Probabilities in [0, 1]; 0.5 is the median.
+        latent : bool, default=False
+            Whether of the noiseless function f, and not of an observation y.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_quantiles) or (n_samples, n_outputs, n_quantiles)
+            Without the last axis where ``quantiles`` is a float.
+
+        Raises
+        ------
+        ValueError
+            If quantiles are not between 0 and 1.
+        """
+        X = self._check_query(X)
+        levels = np.asarray(quantiles, dtype=np.float64)
+        if levels.ndim > 1:
+            raise ValueError(f"quantiles must be a number or a list of numbers, got an array of shape {levels.shape}.")
+        found = self._empty(len(X), *levels.shape)
+        for rows, dist in self._distributions(X, latent):
+            values = dist.ppf(levels.reshape(*levels.shape, *(1 for _ in dist.shape)))  # ([k,] n, [P])
+            found[rows] = np.moveaxis(values, 0, -1) if levels.ndim else values
+        return found
+
+    def predict_interval(self, X, confidence_level=0.9, latent=False):
+        """Central interval of every row's predictive distribution.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Query points.
+        confidence_level : float, default=0.9
+            Probability of the interval, between 0 and 1.
+        latent : bool, default=False
+            Whether of the noiseless function f, and not of an observation y.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2) or (n_samples, n_outputs, 2)
+            Lower and upper ends.
+
+        Raises
+        ------
+        ValueError
+            If ``confidence_level`` is not between 0 and 1.
+        """
+        return self.predict_quantiles(X, central_levels(confidence_level), latent)
+
+    def sample_y(self, X, n_samples=1, random_state=None, latent=False):
+        """Draw from the predictive distribution.
 
         A draw picks one sample or quadrature point for all rows, so that it is as smooth in ``X`` as
         the model is, and adds every row's own Gaussian uncertainty.
@@ -126,6 +198,8 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
             Number of draws.
         random_state : int, RandomState instance or None, default=None
             Source of randomness.
+        latent : bool, default=False
+            Whether to draw the noiseless function f, and not observations y.
 
         Returns
         -------
@@ -136,61 +210,53 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         ValueError
             If ``n_samples`` is less than 1.
         """
-        check_is_fitted(self)
+        X = self._check_query(X)
         if n_samples < 1:
             raise ValueError(f"n_samples={n_samples} must be at least 1.")
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         rng = check_random_state(random_state)
-        n_outputs = self._target_scaler.n_features_in_
-        draws = np.empty((len(X), n_outputs, n_samples))
-        chosen = None
-        for rows, mixture in self._mixtures(X):
-            if chosen is None:
-                chosen = rng.choice(len(mixture.weight), size=n_samples, p=mixture.weight)
-            deviation = np.sqrt(mixture.variance + mixture.noise)[chosen]
-            picked = mixture.mean[chosen] + deviation * rng.standard_normal(deviation.shape)
-            draws[rows] = np.moveaxis(picked, 0, -1)
-        return self._like_targets(draws, axis=1)
+        draws = self._empty(len(X), n_samples)
+        components = None
+        for rows, dist in self._distributions(X, latent):
+            components = dist.draw_components(n_samples, rng) if components is None else components
+            draws[rows] = np.moveaxis(dist.draw(components, rng), 0, -1)
+        return draws
 
-    def _mixtures(self, X: np.ndarray) -> Iterator[tuple[slice, Mixture]]:
-        """Predictive mixture of one batch of rows after the other, all members side by side."""
+    def _check_query(self, X) -> np.ndarray:
+        check_is_fitted(self)
+        return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+
+    def _empty(self, n_rows: int, *trailing: int) -> np.ndarray:
+        """Room for values of every row, and of every output if ``y`` had an axis for them."""
+        outputs = () if self._y_is_flat else (self._target_scaler.n_features_in_,)
+        return np.empty((n_rows, *outputs, *trailing))
+
+    def _distributions(self, X: np.ndarray, latent: bool = False) -> Iterator[tuple[slice, PredictiveDistribution]]:
+        """Predictive distributions of one batch of rows after the other, all members side by side."""
         scale, shift = _scale_and_shift(self._target_scaler)
         for rows, members in self._marginals(X):
-            parts = []
-            for marginals, module in zip(members, self.module_, strict=True):
-                noise = module.likelihood.variance.expand(len(marginals.mean), 1, -1)
-                weight = marginals.log_weight.exp() / len(members)
-                parts.append(Mixture(marginals.mean, marginals.variance, noise, weight))
-            mean, variance, noise, weight = (
-                np.concatenate([part.double().cpu().numpy() for part in column]) for column in zip(*parts, strict=True)
-            )
+            noise = [torch.zeros(()) if latent else module.likelihood.variance for module in self.module_]
+            mean = torch.cat([member.mean for member in members]).double().cpu().numpy()  # (S, B, P)
+            variance = torch.cat([m.variance + s for m, s in zip(members, noise, strict=True)]).double().cpu().numpy()
+            weight = torch.cat([member.log_weight for member in members]).double().softmax(0).cpu().numpy()
             yield (
                 rows,
-                Mixture(mean * scale + shift, variance * scale**2, noise * scale**2, weight / weight.sum()),
+                PredictiveDistribution(
+                    self._like_targets(mean * scale + shift), self._like_targets(variance * scale**2), weight
+                ),
             )
 
-    def _covariance(self, X: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Covariances (n, n, P) between rows: those of the component means, plus each row's own."""
-        means = [mixture.mean for _, mixture in self._mixtures(X)]
-        weight = next(self._mixtures(X[:1]))[1].weight
-        centred = np.concatenate(means, axis=1) - mean
-        covariance = np.einsum("s,snp,smp->nmp", weight, centred, centred)
-        index = np.arange(len(X))
-        covariance[index, index] = variance
-        return covariance
-
-    def _like_targets(self, values: np.ndarray, axis: int = 1) -> np.ndarray:
-        """Drop the axis of outputs if ``y`` had none."""
-        return values.squeeze(axis) if self._y_is_flat else values
+    def _like_targets(self, values: np.ndarray) -> np.ndarray:
+        """Drop the last axis, of outputs, if ``y`` had none."""
+        return values[..., 0] if self._y_is_flat else values
 
 
-def _moments(mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance (n, P) of observations."""
-    weight = mixture.weight[:, None, None]
-    mean = (weight * mixture.mean).sum(0)
-    # Centred, as E m² − (E m)² would lose every digit to a large mean.
-    spread = (weight * (mixture.mean - mean) ** 2).sum(0)
-    return mean, spread + (weight * (mixture.variance + mixture.noise)).sum(0)
+def _covariance(dist: PredictiveDistribution) -> np.ndarray:
+    """Covariances (n, n) or (n, n, P) between rows: those of the components' means, plus each row's own."""
+    centred = dist.means - dist.mean
+    covariance = np.einsum("s,sn...,sm...->nm...", dist.weights, centred, centred)
+    index = np.arange(len(dist))
+    covariance[index, index] = dist.var
+    return covariance
 
 
 def _scale_and_shift(scaler: StandardScaler) -> tuple[np.ndarray, np.ndarray]:
