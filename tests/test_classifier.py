@@ -222,7 +222,7 @@ class TestPredict:
         X, _ = make_rows(n_classes)
         model, X, n_draws = fitted[n_classes], X[:5], 100_000
         rng = np.random.default_rng(0)
-        members = next(model._marginals(X))[1]
+        members = next(model._predict_batches(X, list))[1]
         draws = [draw_labels(marginals, n_classes, n_draws // len(members), rng) for marginals in members]
         seen = (np.concatenate(draws)[..., None] == np.arange(n_classes)).mean(0)
         proba = model.predict_proba(X)
@@ -236,7 +236,7 @@ class TestPredict:
         np.testing.assert_allclose(model.predict_log_proba(X[::-1])[::-1], expected, rtol=1e-11)
         np.testing.assert_allclose(model.predict_log_proba(X[5:8]), expected[5:8], rtol=1e-11)
         monkeypatch.setattr(_base, "PREDICT_NUMBERS", 500)
-        assert len(list(model._marginals(X))) > 3
+        assert len(list(model._predict_batches(X, list))) > 3
         np.testing.assert_allclose(model.predict_log_proba(X), expected, rtol=1e-11)
         assert np.array_equal(model.predict(X), model.classes_[expected.argmax(1)])
 

@@ -2,13 +2,14 @@
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import Bernoulli, Likelihood, RobustMax
 
 
@@ -60,6 +61,51 @@ class DeepGPClassifier(ClassifierMixin):
         turns = random_state.permutation(len(counts))  # among classes of equal size
         return order[np.lexsort((turns[labels], rank / counts[labels]))]
 
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y, classes=None, sample_weight=None, total_size=None):
+        """Learn from a chunk of rows of which more will come, in one pass of minibatches.
+
+        The first chunk decides how features are scaled and where inducing points start: let it be a random sample of
+        the data, of a few thousand rows. Chunks may come again, for more passes. The learning rate climbs in the
+        first hundred steps and falls slowly from then on; predictions come from an average of the parameters of recent
+        steps.
+        No rows are held out, and ``max_iter`` and ``early_stopping`` play no part.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs, dense and finite.
+        y : array-like of shape (n_samples,)
+            Labels.
+        classes : array-like of shape (n_classes,), default=None
+            All labels that any chunk has; needed in the first call.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Non-negative weights of the rows' likelihood terms.
+        total_size : int, default=None
+            Number of rows of all chunks together, which the penalty on inducing variables is weighed against. Without
+            it, those seen so far count.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator. If learning fails, it stays what it was before.
+
+        Raises
+        ------
+        ValueError
+            If ``classes`` is missing in the first call, or is not what it was then.
+        """
+        if not self.__sklearn_is_fitted__():
+            if classes is None:
+                raise ValueError("The first call of partial_fit needs the labels of all chunks: pass classes.")
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"classes={np.unique(classes)} differ from those of the first call, {self.classes_}: leave them out, "
+                "or start anew with a clone."
+            )
+        self._learn_chunk(X, y, sample_weight, total_size, classes)
+        return self
+
     def predict_log_proba(self, X):
         """Logarithms of the probabilities of classes, finite everywhere.
 
@@ -75,15 +121,18 @@ class DeepGPClassifier(ClassifierMixin):
         """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        log_proba = np.empty((len(X), len(self.classes_)))
-        for rows, members in self._marginals(X):
+
+        def mixture(members: list[Marginals]) -> np.ndarray:
             components = [
                 module.likelihood.log_probabilities(marginals.mean, marginals.variance)
                 + marginals.log_weight[:, None, None]
                 for marginals, module in zip(members, self.module_, strict=True)
             ]
-            mixture = torch.logsumexp(torch.cat(components), dim=0)  # (B, K)
-            log_proba[rows] = mixture.cpu().double().log_softmax(-1).numpy()
+            return torch.logsumexp(torch.cat(components), dim=0).double().log_softmax(-1).cpu().numpy()  # (B, K)
+
+        log_proba = np.empty((len(X), len(self.classes_)))
+        for rows, values in self._predict_batches(X, mixture):
+            log_proba[rows] = values
         return log_proba
 
     def predict_proba(self, X):

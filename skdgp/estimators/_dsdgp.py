@@ -15,8 +15,9 @@ from ..gp.likelihoods import Likelihood
 from ..gp.means import ZeroMean, make_mean
 from ..inference.propagation import make_propagation
 from ._auto import Auto
-from ._base import INITIALISATION_ROWS, BaseDeepGP
+from ._base import BaseDeepGP
 from ._classification import DeepGPClassifier
+from ._ensemble import INITIALISATION_ROWS
 from ._inducing import (
     HIDDEN_DIMS,
     N_INDUCING,

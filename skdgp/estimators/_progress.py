@@ -25,14 +25,14 @@ class ProgressLine:
         self.start = time.monotonic()
         self._last, self._width = -1.0, 0
 
-    def epoch(self, history: History) -> bool:
-        """Show the last epoch of the current member, at most ten times a second; never stop training."""
+    def epoch(self, history: History) -> None:
+        """Show the last epoch of the current member, at most ten times a second."""
         if self.silent:
-            return False
+            return
         elapsed = time.monotonic() - self.start
         done = len(history.loss)
         if elapsed - self._last < 0.1 and done < self.max_iter:
-            return False
+            return
         self._last = elapsed
         share = (self.member + done / self.max_iter) / self.n_members
         score = f"  held-out log density {history.score[-1]:.3f}" if history.score else ""
@@ -41,7 +41,6 @@ class ProgressLine:
             f"{self.name}{member}  epoch {done}/{self.max_iter}  loss {history.loss[-1]:.3f}{score}"
             f"  {elapsed:.0f} s, {elapsed * (1 - share) / share:.0f} s to go at most"
         )
-        return False
 
     def next_member(self) -> None:
         """Go on to the next member of the ensemble."""

@@ -1,19 +1,21 @@
 """What all regressors share: scaled targets in; means, deviations and samples in the user's units out."""
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 
 import numpy as np
 import torch
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin, RegressorMixin, _fit_context
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.calibration import recalibrate_noise
 from ..inference.training import Batch
-from ._base import overflowing
+from ._base import make_scaler, overflowing
 from ._predictive import PredictiveDistribution, central_levels
 
 #: Noise variance that training starts from, in units of the targets' variance.
@@ -29,7 +31,7 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
     def _check_targets(self, y: np.ndarray) -> None:
         self._y_is_flat = y.ndim == 1
         columns = y.reshape(len(y), -1)
-        self._target_scaler = StandardScaler(with_mean=self.normalize_y, with_std=self.normalize_y).fit(columns)
+        self._target_scaler = make_scaler(columns, normalize=self.normalize_y)
         if overflowing(self._target_scaler, self._target_scaler.transform(columns)).any():
             raise ValueError(
                 f"y overflows when it is standardised: its values reach {np.abs(y).max():.1e}. "
@@ -50,8 +52,49 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
     def _recalibrate(self, judges: Sequence[Batch], batch_size: int) -> None:
         recalibrate_noise(self.module_, judges, batch_size)
 
+    def _learn_from_chunk(self, data: Batch, total_size: int | None, *, fresh: bool) -> None:
+        """The same, with the noise that makes rows likeliest before they are learnt from."""
+        if fresh:
+            return super()._learn_from_chunk(data, total_size, fresh=fresh)
+        self.module_ = deepcopy(self.module_)  # should learning fail, it stays what it was
+        self._recalibrate([data] * len(self.module_), len(data))
+        calibrated = [member.likelihood.log_excess for member in self.module_]
+        super()._learn_from_chunk(data, total_size, fresh=fresh)
+        for member, log_excess in zip(self.module_, calibrated, strict=True):
+            member.likelihood.log_excess = log_excess
+
     def _log_jacobian(self) -> float:
         return -float(np.log(_scale_and_shift(self._target_scaler)[0]).sum())
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y, sample_weight=None, total_size=None):
+        """Learn from a chunk of rows of which more will come, in one pass of minibatches.
+
+        The first chunk decides how features and targets are scaled and where inducing points start: let it be a
+        random sample of the data, of a few thousand rows. Chunks may come again, for more passes. The learning
+        rate climbs in the first hundred steps and falls slowly from then on; predictions come from an average of the
+        parameters of recent steps. The noise is calibrated on every chunk before the chunk is learnt from. No rows are
+        held out, and ``max_iter`` and ``early_stopping`` play no part.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs, dense and finite.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Non-negative weights of the rows' likelihood terms.
+        total_size : int, default=None
+            Number of rows of all chunks together, which the penalty on inducing variables is weighed against. Without
+            it, those seen so far count.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator. If learning fails, it stays what it was before.
+        """
+        self._learn_chunk(X, y, sample_weight, total_size)
+        return self
 
     @property
     def noise_variance_(self):
@@ -233,17 +276,17 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
     def _distributions(self, X: np.ndarray, latent: bool = False) -> Iterator[tuple[slice, PredictiveDistribution]]:
         """Predictive distributions of one batch of rows after the other, all members side by side."""
         scale, shift = _scale_and_shift(self._target_scaler)
-        for rows, members in self._marginals(X):
+
+        def mixture(members: list[Marginals]) -> PredictiveDistribution:
             noise = [torch.zeros(()) if latent else module.likelihood.variance for module in self.module_]
             mean = torch.cat([member.mean for member in members]).double().cpu().numpy()  # (S, B, P)
             variance = torch.cat([m.variance + s for m, s in zip(members, noise, strict=True)]).double().cpu().numpy()
             weight = torch.cat([member.log_weight for member in members]).double().softmax(0).cpu().numpy()
-            yield (
-                rows,
-                PredictiveDistribution(
-                    self._like_targets(mean * scale + shift), self._like_targets(variance * scale**2), weight
-                ),
+            return PredictiveDistribution(
+                self._like_targets(mean * scale + shift), self._like_targets(variance * scale**2), weight
             )
+
+        return self._predict_batches(X, mixture)
 
     def _like_targets(self, values: np.ndarray) -> np.ndarray:
         """Drop the last axis, of outputs, if ``y`` had none."""

@@ -149,13 +149,18 @@ def train_collapsed(
     -------
     History
         ``loss`` is the negative bound per row after every iteration.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the user interrupts the first iteration; later, the last whole one is the result.
     """
     layer = cast(GlobalLayer, model.layers[0])
     fixed = {id(parameter) for posterior in layer.posteriors for parameter in posterior.parameters()}
     parts = (*layer.parameters(), *model.likelihood.parameters())
     free = [parameter for parameter in parts if parameter.requires_grad and id(parameter) not in fixed]
     history = History()
-    state = {"loss": math.inf}
+    state: dict = {"loss": math.inf}
 
     def loss_and_gradient(vector: np.ndarray) -> tuple[float, np.ndarray]:
         vector_to_parameters(torch.as_tensor(vector, device=data.X.device), free)
@@ -165,16 +170,22 @@ def train_collapsed(
         return loss.item(), parameters_to_vector(gradient).cpu().numpy()
 
     def record(vector: np.ndarray) -> None:
+        state["vector"] = vector.copy()
         history.loss.append(state["loss"])
         history.best_epoch = len(history.loss)
         if on_epoch(history):
             raise StopIteration
 
     start = parameters_to_vector(free).detach().cpu().numpy()
-    found = minimize(
-        loss_and_gradient, start, jac=True, method="L-BFGS-B", callback=record, options={"maxiter": max_iter}
-    )
-    vector_to_parameters(torch.as_tensor(found.x, device=data.X.device), free)
+    try:
+        state["vector"] = minimize(
+            loss_and_gradient, start, jac=True, method="L-BFGS-B", callback=record, options={"maxiter": max_iter}
+        ).x
+    except KeyboardInterrupt:
+        if not history.loss:
+            raise
+        history.interrupted = True
+    vector_to_parameters(torch.as_tensor(state["vector"], device=data.X.device), free)
     set_posteriors(model, data)
     return history
 

@@ -69,12 +69,13 @@ class History:
 
     ``loss`` is the mean negative objective of an epoch's minibatches, ``score`` the mean log predictive
     density of at most ``SCORED_ROWS`` held-out rows after it (empty without such rows), ``best_epoch`` the
-    epoch, counted from 1, whose parameters the model has in the end.
+    epoch, counted from 1, whose parameters the model has in the end, ``interrupted`` whether the user ended it.
     """
 
     loss: list[float] = field(default_factory=list)
     score: list[float] = field(default_factory=list)
     best_epoch: int = 0
+    interrupted: bool = False
 
 
 def one_cycle(progress: float) -> float:
@@ -113,6 +114,9 @@ def train(
     ------
     numpy.linalg.LinAlgError, FloatingPointError
         If an epoch stays impossible although the learning rate was halved ``MAX_RETRIES`` times.
+    KeyboardInterrupt
+        If the user interrupts the first epoch. Later, the parameters are those of the best epoch so far, or
+        of the last whole one without held-out rows.
     """
     _let_the_allocator_keep_pages()
     scored = None if held_out is None else held_out.spread(SCORED_ROWS)
@@ -124,7 +128,7 @@ def train(
         before = deepcopy((model.state_dict(), optimizer.state_dict()))
         try:
             loss = _run_epoch(model, optimizer, data, settings, generator, len(history.loss), peak)
-            _check_parameters(model)
+            check_parameters(model)
             score = None if scored is None else mean_log_density(model, scored, settings.batch_size)
         except (np.linalg.LinAlgError, FloatingPointError):
             if retries == MAX_RETRIES:
@@ -133,6 +137,12 @@ def train(
             optimizer.load_state_dict(before[1])
             peak, retries = peak / 2, retries + 1
             continue
+        except KeyboardInterrupt:
+            if not history.loss:
+                raise
+            model.load_state_dict(before[0])
+            history.interrupted = True
+            break
         history.loss.append(loss)
         history.best_epoch = len(history.loss)
         if score is not None:
@@ -185,27 +195,40 @@ def _run_epoch(
     order = torch.randperm(len(data), generator=generator, device=generator.device)
     shuffled = data.rows(order)  # gathered once; every batch is a slice
     total = 0.0
-    for step, rows in enumerate(_even_slices(len(data), n_steps)):
-        for group in optimizer.param_groups:
-            group["lr"] = peak * one_cycle((epoch + step / n_steps) / settings.max_iter)
+    for i, rows in enumerate(even_slices(len(data), n_steps)):
+        rate = peak * one_cycle((epoch + i / n_steps) / settings.max_iter)
         batch = shuffled.rows(rows)
-        optimizer.zero_grad()
-        objective = settings.objective(
-            model(batch.X, generator), model.likelihood, batch.y, batch.weight, settings.kl_weight
-        )
-        value = objective.item()
-        if not math.isfinite(value):
-            raise FloatingPointError(
-                f"The training objective became {value}. The likely cause is a learning_rate too high for "
-                "these data: lower it, or set dtype='float64'."
-            )
-        objective.neg().backward()
-        optimizer.step()
-        total -= value * len(batch)
+        total += len(batch) * step(model, optimizer, batch, settings, generator, rate)
     return total / len(data)
 
 
-def _check_parameters(model: DeepGP) -> None:
+def step(
+    model: DeepGP,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    settings: Settings,
+    generator: torch.Generator,
+    learning_rate: float,
+) -> float:
+    """One step of the optimiser; the negative objective before it."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    optimizer.zero_grad()
+    objective = settings.objective(
+        model(batch.X, generator), model.likelihood, batch.y, batch.weight, settings.kl_weight
+    )
+    value = objective.item()
+    if not math.isfinite(value):
+        raise FloatingPointError(
+            f"The training objective became {value}. The likely cause is a learning_rate too high for "
+            "these data: lower it, or set dtype='float64'."
+        )
+    objective.neg().backward()
+    optimizer.step()
+    return -value
+
+
+def check_parameters(model: DeepGP) -> None:
     """Raise FloatingPointError if a step has left a parameter that is not finite."""
     for name, parameter in model.named_parameters():
         if not parameter.isfinite().all():
@@ -215,7 +238,7 @@ def _check_parameters(model: DeepGP) -> None:
             )
 
 
-def _even_slices(n_rows: int, n_slices: int) -> Iterator[slice]:
+def even_slices(n_rows: int, n_slices: int) -> Iterator[slice]:
     """Consecutive slices of lengths that differ by one at most."""
     for i in range(n_slices):
         yield slice(i * n_rows // n_slices, (i + 1) * n_rows // n_slices)

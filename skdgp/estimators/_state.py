@@ -1,0 +1,98 @@
+"""Modules as plain data, so that a stored estimator holds nothing but arrays, numbers and names.
+
+Such a file opens whatever version of torch, or device, it meets, and tools that only load what they trust, such as
+skops, have nothing of torch's to ask about.
+"""
+
+from importlib import import_module
+from types import FunctionType
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+#: Where classes and functions of stored modules may come from. Nothing else is ever imported.
+TRUSTED = ("skdgp.", "torch.nn.modules.")
+
+#: What every module has; the rest of its attributes are its own.
+_INTERNAL = frozenset(vars(nn.Module()))
+
+
+def to_plain(module: nn.Module) -> dict:
+    """A module as nested dictionaries of arrays, numbers and names.
+
+    Parameters
+    ----------
+    module : Module
+        Of a class from ``TRUSTED``, with attributes that are numbers, strings, tuples of them or functions.
+
+    Returns
+    -------
+    dict
+    """
+    return {
+        "class": _name(type(module)),
+        "attributes": {name: _plain(value) for name, value in vars(module).items() if name not in _INTERNAL},
+        "parameters": {name: _array(value) for name, value in module._parameters.items()},
+        "buffers": {name: _array(value) for name, value in module._buffers.items()},
+        "modules": {name: None if part is None else to_plain(part) for name, part in module._modules.items()},
+    }
+
+
+def from_plain(state: dict) -> nn.Module:
+    """The module that :func:`to_plain` made ``state`` of, on the CPU and without gradients.
+
+    Raises
+    ------
+    ValueError
+        If ``state`` names something that is not from ``TRUSTED``.
+    """
+    kind = _find(state["class"], type)
+    module = kind.__new__(kind)
+    nn.Module.__init__(module)
+    vars(module).update({name: _rich(value) for name, value in state["attributes"].items()})
+    for name, array in state["parameters"].items():
+        module.register_parameter(name, None if array is None else nn.Parameter(_tensor(array), requires_grad=False))
+    for name, array in state["buffers"].items():
+        module.register_buffer(name, None if array is None else _tensor(array))
+    for name, part in state["modules"].items():
+        module.add_module(name, None if part is None else from_plain(part))
+    return module
+
+
+def _array(tensor: Tensor | None) -> np.ndarray | None:
+    return None if tensor is None else tensor.detach().cpu().numpy().copy()
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.array(array))  # a copy: files may be mapped into memory read-only
+
+
+def _plain(value):
+    if isinstance(value, FunctionType):
+        return {"function": _name(value)}
+    if value is None or isinstance(value, bool | int | float | str | tuple):
+        return value
+    raise TypeError(
+        f"A module's attribute of type {type(value).__name__} cannot be stored: make it a buffer or a number."
+    )
+
+
+def _rich(value):
+    return _find(value["function"], FunctionType) if isinstance(value, dict) else value
+
+
+def _name(thing: type | FunctionType) -> str:
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def _find(name: str, kind: type):
+    """The class or function called ``name``."""
+    module, _, attribute = name.partition(":")
+    found = getattr(import_module(module), attribute, None) if module.startswith(TRUSTED) else None
+    if not isinstance(found, kind):
+        raise ValueError(
+            f"A stored model names {name!r}, which is no {kind.__name__} of {TRUSTED}: this version of skdgp did not "
+            "write it. Fit the model anew, or open the file with the version that wrote it."
+        )
+    return found

@@ -1,0 +1,125 @@
+"""Stored estimators: plain data, small, opened elsewhere, by other versions and by tools that trust little."""
+
+import io
+import pickle
+import pickletools
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from conftest import CLASSIFIERS, REGRESSORS, name_of
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skdgp import AVDGPRegressor, DSDGPClassifier
+from skdgp.estimators._state import from_plain, to_plain
+
+STORED = Path(__file__).parent / "stored"
+
+every_family = pytest.mark.parametrize("tiny", [*REGRESSORS, *CLASSIFIERS], ids=name_of)
+
+
+def targets(tiny, y):
+    return y if tiny in REGRESSORS else np.digitize(y, [-0.5, 0.5])
+
+
+@every_family
+@pytest.mark.parametrize("way", [0, 1])
+def test_modules_survive_as_plain_data(tiny, wave, way):
+    X, y = wave
+    model = tiny(n_estimators=2, **tiny.propagations[way]).fit(X, targets(tiny, y))
+    expected = model.predict(X)
+    model.module_ = from_plain(pickle.loads(pickle.dumps(to_plain(model.module_))))
+    assert np.array_equal(model.predict(X), expected)
+    assert not any(parameter.requires_grad for parameter in model.module_.parameters())
+
+
+@every_family
+def test_pickles_hold_the_parameters_and_little_else(tiny, wave):
+    X, y = wave
+    rng = np.random.default_rng(0)
+    many = np.repeat(X, 200, axis=0) + 1e-3 * rng.standard_normal((24_000, 3))
+    model = tiny(max_iter=1, batch_size=4000).fit(many, np.repeat(targets(tiny, y), 200))
+    parameters = sum(each.nbytes for each in [*model.module_.parameters(), *model.module_.buffers()])
+    stored = pickle.dumps(model)
+    assert len(stored) - parameters < 50_000 < many.nbytes
+    named = {argument for _, argument, _ in pickletools.genops(stored) if isinstance(argument, str)}
+    assert not any(name.startswith("torch") and ":" not in name for name in named)
+
+
+@every_family
+@pytest.mark.parametrize("mmap_mode", [None, "r"])
+def test_joblib_files_may_be_mapped(tiny, wave, mmap_mode, tmp_path):
+    X, y = wave
+    model = tiny().fit(X, targets(tiny, y))
+    joblib.dump(model, tmp_path / "model.joblib")
+    again = joblib.load(tmp_path / "model.joblib", mmap_mode=mmap_mode)
+    assert np.array_equal(again.predict(X), model.predict(X))
+    again.set_params(warm_start=True).fit(X, targets(tiny, y))
+
+
+@every_family
+def test_skops_trusts_a_pipeline_with_the_estimator_alone(tiny, wave):
+    skops = pytest.importorskip("skops.io")
+    X, y = wave
+    pipeline = make_pipeline(StandardScaler(), tiny()).fit(X, targets(tiny, y))
+    stored = skops.dumps(pipeline)
+    kind = f"{tiny.estimator.__module__}.{tiny.estimator.__name__}"
+    assert skops.get_untrusted_types(data=stored) == [kind]
+    assert np.array_equal(skops.loads(stored, trusted=[kind]).predict(X), pipeline.predict(X))
+
+
+@pytest.mark.parametrize("device", ["cuda:3", "cpu"])
+def test_state_names_no_device(wave, device):
+    model = AVDGPRegressor(max_iter=1, n_estimators=1, random_state=0).fit(*wave)
+    model.device_ = torch.device(device)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.device_ == torch.device("cpu") and model.device_ == torch.device(device)
+
+
+@pytest.mark.parametrize("name", ["regressor", "classifier"])
+def test_files_of_the_first_version_open(name):
+    """Written by ``python tests/test_state.py`` with skdgp 0.1.0, torch 2.13.0 and scikit-learn 1.9.1.
+
+    The predictions stored beside a model are the numbers that it has to give again.
+    """
+    stored = joblib.load(STORED / f"{name}.joblib")
+    model = stored["model"]
+    found = model.predict(stored["X"]) if name == "regressor" else model.predict_proba(stored["X"])
+    np.testing.assert_allclose(found, stored["expected"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name", ["os:system", "skdgp.estimators._solvegp:os", "torch.nn.modules.linear:math", "skdgp.gp.layers:Absent"]
+)
+def test_files_cannot_name_what_is_no_module(name):
+    state = to_plain(torch.nn.Linear(2, 2)) | {"class": name}
+    with pytest.raises(ValueError, match=f"A stored model names '{name}', which is no type of .*skdgp"):
+        from_plain(state)
+
+
+def test_attributes_that_are_no_plain_data_are_refused():
+    module = torch.nn.Linear(2, 2)
+    module.stream = io.StringIO()
+    with pytest.raises(TypeError, match=r"A module.s attribute of type StringIO cannot be stored"):
+        to_plain(module)
+
+
+def write_files():
+    """Make the stored files anew; only for a new format, under a new name."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (60, 3))
+    y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
+    STORED.mkdir(exist_ok=True)
+    regressor = AVDGPRegressor((2,), 4, network_width=8, max_iter=20, n_estimators=2, random_state=0).fit(X, y)
+    expected = {"X": X[:5], "model": regressor, "expected": regressor.predict(X[:5])}
+    joblib.dump(expected, STORED / "regressor.joblib", compress=3)
+    classifier = DSDGPClassifier((2,), 5, max_iter=20, n_estimators=1, random_state=0).fit(X, y > 0)
+    expected = {"X": X[:5], "model": classifier, "expected": classifier.predict_proba(X[:5])}
+    joblib.dump(expected, STORED / "classifier.joblib", compress=3)
+
+
+if __name__ == "__main__":
+    write_files()

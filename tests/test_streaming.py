@@ -1,0 +1,191 @@
+"""Learning from chunks: ``partial_fit`` of all families, and the stream beneath."""
+
+import pickle
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from conftest import CLASSIFIERS, REGRESSORS, name_of
+from sklearn.base import clone
+from test_training import Line
+
+from skdgp import DSDGPRegressor, SOLVEGPRegressor
+from skdgp.inference import streaming
+from skdgp.inference.objectives import elbo
+from skdgp.inference.streaming import Stream
+from skdgp.inference.training import Batch, Settings
+from skdgp.metrics import negative_log_predictive_density
+
+every_family = pytest.mark.parametrize("tiny", [*REGRESSORS, *CLASSIFIERS], ids=name_of)
+
+
+def line_rows(n_rows):
+    X = torch.linspace(-1, 1, n_rows, dtype=torch.float64)[:, None]
+    return Batch(X, 2 * X + 0.1 * torch.sin(30 * X), torch.ones(n_rows, dtype=torch.float64))
+
+
+SETTINGS = Settings(elbo, 1e-3, 1, 16, 0.02, 10, 0.0)
+
+
+def targets(tiny, y):
+    return y if tiny in REGRESSORS else np.digitize(y, [-0.5, 0.5])
+
+
+def known(tiny):
+    return {} if tiny in REGRESSORS else {"classes": [0, 1, 2]}
+
+
+def chunks(X, y, n_chunks):
+    return zip(np.array_split(X, n_chunks), np.array_split(y, n_chunks), strict=True)
+
+
+class TestPartialFit:
+    @every_family
+    def test_learns_a_little_from_every_chunk(self, tiny, wave):
+        X, y = wave[0], targets(tiny, wave[1])
+        model = tiny()
+        for _ in range(3):
+            for part in chunks(X, y, 4):
+                assert model.partial_fit(*part, **known(tiny), total_size=len(X)) is model
+        assert model.n_iter_ == len(model.loss_curve_) == 12 and len(model.module_) == 1
+        assert np.mean(model.loss_curve_[-4:]) < np.mean(model.loss_curve_[:4])
+        assert np.isfinite(model.score(X, y)) and len(model.validation_scores_) == 0
+
+    @every_family
+    def test_goes_on_from_a_fit_and_from_a_file(self, tiny, wave):
+        X, y = wave[0], targets(tiny, wave[1])
+        model = tiny(n_estimators=2).fit(X, y)
+        before = [parameter.clone() for parameter in model.module_.parameters()]
+        model.partial_fit(X, y)
+        assert len(model.module_) == 2 and model.n_iter_ == 4
+        after = list(model.module_.parameters())
+        assert any(not torch.equal(*pair) for pair in zip(before, after, strict=True))
+        again = pickle.loads(pickle.dumps(model)).partial_fit(X, y)
+        assert again.n_iter_ == 5 and again._streams is not None
+
+    def test_same_seed_same_result(self, tiny, wave):
+        X, y = wave
+        found = []
+        for _ in range(2):
+            model = tiny()
+            for part in chunks(X, y, 3):
+                model.partial_fit(*part)
+            found.append(model.predict(X))
+        assert np.array_equal(*found)
+
+    def test_reaches_what_fit_reaches(self):
+        """Many small chunks, several passes; without knowing the number of rows."""
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-2, 2, (2000, 2))
+        y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(2000)
+        model = DSDGPRegressor((), 50, batch_size=100, random_state=0)
+        whole = clone(model).set_params(max_iter=25).fit(X, y)
+        for _ in range(25):
+            for part in chunks(X, y, 4):
+                model.partial_fit(*part)
+        X_new = rng.uniform(-2, 2, (1000, 2))
+        truth = np.sin(2 * X_new[:, 0]) * X_new[:, 1]
+        errors = [np.sqrt(np.mean((each.predict(X_new) - truth) ** 2)) for each in (whole, model)]
+        assert errors[1] < 1.2 * errors[0]
+        y_new = truth + 0.1 * rng.standard_normal(1000)
+        losses = [negative_log_predictive_density(y_new, each.predict_dist(X_new)) for each in (whole, model)]
+        assert losses[1] < losses[0] + 0.02
+
+    def test_noise_is_what_new_rows_show(self, tiny, wave):
+        X, y = wave
+        model = tiny().partial_fit(X, y).partial_fit(X, y)
+        before = model.noise_variance_
+        model.partial_fit(X, y + 2 * np.random.default_rng(0).standard_normal(len(y)))
+        assert model.noise_variance_ > 2 * before
+        residuals = y + 2 * np.random.default_rng(0).standard_normal(len(y)) - model.predict(X)
+        assert 0.5 < model.noise_variance_ / np.mean(residuals**2) < 1.5
+
+    def test_total_size_weighs_the_penalty(self, wave):
+        X, y = wave
+        widths = []
+        for total_size in (120, 10**7):
+            model = SOLVEGPRegressor(10, 0, random_state=0, beta=1.0)
+            for _ in range(200):
+                model.partial_fit(X, y, total_size=total_size)
+            widths.append(float(model.predict_dist(X, latent=True).std.mean()))
+        assert widths[1] < 0.7 * widths[0]
+
+    @every_family
+    def test_a_chunk_that_fails_leaves_all_as_it_was(self, tiny, wave, monkeypatch):
+        X, y = wave[0], targets(tiny, wave[1])
+        model = tiny(n_estimators=2).partial_fit(X, y, **known(tiny))
+        expected, streams = model.predict(X), deepcopy(model._streams[0].average)
+        calls = iter(range(100))
+
+        def failing(self, chunk, settings):
+            if next(calls) == 1:  # the second member's
+                raise MemoryError
+            return 0.0
+
+        monkeypatch.setattr(Stream, "learn", failing)
+        with pytest.raises(MemoryError):
+            model.partial_fit(X, y)
+        assert np.array_equal(model.predict(X), expected) and model.n_iter_ == 1
+        assert all(map(torch.equal, model._streams[0].average, streams))
+
+    def test_bad_calls(self, wave):
+        X, y = wave
+        regressor, classifier = REGRESSORS[0](), CLASSIFIERS[0]()
+        with pytest.raises(ValueError, match=r"total_size=5 must be the number of rows of all chunks.* has 120 rows"):
+            regressor.partial_fit(X, y, total_size=5)
+        with pytest.raises(ValueError, match="first call of partial_fit needs the labels of all chunks: pass classes"):
+            classifier.partial_fit(X, y > 0)
+        classifier.partial_fit(X, y > 0, classes=[False, True])
+        with pytest.raises(ValueError, match="differ from those of the first call"):
+            classifier.partial_fit(X, y > 0, classes=[0, 1, 2])
+        with pytest.raises(ValueError, match="contains the label 7"):
+            CLASSIFIERS[0]().partial_fit(X, np.full(len(X), 7), classes=[0, 1])
+        with pytest.raises(ValueError, match=r"built with hidden_dims=.*but hidden_dims is now"):
+            regressor.partial_fit(X, y).set_params(hidden_dims=(3,)).partial_fit(X, y)
+        with pytest.raises(ValueError, match="method='collapsed' needs all rows at once"):
+            SOLVEGPRegressor(method="collapsed").partial_fit(X, y)
+
+
+class TestStream:
+    def test_average_weighs_later_steps_more(self, monkeypatch):
+        """The weights of t steps, written out: the product of what later steps leave of each."""
+        data, stream = line_rows(64), Stream(Line(jiggle=0.1), torch.Generator().manual_seed(0))
+        visited = []
+        real = streaming.step
+
+        def spy(model, *others):
+            loss = real(model, *others)
+            visited.append([parameter.detach().clone() for parameter in model.parameters()])
+            return loss
+
+        monkeypatch.setattr(streaming, "step", spy)
+        stream.learn(data, SETTINGS)
+        stream.learn(data, SETTINGS)
+        shares = 9 / (8 + np.arange(1, len(visited) + 1))
+        weights = shares * np.append(np.cumprod((1 - shares)[::-1])[::-1][1:], 1.0)
+        assert abs(weights.sum() - 1) < 1e-12 and (np.diff(weights) > 0).all()
+        for i, average in enumerate(stream.averaged().parameters()):
+            expected = sum(weight * step[i] for weight, step in zip(weights, visited, strict=True))
+            torch.testing.assert_close(average.detach(), expected)
+
+    def test_impossible_steps_are_tried_again_at_half_the_rate(self, monkeypatch):
+        data, stream = line_rows(64), Stream(Line(jiggle=0.1), torch.Generator().manual_seed(0))
+        before = deepcopy(stream.model.state_dict())
+        real, rates = streaming.step, []
+
+        def fragile(model, optimizer, batch, settings, generator, rate):
+            rates.append(rate)
+            if stream.n_steps == 2 and rate > 0.3 * 2 * SETTINGS.learning_rate / streaming.WARM_UP_STEPS:
+                raise FloatingPointError
+            return real(model, optimizer, batch, settings, generator, rate)
+
+        monkeypatch.setattr(streaming, "step", fragile)
+        stream.learn(data, SETTINGS)
+        assert stream.rate == 0.25 and stream.n_steps == 4
+        monkeypatch.setattr(streaming, "step", lambda *args: (_ for _ in ()).throw(np.linalg.LinAlgError("never")))
+        state = deepcopy(stream.model.state_dict())
+        with pytest.raises(np.linalg.LinAlgError, match="never"):
+            stream.learn(data, SETTINGS)
+        assert all(torch.equal(state[name], value) for name, value in stream.model.state_dict().items())
+        assert any(not torch.equal(before[name], value) for name, value in state.items())
