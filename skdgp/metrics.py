@@ -10,8 +10,9 @@ greater for better predictions: losses come with a minus sign. They work with ev
 """
 
 import numpy as np
+from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from .estimators._predictive import PredictiveDistribution, central_levels
 
@@ -342,7 +343,8 @@ def predictive_distribution(estimator, X):
         return estimator.predict_dist(X)
     if isinstance(estimator, Pipeline):
         return predictive_distribution(estimator[-1], estimator[:-1].transform(X) if len(estimator) > 1 else X)
-    if hasattr(estimator, "best_estimator_"):
+    if isinstance(estimator, BaseSearchCV):
+        check_is_fitted(estimator, "best_estimator_")
         return predictive_distribution(estimator.best_estimator_, X)
     try:
         mean, std = estimator.predict(X, return_std=True)

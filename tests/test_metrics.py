@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import mean_absolute_error, mean_pinball_loss
@@ -161,6 +162,10 @@ class TestErrors:
     def test_of_no_probability(self):
         with pytest.raises(ValueError, match="confidence_level must lie between 0 and 1"):
             metrics.interval_score([0.0], [0.0], [1.0], 90)
+
+    def test_of_a_search_that_is_not_fitted(self, tiny, wave):
+        with pytest.raises(NotFittedError):
+            metrics.crps_scorer(GridSearchCV(tiny(), {}), *wave)
 
     @pytest.mark.parametrize("model", [LinearRegression(), TransformedTargetRegressor(LinearRegression())])
     def test_of_models_without_distributions(self, model, wave):
