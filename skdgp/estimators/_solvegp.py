@@ -93,7 +93,7 @@ class BaseSOLVEGP(BaseDeepGP):
         beta="auto",
         max_iter="auto",
         batch_size="auto",
-        learning_rate=0.03,
+        learning_rate=0.06,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=1000,
@@ -222,7 +222,7 @@ class SOLVEGPRegressor(DeepGPRegressor, BaseSOLVEGP):
     batch_size : "auto" or int, default="auto"
         Rows of a minibatch; "auto" is a quarter of the rows, within 16 and 250, or 1024 from 4000 rows
         on. Minibatches have equal sizes, up to this one.
-    learning_rate : float, default=0.03
+    learning_rate : float, default=0.06
         Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
         to nothing along a cosine.
     early_stopping : bool, default=False
@@ -332,7 +332,7 @@ class SOLVEGPRegressor(DeepGPRegressor, BaseSOLVEGP):
         beta="auto",
         max_iter="auto",
         batch_size="auto",
-        learning_rate=0.03,
+        learning_rate=0.06,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=1000,
@@ -462,7 +462,7 @@ class SOLVEGPClassifier(DeepGPClassifier, BaseSOLVEGP):
     batch_size : "auto" or int, default="auto"
         Rows of a minibatch; "auto" is a quarter of the rows, within 16 and 250, or 1024 from 4000 rows
         on. Minibatches have equal sizes, up to this one.
-    learning_rate : float, default=0.03
+    learning_rate : float, default=0.06
         Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
         to nothing along a cosine.
     early_stopping : bool, default=False
@@ -566,7 +566,7 @@ class SOLVEGPClassifier(DeepGPClassifier, BaseSOLVEGP):
         class_weight=None,
         max_iter="auto",
         batch_size="auto",
-        learning_rate=0.03,
+        learning_rate=0.06,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=1000,
