@@ -36,6 +36,14 @@ def test_modules_survive_as_plain_data(tiny, wave, way):
     assert not any(parameter.requires_grad for parameter in model.module_.parameters())
 
 
+@pytest.mark.parametrize("inducing_map", ["affine", "mlp"])
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+def test_networks_survive_as_plain_data(wave, inducing_map, covariance):
+    X, y = wave
+    model = REGRESSORS[0](inducing_map=inducing_map, covariance=covariance).fit(X, y)
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+
+
 @every_family
 def test_pickles_hold_the_parameters_and_little_else(tiny, wave):
     X, y = wave

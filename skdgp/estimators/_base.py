@@ -37,6 +37,8 @@ T = TypeVar("T")
 class BaseDeepGP(CallbackSupportMixin, BaseEnsemble, BaseEstimator, metaclass=ABCMeta):
     """Fitting, and prediction in batches, of deep Gaussian processes."""
 
+    _structure: dict
+
     #: Parameters that a warm start cannot change.
     _structural_parameters: ClassVar[tuple[str, ...]] = ("normalize_X",)
 
@@ -232,7 +234,7 @@ def make_scaler(columns: np.ndarray, *, normalize: bool) -> StandardScaler:
     if normalize:
         # Constant columns are not divided by anything, yet that of 1e30 differs from its mean by 1e14, by rounding.
         size = np.abs(scaler.mean_)
-        rounding = 10 * np.finfo(columns.dtype).eps * size
+        rounding = 10 * np.finfo(np.result_type(columns, np.float32)).eps * size
         scaler.scale_ = np.where(scaler.scale_ < rounding, size, scaler.scale_)
     return scaler
 

@@ -30,10 +30,10 @@ class FitTasks:
     data : dict
         What hooks may ask for: ``X``, ``y`` and ``metadata``.
     attributes : callable
-        Returns the attributes that a fitted copy of the estimator would have now.
+        Returns the attributes that a fitted copy of the estimator would have now, or None if there is none yet.
     """
 
-    def __init__(self, estimator, n_members: int, max_iter: int, data: dict, attributes: Callable[[], dict]):
+    def __init__(self, estimator, n_members: int, max_iter: int, data: dict, attributes: Callable[[], dict | None]):
         self._estimator, self._max_iter, self._data, self._attributes = estimator, max_iter, data, attributes
         self._nested = n_members > 1
         self._tasks: list = []

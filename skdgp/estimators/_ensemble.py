@@ -31,9 +31,23 @@ class BaseEnsemble:
 
     module_: nn.ModuleList
     device_: torch.device
+    loss_curve_: np.ndarray
     _streams: list[Stream] | None
+    _n_seen: int
+
+    # Parameters, which scikit-learn checks.
+    n_estimators: Any
+    objective: Any
+    beta: Any
+    max_iter: Any
+    batch_size: Any
+    learning_rate: Any
+    early_stopping: Any
+    validation_fraction: Any
+    n_iter_no_change: Any
+    tol: Any
+    dtype: Any
     random_state: Any
-    verbose: Any
 
     @property
     @abstractmethod

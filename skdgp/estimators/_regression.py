@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +28,8 @@ NOISE_FLOOR = 1e-6
 
 class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
     """Regression with a Gaussian likelihood; a mixin for estimators that derive from BaseDeepGP."""
+
+    module_: Any
 
     def _check_targets(self, y: np.ndarray) -> None:
         self._y_is_flat = y.ndim == 1
@@ -138,8 +141,7 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         if return_cov:
             dist = self.predict_dist(X)
             return dist.mean, _covariance(dist)
-        mean = self._empty(len(X))
-        std = np.empty_like(mean) if return_std else None
+        mean, std = self._empty(len(X)), self._empty(len(X))
         for rows, dist in self._distributions(X):
             mean[rows] = dist.mean
             if return_std:

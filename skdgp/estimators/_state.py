@@ -24,7 +24,7 @@ def to_plain(module: nn.Module) -> dict:
     Parameters
     ----------
     module : Module
-        Of a class from ``TRUSTED``, with attributes that are numbers, strings, tuples of them or functions.
+        Of a class from ``TRUSTED``, with attributes that are numbers, strings, lists or tuples of them, or functions.
 
     Returns
     -------
@@ -71,7 +71,9 @@ def _tensor(array: np.ndarray) -> Tensor:
 def _plain(value):
     if isinstance(value, FunctionType):
         return {"function": _name(value)}
-    if value is None or isinstance(value, bool | int | float | str | tuple):
+    if isinstance(value, list | tuple):
+        return type(value)(_plain(each) for each in value)
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(
         f"A module's attribute of type {type(value).__name__} cannot be stored: make it a buffer or a number."
