@@ -68,8 +68,9 @@ def make_rows(n_rows):
 def our_steps(X, y, n_steps, estimator=DSDGPRegressor, **params):
     """A function that makes ``n_steps`` steps in the package's training loop, and their number."""
     model = estimator(max_iter=1, batch_size=len(X) // n_steps, random_state=0, **params)
-    # Initial values are all that the fit is for.
-    model.fit(X[: max(2000, len(X) // n_steps)], y[: max(2000, len(X) // n_steps)])
+    # The fit is for initial values alone.
+    n_initial = max(3000, len(X) // n_steps)
+    model.fit(X[:n_initial], y[:n_initial])
     member, settings = model.module_[0].float(), model._settings(len(X))
     for name, parameter in member.named_parameters():
         quadrature = params.get("propagation") == "quadrature"

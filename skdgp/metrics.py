@@ -30,6 +30,7 @@ __all__ = [
     "log_density_scorer",
     "negative_log_predictive_density",
     "pit_values",
+    "predictive_distribution",
 ]
 
 

@@ -87,6 +87,9 @@ def test_letters_example_runs(tmp_path):
         ("plot_depth", "Diabetes patients, split 0, layers 4"),
         ("plot_orthogonal", "SOLVE 5 + 5"),
         ("plot_streaming", "The table has"),
+        ("plot_intervals", "90 % coverage"),
+        ("plot_search", "halving"),
+        ("plot_conformal", "Conformal, normalised"),
     ],
 )
 def test_other_examples_run(example, said, tmp_path):

@@ -181,8 +181,9 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
         learnt quadrature points, without randomness.
     objective : {"elbo", "predictive"}, default="elbo"
         What training maximises: the evidence lower bound, or the log predictive density less the same
-        penalty. The latter, with "ar2p" the paper's AR2PP, can sharpen densities at the cost of means;
-        with samples, as in "ar1" and "ar2", it is a lower bound that more samples tighten.
+        penalty. The latter, with "ar2p" the paper's AR2PP, can sharpen densities at the cost of means, and with a
+        smaller ``beta`` follows noise that changes over inputs or has several modes; restarts differ more. With
+        samples, as in "ar1" and "ar2", it is a lower bound that more samples tighten.
     kernel : {"matern52", "matern32", "matern12", "rbf"}, default="matern52"
         Covariance function of every layer.
     ard : bool, default=False
