@@ -397,6 +397,8 @@ def _observations(y_true, dist):
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 and len(dist.shape) == 1 else y
     if y.shape != dist.shape:
         raise ValueError(f"y_true of shape {y.shape} and predictions of shape {dist.shape} do not match.")
+    if not np.isfinite(y).all():
+        raise ValueError("y_true contains NaN or infinity: leave out such rows, from the predictions too.")
     return y
 
 
@@ -405,6 +407,9 @@ def _intervals(y_true, lower, upper):
     y, lower, upper = (np.asarray(column, dtype=np.float64) for column in (y_true, lower, upper))
     if not y.shape == lower.shape == upper.shape:
         raise ValueError(f"y_true, lower and upper must have one shape, got {y.shape}, {lower.shape}, {upper.shape}.")
+    for name, column in (("y_true", y), ("lower", lower), ("upper", upper)):
+        if np.isnan(column).any():  # infinite ends are those of an interval that holds everything
+            raise ValueError(f"{name} contains NaN: leave out such rows.")
     return y, lower, upper
 
 

@@ -159,6 +159,15 @@ class TestErrors:
         with pytest.raises(ValueError, match="a column for each of the 2 labels, got shape"):
             metrics.expected_calibration_error(["a", "b"], np.ones((2, 3)) / 3)
 
+    def test_of_missing_observations(self):
+        y, dist = make_mixtures(2, 4)
+        y[2] = np.nan
+        with pytest.raises(ValueError, match="y_true contains NaN or infinity: leave out such rows"):
+            metrics.crps(y, dist)
+        with pytest.raises(ValueError, match="y_true contains NaN: leave out such rows"):
+            metrics.coverage(y, *dist.interval())
+        assert metrics.coverage([0.0], [-np.inf], [np.inf]) == 1.0
+
     def test_of_no_probability(self):
         with pytest.raises(ValueError, match="confidence_level must lie between 0 and 1"):
             metrics.interval_score([0.0], [0.0], [1.0], 90)

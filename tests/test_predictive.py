@@ -186,6 +186,11 @@ class TestObject:
         whole = PredictiveDistribution.concatenate([dist[:4], dist[4:]])
         assert np.array_equal(whole.means, dist.means) and np.array_equal(whole.ppf(0.3), dist.ppf(0.3))
 
+    def test_outputs_can_be_taken(self):
+        y, dist = make_mixtures(3, 6, 2)
+        assert dist[:, 1].shape == (6,) and dist[1:4, 0].shape == (3,) and dist[2].shape == (1, 2)
+        np.testing.assert_allclose(dist[:, 1].crps(y[:, 1]), dist.crps(y)[:, 1], rtol=1e-12)
+
     def test_is_frozen(self):
         mean, variance = np.zeros((1, 2)), np.ones((1, 2))
         dist = PredictiveDistribution(mean, variance, [1.0])

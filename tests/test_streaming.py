@@ -134,6 +134,9 @@ class TestPartialFit:
         regressor, classifier = REGRESSORS[0](), CLASSIFIERS[0]()
         with pytest.raises(ValueError, match=r"total_size=5 must be the number of rows of all chunks.* has 120 rows"):
             regressor.partial_fit(X, y, total_size=5)
+        with pytest.raises(ValueError, match=r"total_size=200.5 must be .*: pass a whole number"):
+            regressor.partial_fit(X, y, total_size=200.5)
+        regressor.partial_fit(X, y, total_size=1e6)
         with pytest.raises(ValueError, match="first call of partial_fit needs the labels of all chunks: pass classes"):
             classifier.partial_fit(X, y > 0)
         classifier.partial_fit(X, y > 0, classes=[False, True])

@@ -119,16 +119,19 @@ class BaseDeepGP(CallbackSupportMixin, BaseEnsemble, BaseEstimator, metaclass=AB
             fresh = not self.__sklearn_is_fitted__()
             self._keep_structure(fresh=fresh)
             rows, _ = self._validate_rows(X, y, sample_weight, None, None, fresh=fresh, targets=classes)
-            if total_size is not None and not (isinstance(total_size, Integral) and total_size >= len(rows[0])):
+            whole = isinstance(total_size, Real) and total_size == np.floor(total_size)  # 1e6 is welcome
+            if total_size is not None and not (whole and total_size >= len(rows[0])):
                 raise ValueError(
                     f"total_size={total_size!r} must be the number of rows of all chunks together, and this one has "
-                    f"{len(rows[0])} rows: pass a larger number, or leave it out where it is not known."
+                    f"{len(rows[0])} rows: pass a whole number at least as large, or leave it out where it is not known."
                 )
             if fresh:
                 self.device_, self._streams = _resolve_device(self.device), None
             self._n_seen = len(rows[0]) + (0 if fresh else self._n_seen)
             dtype = rows[0].dtype if self.dtype == "auto" else np.dtype(self.dtype)
-            self._learn_from_chunk(self._to_batch(*rows, dtype=dtype), total_size, fresh=fresh)
+            self._learn_from_chunk(
+                self._to_batch(*rows, dtype=dtype), None if total_size is None else int(total_size), fresh=fresh
+            )
 
     def _keep_structure(self, *, fresh: bool) -> None:
         """Note the parameters that shape the model; ValueError if one has changed since the last fit."""

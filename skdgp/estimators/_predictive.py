@@ -122,11 +122,13 @@ class PredictiveDistribution:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, rows) -> "PredictiveDistribution":
-        """The distributions of some rows, given by a slice, a mask or an array of numbers."""
+    def __getitem__(self, index) -> "PredictiveDistribution":
+        """The distributions of some rows, by a number, slice, mask or array; ``dist[:, p]`` are those of an output."""
+        rows, *outputs = index if isinstance(index, tuple) else (index,)
         if np.ndim(rows) == 0 and not isinstance(rows, slice):
             rows = [rows]
-        return PredictiveDistribution(self.means[:, rows], self.variances[:, rows], self.weights)
+        chosen = (slice(None), rows, *outputs)
+        return PredictiveDistribution(self.means[chosen], self.variances[chosen], self.weights)
 
     def __repr__(self) -> str:
         return f"PredictiveDistribution(shape={self.shape}, {len(self.weights)} components)"
