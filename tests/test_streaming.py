@@ -101,15 +101,18 @@ class TestPartialFit:
         residuals = y + 2 * np.random.default_rng(0).standard_normal(len(y)) - model.predict(X)
         assert 0.5 < model.noise_variance_ / np.mean(residuals**2) < 1.5
 
-    def test_total_size_weighs_the_penalty(self, wave):
+    def test_total_size_weighs_the_penalty(self, wave, monkeypatch):
         X, y = wave
-        widths = []
-        for total_size in (120, 10**7):
-            model = SOLVEGPRegressor(10, 0, random_state=0, beta=1.0)
-            for _ in range(200):
-                model.partial_fit(X, y, total_size=total_size)
-            widths.append(float(model.predict_dist(X, latent=True).std.mean()))
-        assert widths[1] < 0.7 * widths[0]
+        weights, learn = [], Stream.learn
+
+        def spy(self, chunk, settings):
+            weights.append(settings.kl_weight)
+            return learn(self, chunk, settings)
+
+        monkeypatch.setattr(Stream, "learn", spy)
+        model = SOLVEGPRegressor(10, 0, random_state=0, beta=3.0)
+        model.partial_fit(X, y).partial_fit(X[:60], y[:60]).partial_fit(X, y, total_size=10_000)
+        np.testing.assert_allclose(weights, [3 / 120, 3 / 180, 3 / 10_000])
 
     @every_family
     def test_a_chunk_that_fails_leaves_all_as_it_was(self, tiny, wave, monkeypatch):

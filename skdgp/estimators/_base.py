@@ -123,7 +123,7 @@ class BaseDeepGP(CallbackSupportMixin, BaseEnsemble, BaseEstimator, metaclass=AB
             if total_size is not None and not (whole and total_size >= len(rows[0])):
                 raise ValueError(
                     f"total_size={total_size!r} must be the number of rows of all chunks together, and this one has "
-                    f"{len(rows[0])} rows: pass a whole number at least as large, or leave it out where it is not known."
+                    f"{len(rows[0])} rows: pass a whole number at least as large, or leave it out if unknown."
                 )
             if fresh:
                 self.device_, self._streams = _resolve_device(self.device), None
