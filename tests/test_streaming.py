@@ -61,8 +61,11 @@ class TestPartialFit:
         assert len(model.module_) == 2 and model.n_iter_ == 4
         after = list(model.module_.parameters())
         assert any(not torch.equal(*pair) for pair in zip(before, after, strict=True))
+        assert not hasattr(model, "lower_bound_")
         again = pickle.loads(pickle.dumps(model)).partial_fit(X, y)
-        assert again.n_iter_ == 5 and again._streams is not None
+        assert again.n_iter_ == 5 and len(again.module_) == 2
+        again.set_params(n_estimators="auto")
+        assert len(pickle.loads(pickle.dumps(again)).partial_fit(X, y).module_) == 2
 
     def test_same_seed_same_result(self, tiny, wave):
         X, y = wave

@@ -82,7 +82,7 @@ class BaseEnsemble:
         """Train every member of the ensemble, each with its own seed and held-out rows."""
         random_state = check_random_state(self.random_state)
         order = self._order_rows(data.y.cpu().numpy(), random_state)
-        seeds = self._seeds(random_state, len(data))
+        seeds = _seeds(random_state, self._n_members(len(data)))
         settings = self._settings(len(data))
         precision = self._precision(data)
         monitor = Monitor(self, len(seeds), settings.max_iter, hooks, data.X.dtype)
@@ -134,6 +134,7 @@ class BaseEnsemble:
         self.best_iter_ = [self.n_iter_] * len(streams)
         self.validation_scores_ = np.empty(0)
         self.length_scales_ = self._length_scales()
+        vars(self).pop("lower_bound_", None)  # of a fit before
 
     def _open_streams(
         self, data: Batch, precision: torch.dtype, total_size: int | None, *, fresh: bool
@@ -141,19 +142,19 @@ class BaseEnsemble:
         """Streams that go on from the members that there are, or new ones for data that begin like ``data``."""
         random_state = check_random_state(self.random_state)
         order = random_state.permutation(len(data))
+        n_members = self._n_members(total_size) if fresh else len(self.module_)
         streams = []
-        for index, seed in enumerate(self._seeds(random_state, total_size)[: None if fresh else len(self.module_)]):
+        for index, seed in enumerate(_seeds(random_state, n_members)):
             generator, noise = self._generators(seed)
             model = self._new_model(data, order, generator) if fresh else self._copy(self.module_, index)
             streams.append(Stream(model.to(device=self.device_, dtype=precision), noise))
         return streams
 
-    def _seeds(self, random_state: np.random.RandomState, n_rows: int | None) -> list[int]:
-        """A seed for each member; "auto" is one where the number of rows is not known."""
-        n_members = self.n_estimators
-        if n_members == "auto":
-            n_members = 1 if n_rows is None else self._auto.n_estimators(n_rows)
-        return [int(seed) for seed in random_state.randint(np.iinfo(np.int32).max, size=n_members)]
+    def _n_members(self, n_rows: int | None) -> int:
+        """Members of the ensemble; "auto" is one where the number of rows is not known."""
+        if self.n_estimators != "auto":
+            return self.n_estimators
+        return 1 if n_rows is None else self._auto.n_estimators(n_rows)
 
     def _generators(self, seed: int) -> tuple[torch.Generator, torch.Generator]:
         """Sources of randomness on the CPU, and where training is."""
@@ -228,3 +229,8 @@ class BaseEnsemble:
         members = cast(Sequence[DeepGP], self.module_)
         scales = [[layer.kernel.lengthscale.cpu().numpy() for layer in member.layers] for member in members]
         return [np.stack(layer) for layer in zip(*scales, strict=True)]
+
+
+def _seeds(random_state: np.random.RandomState, number: int) -> list[int]:
+    """Seeds of members."""
+    return [int(seed) for seed in random_state.randint(np.iinfo(np.int32).max, size=number)]

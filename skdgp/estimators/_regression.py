@@ -94,7 +94,7 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         Returns
         -------
         self : object
-            The fitted estimator. If learning fails, it stays what it was before.
+            The fitted estimator, without ``lower_bound_``. If learning fails, it stays what it was before.
         """
         self._learn_chunk(X, y, sample_weight, total_size)
         return self
