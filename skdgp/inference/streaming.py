@@ -70,15 +70,15 @@ class Stream:
             If the pass stays impossible at ever lower learning rates. Whatever the error, the stream is then what
             it was before.
         """
-        for retry in range(MAX_RETRIES + 1):
+        retries = 0
+        while True:
             try:
                 with self._unchanged_on_error():
                     return self._pass(chunk, settings)
             except (np.linalg.LinAlgError, FloatingPointError):
-                if retry == MAX_RETRIES:
+                if retries == MAX_RETRIES:
                     raise
-                self.rate /= 2
-        raise AssertionError("unreachable")
+                self.rate, retries = self.rate / 2, retries + 1
 
     def _pass(self, chunk: Batch, settings: Settings) -> float:
         order = torch.randperm(len(chunk), generator=self.generator, device=self.generator.device)
