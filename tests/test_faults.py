@@ -131,7 +131,8 @@ class TestParallel:
         X, y = wave
         alone = cross_val_score(tiny(), X, y, cv=4)
         with parallel_config(backend):
-            assert np.array_equal(cross_val_score(tiny(), X, y, cv=4, n_jobs=4), alone)
+            together = cross_val_score(tiny(), X, y, cv=4, n_jobs=4)
+        np.testing.assert_allclose(together, alone, rtol=1e-9, atol=1e-9)  # fewer threads sum in another order
 
 
 #: What tables in the wild have.
