@@ -870,24 +870,20 @@ def _layer_moments(model, member, X):
     batches = torch.as_tensor(model._scale_inputs(X), dtype=dtype, device=model.device_).split(
         max(1, PREDICT_NUMBERS // member.numbers_per_row())
     )
-    parts = [_propagate(member, batch) for batch in batches]
+    parts = [_moments(member, batch) for batch in batches]
     layers = [[torch.cat(each) for each in zip(*layer, strict=True)] for layer in zip(*parts, strict=True)]
     return [[each.double().cpu().numpy() for each in layer] for layer in layers]
 
 
-def _propagate(member, X):
-    """Moments (B, D) of each layer's mixture, layer by layer as :meth:`DeepGP.forward` goes."""
-    noise, log_weight = member.propagation(len(X))
+def _moments(member, X):
+    """Means and standard deviations (B, D) of each layer's mixture."""
+    layers, log_weight = member.propagate(X)
     weight = log_weight.exp()[:, None, None]
-    F, anchor, moments = X[None], X, []
-    for depth, layer in enumerate(member.layers):
-        mean, variance, _ = layer(F, anchor)  # (S, B, D), after the first layer (1, B, D)
+    moments = []
+    for mean, variance, _ in layers:  # the first layer's are those of all samples
         centre = (weight * mean).sum(0)
         spread = (weight * (variance + (mean - centre).square())).sum(0)
         moments.append((centre, spread.sqrt()))
-        if depth < len(noise):
-            F = mean + variance.sqrt() * noise[depth]
-            anchor = member.propagation.anchor(F, mean, weight)
     return moments
 
 

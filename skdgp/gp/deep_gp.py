@@ -61,14 +61,25 @@ class DeepGP(nn.Module):
         -------
         Marginals
         """
+        layers, log_weight = self.propagate(X, generator)
+        mean, variance, _ = layers[-1]
+        return Marginals(mean, variance, log_weight, sum((kl for _, _, kl in layers), X.new_zeros(())))
+
+    def propagate(
+        self, X: Tensor, generator: torch.Generator | None = None
+    ) -> tuple[list[tuple[Tensor, Tensor, Tensor]], Tensor]:
+        """Marginals (S, B, D) and penalty of every layer, (1, B, D) of the first, and the S log weights.
+
+        Parameters as of :meth:`forward`.
+        """
         noise, log_weight = self.propagation(len(X), generator)
         weight = log_weight.exp()[:, None, None]
         F, anchor = X[None], X  # (1, B, Q)
-        total_kl = X.new_zeros(())
+        layers = []
         for depth, layer in enumerate(self.layers):
-            mean, variance, kl = layer(F, anchor)  # (S, B, D), after the first layer (1, B, D)
-            total_kl = total_kl + kl
+            mean, variance, kl = layer(F, anchor)
+            layers.append((mean, variance, kl))
             if depth < len(noise):
                 F = mean + variance.sqrt() * noise[depth]  # (S, B, D)
                 anchor = self.propagation.anchor(F, mean, weight)
-        return Marginals(mean, variance, log_weight, total_kl)
+        return layers, log_weight
