@@ -16,7 +16,6 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .estimators._base import PREDICT_NUMBERS, BaseDeepGP
-from .estimators._predictive import PredictiveDistribution
 from .metrics import calibration_error, pit_values, predictive_distribution
 
 __all__ = ["CalibrationDisplay", "LatentDisplay", "LearningCurveDisplay", "PredictiveIntervalDisplay"]
@@ -785,7 +784,7 @@ def _one_output(dist, y, output):
             )
         y = y[:, output] if y.ndim == 2 else y
     if len(dist.shape) == 2:
-        dist = PredictiveDistribution(dist.means[..., output], dist.variances[..., output], dist.weights)
+        dist = dist[:, output]
     return dist, y
 
 

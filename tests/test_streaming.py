@@ -104,6 +104,19 @@ class TestPartialFit:
         residuals = y + 2 * np.random.default_rng(0).standard_normal(len(y)) - model.predict(X)
         assert 0.5 < model.noise_variance_ / np.mean(residuals**2) < 1.5
 
+    def test_weights_of_a_chunk_count_beside_those_of_others(self, wave, monkeypatch):
+        X, y = wave
+        seen, learn = [], Stream.learn
+
+        def spy(self, chunk, settings):
+            seen.append(chunk.weight.numpy())
+            return learn(self, chunk, settings)
+
+        monkeypatch.setattr(Stream, "learn", spy)
+        model = SOLVEGPRegressor(10, 0, random_state=0)
+        model.partial_fit(X, y).partial_fit(X, y, sample_weight=np.full(len(X), 5.0))
+        assert (seen[0] == 1).all() and (seen[1] == 5).all()
+
     def test_total_size_weighs_the_penalty(self, wave, monkeypatch):
         X, y = wave
         weights, learn = [], Stream.learn

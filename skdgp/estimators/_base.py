@@ -104,6 +104,8 @@ class BaseDeepGP(CallbackSupportMixin, BaseEnsemble, BaseEstimator, metaclass=AB
             continued = self.module_ if self.warm_start and self.__sklearn_is_fitted__() else None
             self._keep_structure(fresh=continued is None)
             rows, validation = self._validate_rows(X, y, sample_weight, X_val, y_val, fresh=continued is None)
+            X, y, weight = rows
+            rows = X, y, weight / weight.mean()  # of a chunk they stay: other chunks may have others
             dtype = rows[0].dtype if self.dtype == "auto" else np.dtype(self.dtype)
             self.device_ = _resolve_device(self.device)
             data = self._to_batch(*rows, dtype=dtype)
@@ -160,7 +162,7 @@ class BaseDeepGP(CallbackSupportMixin, BaseEnsemble, BaseEstimator, metaclass=AB
                 self._check_targets(y if targets is None else np.asarray(targets))
         weight = weight * self._row_weights(y)
         used = weight > 0  # a class without weight is absent, as a row without weight is
-        X, y, weight = X[used], y[used], weight[used] / weight[used].mean()
+        X, y, weight = X[used], y[used], weight[used]
         if (X_val is None) != (y_val is None):
             missing, got = ("X_val", "y_val") if X_val is None else ("y_val", "X_val")
             raise ValueError(f"{got} was given without {missing}: give both or neither.")
