@@ -113,7 +113,7 @@ def test_packed_correlations_are_a_selection(profile, ard, n_outputs):
     joint = kernel.correlation(Z, torch.cat([Z, x], dim=1)).permute(2, 3, 1, 0).flatten(0, 1)
     packed = kernel.packed_correlation(Z, x)
     assert packed.shape == (3 + 3 * 2, n_outputs, 4)
-    torch.testing.assert_close(packed, joint[packing(3, 2, Z.device).packed], rtol=1e-12, atol=0)
+    torch.testing.assert_close(packed, joint[packing(3, 2, Z.device).square], rtol=1e-12, atol=0)
 
 
 @every_profile

@@ -1,5 +1,7 @@
 """The algebra of many small problems against the algebra of one."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -36,7 +38,7 @@ def correlations(n_inducing):
 def pack(K, k):
     """Correlations as :func:`rowwise.whiten` takes them."""
     joint = torch.cat([K, k], dim=1)
-    return joint.flatten(0, 1)[rowwise.packing(*k.shape[:2], K.device).packed]
+    return joint.flatten(0, 1)[rowwise.packing(*k.shape[:2], K.device).square]
 
 
 def whiten(K, k, **options):
@@ -64,25 +66,31 @@ def test_whiten_equals_the_batched_factor(n_inducing):
 
 
 def test_packing_keeps_every_number_once():
-    packed, mirrored, unpacked = rowwise.packing(3, 2, torch.device("cpu"))
+    square, mirrored, tableau = rowwise.packing(3, 2, torch.device("cpu"))
     joint = torch.arange(15).reshape(3, 5)
-    assert joint.flatten()[packed].tolist() == [5, 10, 11, 3, 4, 8, 9, 13, 14]
+    assert joint.flatten()[square].tolist() == [5, 10, 11, 3, 4, 8, 9, 13, 14]
     assert joint.flatten()[mirrored].tolist() == [1, 2, 7]
-    symmetric = torch.tensor([[0, 5, 10, 3, 4], [5, 0, 11, 8, 9], [10, 11, 0, 13, 14]])
-    found = joint.flatten()[packed][unpacked].reshape(3, 5).masked_fill(torch.eye(3, 5, dtype=torch.bool), 0)
-    assert torch.equal(found, symmetric)
+    above_diagonal = torch.zeros(24, dtype=torch.long).index_copy(0, tableau, square).reshape(3, 8)
+    expected = [[0, 5, 10, 3, 4, 0, 0, 0], [0, 0, 11, 8, 9, 0, 0, 0], [0, 0, 0, 13, 14, 0, 0, 0]]
+    assert above_diagonal.tolist() == expected
+
+
+def make_problem(n_inducing, covariance, n_kernels):
+    """Arguments of :func:`rowwise.conditional`."""
+    K, k = (part[..., :n_kernels, :] for part in correlations(n_inducing))
+    deviation = torch.tensor([[0.7], [1.6]], dtype=torch.float64)[:n_kernels]
+    return pack(K, k), *make_posterior(n_inducing, covariance), deviation
 
 
 @every_method
 @every_whitened
 @every_covariance
 @every_kernel
-def test_posterior_equals_that_of_one_problem(n_inducing, whitened, covariance, n_kernels):
-    K, k = (part[..., :n_kernels, :] for part in correlations(n_inducing))
-    mean, scale = make_posterior(n_inducing, covariance)
-    deviation = torch.tensor([[0.7], [1.6]], dtype=torch.float64)[:n_kernels]
-    W, A = whiten(K, k)
-    f_mean, f_variance, kl = rowwise.posterior(W, A, mean, scale, deviation, whiten=whitened)
+def test_conditional_equals_that_of_one_problem(n_inducing, whitened, covariance, n_kernels):
+    packed, mean, scale, deviation = make_problem(n_inducing, covariance, n_kernels)
+    k = correlations(n_inducing)[1][..., :n_kernels, :]
+    W, _ = rowwise.whiten(packed, n_inducing)
+    f_mean, f_variance, kl = rowwise.conditional(packed, mean, scale, deviation, whiten=whitened)
     expected = conditionals.conditional(*map(rows_first, (W, k, mean, scale)), whiten=whitened)
     torch.testing.assert_close(rows_first(f_mean), expected[0] * deviation, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(rows_first(f_variance), expected[1] * deviation.square(), rtol=1e-10, atol=1e-12)
@@ -95,8 +103,8 @@ def test_posterior_equals_that_of_one_problem(n_inducing, whitened, covariance, 
 def test_rounding_cannot_make_a_variance_negative(whitened, covariance):
     K, _ = correlations(ELIMINATED)
     mean, scale = make_posterior(ELIMINATED, covariance)
-    W, A = whiten(K, K, jitter=1e-14)
-    _, variance, _ = rowwise.posterior(W, A, mean, 1e-8 * scale, torch.ones(2, 1).double(), whiten=whitened)
+    problem = pack(K, K), mean, 1e-8 * scale, torch.ones(2, 1).double()
+    _, variance, _ = rowwise.conditional(*problem, whiten=whitened, jitter=1e-14)
     torch.testing.assert_close(variance, torch.full_like(variance, conditionals.VARIANCE_FLOOR), rtol=1e-12, atol=0)
 
 
@@ -114,14 +122,32 @@ def test_gradient_of_whiten(n_inducing, fast_mode, used):
     assert torch.autograd.gradcheck(call, (R, k), fast_mode=fast_mode)
 
 
+@every_method
 @every_whitened
 @every_covariance
 @every_kernel
-def test_gradients_of_posterior(whitened, covariance, n_kernels):
-    W, A = (part[..., :n_kernels, :] for part in whiten(*correlations(ELIMINATED)))
-    deviation = torch.tensor([[0.7], [1.6]], dtype=torch.float64)[:n_kernels]
-    inputs = [part.detach().requires_grad_() for part in (W, A, *make_posterior(ELIMINATED, covariance), deviation)]
-    assert torch.autograd.gradcheck(lambda *args: rowwise.posterior(*args, whiten=whitened), inputs, fast_mode=True)
+def test_gradients_of_conditional(n_inducing, whitened, covariance, n_kernels):
+    inputs = [part.detach().requires_grad_() for part in make_problem(n_inducing, covariance, n_kernels)]
+    call = partial(rowwise.conditional, whiten=whitened)
+    assert torch.autograd.gradcheck(call, inputs, fast_mode=n_inducing > ELIMINATED)
+
+
+@every_whitened
+@every_kernel
+def test_gradients_written_out_equal_those_of_the_formulas(whitened, n_kernels):
+    problem = make_problem(ELIMINATED, "diag", n_kernels)
+
+    def formulas(packed, *others):
+        return rowwise.posterior(*rowwise.whiten(packed, ELIMINATED), *others, whiten=whitened)
+
+    found = []
+    for function in (partial(rowwise.conditional, whiten=whitened), formulas):
+        inputs = [part.detach().requires_grad_() for part in problem]
+        outputs = function(*inputs)
+        bars = [normal(*each.shape, seed=i) for i, each in enumerate(outputs)]
+        found.append((*outputs, *torch.autograd.grad(outputs, inputs, bars)))
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-11)
 
 
 def spoil(K, rho):

@@ -109,7 +109,7 @@ class _PackedSquaredDistance(torch.autograd.Function):
         ctx.save_for_backward(Z, points)
         # Differences, not ‖a‖² + ‖b‖² − 2ab: exact zeros on the diagonal, no cancellation in float32.
         r2 = torch.cdist(Z, points, compute_mode="donot_use_mm_for_euclid_dist").flatten(-2)  # (B, ..., M·(M + S))
-        index = packing(Z.shape[-2], x.shape[-2], Z.device).packed
+        index = packing(Z.shape[-2], x.shape[-2], Z.device).square
         return r2.permute(*range(r2.dim() - 1, -1, -1)).index_select(0, index).square_()  # (packed, ..., B)
 
     @staticmethod
@@ -117,7 +117,7 @@ class _PackedSquaredDistance(torch.autograd.Function):
     def backward(ctx, r2_bar: Tensor) -> tuple[Tensor, Tensor]:
         Z, points = ctx.saved_tensors
         n_inducing, n_columns = Z.shape[-2], points.shape[-2]
-        index = packing(n_inducing, n_columns - n_inducing, Z.device).packed
+        index = packing(n_inducing, n_columns - n_inducing, Z.device).square
         C = r2_bar.new_zeros(n_inducing * n_columns, *r2_bar.shape[1:]).index_copy_(0, index, r2_bar.mul(2.0))
         C = C.permute(*range(C.dim() - 1, -1, -1)).contiguous().unflatten(-1, (n_inducing, n_columns))
         Z_bar = torch.addcmul(-(C @ points), Z, C.sum(-1, keepdim=True))

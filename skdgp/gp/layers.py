@@ -82,8 +82,7 @@ class AmortisedLayer(Layer):
             q_mean = (q_mean - self.mean(Z).permute(1, 2, 0)) / deviation
             q_scale = q_scale / deviation
         correlations = self.kernel.packed_correlation(Z, x.transpose(0, 1))
-        W, A = rowwise.whiten(correlations, n_inducing=Z.shape[1])  # (M, M, D, B), (M, S, D, B)
-        mean, variance, kl = rowwise.posterior(W, A, q_mean, q_scale, deviation, whiten=self.whiten)  # (S, D, B)
+        mean, variance, kl = rowwise.conditional(correlations, q_mean, q_scale, deviation, whiten=self.whiten)
         return mean.transpose(1, 2) + self.mean(x), variance.transpose(1, 2), kl.sum(0)
 
 
