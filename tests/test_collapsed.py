@@ -15,7 +15,7 @@ from skdgp.inference import collapsed as module
 from skdgp.inference.collapsed import collapsed, set_posteriors, train_collapsed
 from skdgp.inference.objectives import elbo
 from skdgp.inference.propagation import make_propagation
-from skdgp.inference.training import Batch
+from skdgp.inference.steps import Batch
 
 N_ROWS, N_INPUTS, N_INDUCING, N_ORTHOGONAL = 30, 2, 6, 5
 

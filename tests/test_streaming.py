@@ -13,8 +13,8 @@ from test_training import Line
 from skdgp import DSDGPRegressor, SOLVEGPRegressor
 from skdgp.inference import streaming
 from skdgp.inference.objectives import elbo
+from skdgp.inference.steps import Batch, Settings, Trainee
 from skdgp.inference.streaming import Stream
-from skdgp.inference.training import Batch, Settings
 from skdgp.metrics import negative_log_predictive_density
 
 every_family = pytest.mark.parametrize("tiny", [*REGRESSORS, *CLASSIFIERS], ids=name_of)
@@ -174,14 +174,14 @@ class TestStream:
         """The weights of t steps, written out: the product of what later steps leave of each."""
         data, stream = line_rows(64), Stream(Line(jiggle=0.1), torch.Generator().manual_seed(0))
         visited = []
-        real = streaming.step
+        real = Trainee.step
 
-        def spy(model, *others):
-            loss = real(model, *others)
-            visited.append([parameter.detach().clone() for parameter in model.parameters()])
+        def spy(trainee, *others):
+            loss = real(trainee, *others)
+            visited.append([parameter.detach().clone() for parameter in trainee.model.parameters()])
             return loss
 
-        monkeypatch.setattr(streaming, "step", spy)
+        monkeypatch.setattr(Trainee, "step", spy)
         stream.learn(data, SETTINGS)
         stream.learn(data, SETTINGS)
         shares = 9 / (8 + np.arange(1, len(visited) + 1))
@@ -194,18 +194,19 @@ class TestStream:
     def test_impossible_steps_are_tried_again_at_half_the_rate(self, monkeypatch):
         data, stream = line_rows(64), Stream(Line(jiggle=0.1), torch.Generator().manual_seed(0))
         before = deepcopy(stream.model.state_dict())
-        real, rates = streaming.step, []
+        real, steps = Trainee.step, []
 
-        def fragile(model, optimizer, batch, settings, generator, rate):
-            rates.append(rate)
-            if stream.n_steps == 2 and rate > 0.3 * 2 * SETTINGS.learning_rate / streaming.WARM_UP_STEPS:
+        def fragile(trainee, batch, rate):
+            steps.append(rate)
+            if len(steps) == 2 and rate > 0.3 * 2 * SETTINGS.learning_rate / streaming.WARM_UP_STEPS:
+                steps.clear()
                 raise FloatingPointError
-            return real(model, optimizer, batch, settings, generator, rate)
+            return real(trainee, batch, rate)
 
-        monkeypatch.setattr(streaming, "step", fragile)
+        monkeypatch.setattr(Trainee, "step", fragile)
         stream.learn(data, SETTINGS)
         assert stream.rate == 0.25 and stream.n_steps == 4
-        monkeypatch.setattr(streaming, "step", lambda *args: (_ for _ in ()).throw(np.linalg.LinAlgError("never")))
+        monkeypatch.setattr(Trainee, "step", lambda *args: (_ for _ in ()).throw(np.linalg.LinAlgError("never")))
         state = deepcopy(stream.model.state_dict())
         with pytest.raises(np.linalg.LinAlgError, match="never"):
             stream.learn(data, SETTINGS)

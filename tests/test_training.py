@@ -12,16 +12,8 @@ from skdgp.gp.deep_gp import Marginals
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.inference.calibration import recalibrate_noise
 from skdgp.inference.objectives import elbo
-from skdgp.inference.training import (
-    MAX_RETRIES,
-    WARM_UP,
-    WARM_UP_FROM,
-    Batch,
-    Settings,
-    mean_log_density,
-    one_cycle,
-    train,
-)
+from skdgp.inference.steps import Batch, Settings, Trainee
+from skdgp.inference.training import MAX_RETRIES, WARM_UP, WARM_UP_FROM, mean_log_density, one_cycle, train
 
 PEAK = 0.1
 
@@ -35,7 +27,7 @@ class Line(nn.Module):
         self.likelihood = Gaussian(1, variance=noise, floor=0.0).double()
         self.jiggle = jiggle
 
-    def forward(self, X, generator=None):
+    def forward(self, X, generator=None, share=None):
         mean = self.slope * X[None]
         if generator is not None:
             mean = mean + self.jiggle * torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
@@ -252,11 +244,11 @@ def test_moments_of_the_optimiser_are_undone_too(misbehave):
 def test_a_failure_on_held_out_rows_is_undone_too(monkeypatch):
     calls = []
 
-    def fail_once(model, data, batch_size):
-        calls.append(model.slope.item())
+    def fail_once(trainee, data, batch_size):
+        calls.append(trainee.model.slope.item())
         if len(calls) == 2:
             raise FloatingPointError
-        return mean_log_density(model, data, batch_size)
+        return mean_log_density(trainee, data, batch_size)
 
     monkeypatch.setattr("skdgp.inference.training.mean_log_density", fail_once)
     history = run(Line(), make_data(), settings(), make_data(slope=100.0))
@@ -303,7 +295,8 @@ def test_mean_log_density_is_a_weighted_mean(batch_size):
     expected = np.average(
         torch.distributions.Normal(0.5, 0.5).log_prob(data.y[:, 0]).numpy(), weights=data.weight.numpy()
     )
-    assert mean_log_density(model, data, batch_size) == pytest.approx(expected, rel=1e-6)
+    trainee = Trainee(model, settings(), torch.Generator())
+    assert mean_log_density(trainee, data, batch_size) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("noise", [0.1, 0.5, 2.0])

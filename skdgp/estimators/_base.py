@@ -19,7 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from ..gp.deep_gp import DeepGP, Marginals
 from ..inference.objectives import OBJECTIVES
-from ..inference.training import Batch
+from ..inference.steps import Batch
 from ._callbacks import CALLBACK_STATE, CallbackSupportMixin
 from ._ensemble import BaseEnsemble
 from ._state import from_plain, to_plain

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from ..gp.deep_gp import DeepGP
 from ..gp.likelihoods import Likelihood
 from ..inference.objectives import OBJECTIVES, elbo
+from ..inference.steps import Batch, Settings
 from ..inference.streaming import Stream
-from ..inference.training import Batch, History, Settings, train
+from ..inference.training import History, train
 from ._auto import Auto
 from ._monitor import Monitor, curves
 

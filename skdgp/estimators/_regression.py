@@ -15,7 +15,7 @@ from torch import Tensor
 from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.calibration import recalibrate_noise
-from ..inference.training import Batch
+from ..inference.steps import Batch
 from ._base import make_scaler, overflowing
 from ._predictive import PredictiveDistribution, central_levels
 

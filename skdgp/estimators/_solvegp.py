@@ -17,7 +17,8 @@ from ..gp.likelihoods import Likelihood
 from ..gp.means import ZeroMean
 from ..inference.collapsed import CHUNK_NUMBERS, train_collapsed
 from ..inference.propagation import make_propagation
-from ..inference.training import Batch, History, Settings
+from ..inference.steps import Batch, Settings
+from ..inference.training import History
 from ._auto import Auto
 from ._base import BaseDeepGP
 from ._classification import DeepGPClassifier

@@ -47,7 +47,7 @@ class DeepGP(nn.Module):
         n_samples = self.propagation.n_samples
         return max(part.numbers_per_row(n_samples) for part in (*self.layers, self.likelihood))
 
-    def forward(self, X: Tensor, generator: torch.Generator | None = None) -> Marginals:
+    def forward(self, X: Tensor, generator: torch.Generator | None = None, share: Any = None) -> Marginals:
         """Marginals of the last layer's function values.
 
         Parameters
@@ -56,23 +56,25 @@ class DeepGP(nn.Module):
         generator : torch.Generator, default=None
             Source of fresh noise, for training. Without it the stored noise is used, which all rows
             share: the result for a row then depends on that row alone.
+        share : Share, default=None
+            Which rows of a minibatch ``X`` are, where processes share it; all by default.
 
         Returns
         -------
         Marginals
         """
-        layers, log_weight = self.propagate(X, generator)
+        layers, log_weight = self.propagate(X, generator, share)
         mean, variance, _ = layers[-1]
         return Marginals(mean, variance, log_weight, sum((kl for _, _, kl in layers), X.new_zeros(())))
 
     def propagate(
-        self, X: Tensor, generator: torch.Generator | None = None
+        self, X: Tensor, generator: torch.Generator | None = None, share: Any = None
     ) -> tuple[list[tuple[Tensor, Tensor, Tensor]], Tensor]:
         """Marginals (S, B, D) and penalty of every layer, (1, B, D) of the first, and the S log weights.
 
         Parameters as of :meth:`forward`.
         """
-        noise, log_weight = self.propagation(len(X), generator)
+        noise, log_weight = self.propagation(len(X), generator, share)
         weight = log_weight.exp()[:, None, None]
         F, anchor = X[None], X  # (1, B, Q)
         layers = []

@@ -208,13 +208,13 @@ class _PlainDiagonalPosterior(torch.autograd.Function):
         diagonal, determinant = P.diagonal(dim1=0, dim2=1).movedim(-1, 0), W.diagonal(dim1=0, dim2=1).movedim(-1, 0)
         logs = (scale * determinant).log_()
         kl = (square * diagonal).addcmul_(mean, P_mean).sub_(logs, alpha=2.0).sum(0).sub_(n_inducing).mul_(0.5)
-        ctx.save_for_backward(VP, P_mean, mean, scale, deviation, m, v)
+        ctx.save_for_backward(VP, P_mean, scale, deviation, m, v)
         return m, v, kl
 
     @staticmethod
     @once_differentiable
     def backward(ctx, m_bar: Tensor, v_bar: Tensor, kl_bar: Tensor) -> tuple[Tensor | None, ...]:
-        VP, P_mean, mean, scale, deviation, m, v = ctx.saved_tensors
+        VP, P_mean, scale, deviation, m, v = ctx.saved_tensors
         n_inducing = len(VP)
         V, P = VP[:, :-n_inducing], VP[:, -n_inducing:]
         deviation_bar = (m_bar * m).add_(v_bar * v, alpha=2.0).sum_to_size(deviation.shape).div(deviation)

@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.likelihoods import Gaussian
 from .objectives import log_mixture
-from .training import Batch
+from .steps import Batch
 
 #: Held-out rows of a model that are more than enough for one number.
 MAX_ROWS = 5000

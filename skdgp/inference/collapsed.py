@@ -31,7 +31,8 @@ from torch.utils.checkpoint import checkpoint
 from ..gp.deep_gp import DeepGP
 from ..gp.layers import GlobalLayer
 from ..gp.likelihoods import Gaussian
-from .training import Batch, History
+from .steps import Batch
+from .training import History
 
 #: Numbers that the whitened cross-covariances of a chunk of rows may hold: 32 MiB in float64.
 CHUNK_NUMBERS = 2**22

@@ -24,6 +24,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from .processes import Share
+
 Anchor = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -82,13 +84,20 @@ class MonteCarlo(Propagation):
         )
         self.register_buffer("origin", torch.zeros(()))  # knows device and dtype
 
-    def forward(self, n_rows: int, generator: torch.Generator | None = None) -> tuple[list[Tensor], Tensor]:
-        """Fresh noise with a generator, the stored noise without; equal weights."""
+    def forward(
+        self, n_rows: int, generator: torch.Generator | None = None, share: Share | None = None
+    ) -> tuple[list[Tensor], Tensor]:
+        """Fresh noise with a generator, the stored noise without; equal weights.
+
+        A share of a minibatch gets its part of the noise that the whole would have.
+        """
         if generator is None:
             return list(self.noise), self._log_weight(self.n_samples)
         n_samples = self.n_train_samples
-        shapes = [(n_samples, n_rows, width) for width in self.hidden_dims]
+        shapes = [(n_samples, n_rows if share is None else share.total, width) for width in self.hidden_dims]
         noise = [self.origin.new_empty(shape).normal_(generator=generator) for shape in shapes]
+        if share is not None:
+            noise = [each[:, share.rows] for each in noise]
         return noise, self._log_weight(n_samples)
 
     def _log_weight(self, n_samples: int) -> Tensor:
@@ -111,7 +120,9 @@ class Quadrature(Propagation):
         )
         self.logits = nn.Parameter(torch.zeros(self.n_samples))
 
-    def forward(self, n_rows: int, generator: torch.Generator | None = None) -> tuple[list[Tensor], Tensor]:
+    def forward(
+        self, n_rows: int, generator: torch.Generator | None = None, share: Share | None = None
+    ) -> tuple[list[Tensor], Tensor]:
         """The learnt points and weights, whatever the generator."""
         return list(self.noise), self.logits.log_softmax(0)
 

@@ -13,9 +13,11 @@ from copy import deepcopy
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
-from .training import MAX_RETRIES, Batch, Settings, check_parameters, even_slices, step
+from .steps import Batch, Settings, Trainee, shuffled
+from .training import MAX_RETRIES
 
 #: η: the average spans about the last 1/(η + 1) of all steps.
 AVERAGE_EXPONENT = 8.0
@@ -38,8 +40,8 @@ class Stream:
     def __init__(self, model: DeepGP, generator: torch.Generator):
         self.model = deepcopy(model)
         self.generator = generator
-        self.optimizer = torch.optim.Adam([p for p in self.model.parameters() if p.requires_grad], fused=True)
         self.average = [parameter.detach().clone() for parameter in self.model.parameters()]
+        self.moments: list[Tensor] | None = None  # of the optimiser
         self.n_steps = 0
         self.rate = 1.0  # share of the peak that training has not yet failed with
 
@@ -73,35 +75,38 @@ class Stream:
         retries = 0
         while True:
             try:
-                with self._unchanged_on_error():
-                    return self._pass(chunk, settings)
+                return self._pass(chunk, settings)
             except (np.linalg.LinAlgError, FloatingPointError):
                 if retries == MAX_RETRIES:
                     raise
                 self.rate, retries = self.rate / 2, retries + 1
 
     def _pass(self, chunk: Batch, settings: Settings) -> float:
-        order = torch.randperm(len(chunk), generator=self.generator, device=self.generator.device)
-        shuffled = chunk.rows(order)
-        total = 0.0
-        for rows in even_slices(len(chunk), -(-len(chunk) // settings.batch_size)):
-            self.n_steps += 1
-            schedule = min(1.0, self.n_steps / WARM_UP_STEPS) / math.sqrt(1.0 + self.n_steps / LONG_RUN_STEPS)
-            rate = self.rate * settings.learning_rate * schedule
-            batch = shuffled.rows(rows)
-            total += len(batch) * step(self.model, self.optimizer, batch, settings, self.generator, rate)
-            weight = (AVERAGE_EXPONENT + 1) / (AVERAGE_EXPONENT + self.n_steps)
-            torch._foreach_lerp_(self.average, [p.detach() for p in self.model.parameters()], weight)
-        check_parameters(self.model)
-        return total / len(chunk)
+        average, n_steps = [each.clone() for each in self.average], self.n_steps
+        total: float | Tensor = 0.0
+        with self._trainee(settings) as trainee:
+            for batch in shuffled(chunk, settings.batch_size, self.generator):
+                n_steps += 1
+                schedule = min(1.0, n_steps / WARM_UP_STEPS) / math.sqrt(1.0 + n_steps / LONG_RUN_STEPS)
+                rate = self.rate * settings.learning_rate * schedule
+                total += len(batch) * trainee.step(batch, rate)
+                weight = (AVERAGE_EXPONENT + 1) / (AVERAGE_EXPONENT + n_steps)
+                torch._foreach_lerp_(average, [p.detach() for p in self.model.parameters()], weight)
+            trainee.check()
+        self.average, self.n_steps = average, n_steps
+        return float(total) / len(chunk)
 
     @contextmanager
-    def _unchanged_on_error(self) -> Iterator[None]:
-        before = deepcopy((self.model.state_dict(), self.optimizer.state_dict())), deepcopy(self.average), self.n_steps
+    def _trainee(self, settings: Settings) -> Iterator[Trainee]:
+        """The model in training, which is what it was before if the body fails."""
+        trainee = Trainee(self.model, settings, self.generator)
+        before = trainee.parameters()
         try:
-            yield
+            trainee.restore(before, self.moments)
+            yield trainee
+            self.moments = trainee.moments()
         except BaseException:
-            (parameters, moments), self.average, self.n_steps = before
-            self.model.load_state_dict(parameters)
-            self.optimizer.load_state_dict(moments)
+            trainee.restore(before)
             raise
+        finally:
+            trainee.release()

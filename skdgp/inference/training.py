@@ -1,8 +1,7 @@
 """The one training loop: minibatches, a learning-rate schedule, early stopping, recovery."""
 
 import math
-from collections.abc import Callable, Iterator
-from copy import deepcopy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +9,10 @@ import torch
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
-from .objectives import Objective, log_mixture
+from .graphs import CapturedTrainee
+from .objectives import log_mixture
+from .processes import Alone, current
+from .steps import Batch, Settings, Trainee, shuffled
 
 #: Share of the steps in which the learning rate climbs to its peak, and the share of the peak it
 #: climbs from: one cycle (Smith & Topin, 2019), down to nothing along a cosine.
@@ -22,45 +24,6 @@ SCORED_ROWS = 2000
 
 #: How often training may go back to its last good epoch at half the learning rate.
 MAX_RETRIES = 10
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Rows on the device: inputs (B, Q), targets (B, P) and the weights of their likelihood terms (B,)."""
-
-    X: Tensor
-    y: Tensor
-    weight: Tensor
-
-    def __len__(self) -> int:
-        return len(self.X)
-
-    def rows(self, index: Tensor | slice) -> "Batch":
-        """The rows at ``index``."""
-        return Batch(self.X[index], self.y[index], self.weight[index])
-
-    def spread(self, n_rows: int) -> "Batch":
-        """At most ``n_rows`` of the rows, evenly spread over all."""
-        if len(self) <= n_rows:
-            return self
-        return self.rows(torch.arange(n_rows, device=self.X.device) * len(self) // n_rows)
-
-    def to(self, device: torch.device | str, dtype: torch.dtype) -> "Batch":
-        """The same rows elsewhere."""
-        return Batch(*(column.to(device, dtype) for column in (self.X, self.y, self.weight)))
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What training needs to know besides model and data; see the estimators for the meanings."""
-
-    objective: Objective
-    kl_weight: float
-    max_iter: int
-    batch_size: int
-    learning_rate: float
-    n_iter_no_change: int
-    tol: float
 
 
 @dataclass
@@ -119,28 +82,45 @@ def train(
         of the last whole one without held-out rows.
     """
     _let_the_allocator_keep_pages()
+    processes = current()
+    _check_rows(len(data), settings.batch_size, processes, generator.device)
+    if settings.cuda_graphs and generator.device.type == "cuda" and processes.size == 1:
+        trainee: Trainee = CapturedTrainee(model, settings, generator)
+    else:
+        trainee = Trainee(model, settings, generator, processes)
+    try:
+        return _train(trainee, data, held_out, settings, on_epoch)
+    finally:
+        trainee.release()
+
+
+def _train(
+    trainee: Trainee,
+    data: Batch,
+    held_out: Batch | None,
+    settings: Settings,
+    on_epoch: Callable[[History], bool],
+) -> History:
+    """The loop over epochs."""
     scored = None if held_out is None else held_out.spread(SCORED_ROWS)
-    optimizer = torch.optim.Adam(filter(lambda p: p.requires_grad, model.parameters()), fused=True)
     history = History()
-    best = _Best(model)
+    best = _Best(trainee)
     peak, retries = settings.learning_rate, 0
     while len(history.loss) < settings.max_iter:
-        before = deepcopy((model.state_dict(), optimizer.state_dict()))
+        before = trainee.parameters(), trainee.moments()
         try:
-            loss = _run_epoch(model, optimizer, data, settings, generator, len(history.loss), peak)
-            check_parameters(model)
-            score = None if scored is None else mean_log_density(model, scored, settings.batch_size)
+            loss = _run_epoch(trainee, data, settings, len(history.loss), peak)
+            score = None if scored is None else mean_log_density(trainee, scored, settings.batch_size)
         except (np.linalg.LinAlgError, FloatingPointError):
             if retries == MAX_RETRIES:
                 raise
-            model.load_state_dict(before[0])
-            optimizer.load_state_dict(before[1])
+            trainee.restore(*before)
             peak, retries = peak / 2, retries + 1
             continue
         except KeyboardInterrupt:
             if not history.loss:
                 raise
-            model.load_state_dict(before[0])
+            trainee.restore(*before)
             history.interrupted = True
             break
         history.loss.append(loss)
@@ -148,11 +128,29 @@ def train(
         if score is not None:
             history.score.append(score)
             best.update(score, len(history.loss))
-        if on_epoch(history) or _stalled(history.score, settings):
+        if trainee.processes.agree(on_epoch(history) or _stalled(history.score, settings)):
             break
     if held_out is not None:
         history.best_epoch = best.restore()
     return history
+
+
+def _check_rows(n_rows: int, batch_size: int, processes: Alone, device: torch.device) -> None:
+    """ValueError, in all processes, if they have different rows or are more than a minibatch has rows."""
+    numbers = torch.zeros(processes.size, dtype=torch.int64, device=device)
+    numbers[processes.rank] = n_rows
+    processes.add_up(numbers)
+    if (numbers != n_rows).any():
+        raise ValueError(
+            f"The processes learn from different numbers of rows, {numbers.tolist()}: give every process the same "
+            "data, of which each then takes its share."
+        )
+    smallest = n_rows // -(-n_rows // batch_size)
+    if smallest < processes.size:
+        raise ValueError(
+            f"Minibatches of {smallest} rows cannot be shared by {processes.size} processes: raise batch_size, or "
+            "start fewer processes."
+        )
 
 
 def _let_the_allocator_keep_pages() -> None:
@@ -167,91 +165,46 @@ def _let_the_allocator_keep_pages() -> None:
 class _Best:
     """The parameters of the epoch with the best held-out score."""
 
-    def __init__(self, model: DeepGP):
-        self.model = model
-        self.score, self.epoch, self.state = -math.inf, 0, deepcopy(model.state_dict())
+    def __init__(self, trainee: Trainee):
+        self.trainee = trainee
+        self.score, self.epoch, self.parameters = -math.inf, 0, trainee.parameters()
 
     def update(self, score: float, epoch: int) -> None:
         if score > self.score:
-            self.score, self.epoch, self.state = score, epoch, deepcopy(self.model.state_dict())
+            self.score, self.epoch, self.parameters = score, epoch, self.trainee.parameters()
 
     def restore(self) -> int:
-        self.model.load_state_dict(self.state)
+        self.trainee.restore(self.parameters)
         return self.epoch
 
 
-def _run_epoch(
-    model: DeepGP,
-    optimizer: torch.optim.Optimizer,
-    data: Batch,
-    settings: Settings,
-    generator: torch.Generator,
-    epoch: int,
-    peak: float,
-) -> float:
+def _run_epoch(trainee: Trainee, data: Batch, settings: Settings, epoch: int, peak: float) -> float:
     """One pass over the rows in random order; the mean loss."""
-    # Batches of equal size: a remnant of a few rows would be a noisy step of full length.
     n_steps = -(-len(data) // settings.batch_size)
-    order = torch.randperm(len(data), generator=generator, device=generator.device)
-    shuffled = data.rows(order)  # gathered once; every batch is a slice
-    total = 0.0
-    for i, rows in enumerate(even_slices(len(data), n_steps)):
+    total: float | Tensor = 0.0
+    for i, batch in enumerate(shuffled(data, settings.batch_size, trainee.generator)):
         rate = peak * one_cycle((epoch + i / n_steps) / settings.max_iter)
-        batch = shuffled.rows(rows)
-        total += len(batch) * step(model, optimizer, batch, settings, generator, rate)
-    return total / len(data)
-
-
-def step(
-    model: DeepGP,
-    optimizer: torch.optim.Optimizer,
-    batch: Batch,
-    settings: Settings,
-    generator: torch.Generator,
-    learning_rate: float,
-) -> float:
-    """One step of the optimiser; the negative objective before it."""
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-    optimizer.zero_grad()
-    objective = settings.objective(
-        model(batch.X, generator), model.likelihood, batch.y, batch.weight, settings.kl_weight
-    )
-    value = objective.item()
-    if not math.isfinite(value):
-        raise FloatingPointError(
-            f"The training objective became {value}. The likely cause is a learning_rate too high for "
-            "these data: lower it, or set dtype='float64'."
-        )
-    objective.neg().backward()
-    optimizer.step()
-    return -value
-
-
-def check_parameters(model: DeepGP) -> None:
-    """Raise FloatingPointError if a step has left a parameter that is not finite."""
-    for name, parameter in model.named_parameters():
-        if not parameter.isfinite().all():
-            raise FloatingPointError(
-                f"Training made the parameter {name} infinite or NaN. The likely cause is a learning_rate too "
-                "high for these data: lower it, or set dtype='float64'."
-            )
-
-
-def even_slices(n_rows: int, n_slices: int) -> Iterator[slice]:
-    """Consecutive slices of lengths that differ by one at most."""
-    for i in range(n_slices):
-        yield slice(i * n_rows // n_slices, (i + 1) * n_rows // n_slices)
+        total += len(batch) * trainee.step(batch, rate)
+    trainee.check()
+    return float(total) / len(data)
 
 
 @torch.no_grad()
-def mean_log_density(model: DeepGP, data: Batch, batch_size: int) -> float:
+def mean_log_density(trainee: Trainee, data: Batch, batch_size: int) -> float:
     """Weighted mean log predictive density of rows, with the noise that predictions use."""
-    total = 0.0
-    for start in range(0, len(data), batch_size):
-        batch = data.rows(slice(start, start + batch_size))
-        total += float((batch.weight * log_mixture(model(batch.X), model.likelihood, batch.y)).sum())
-    mean = total / float(data.weight.sum())
+    model, processes = trainee.model, trainee.processes
+    total = data.y.new_zeros(())
+    share = processes.share(len(data))
+    try:
+        for start in range(share.start, share.stop, batch_size):
+            batch = data.rows(slice(start, min(start + batch_size, share.stop)))
+            total += (batch.weight * log_mixture(model(batch.X), model.likelihood, batch.y)).sum()
+    except np.linalg.LinAlgError:
+        if processes.size == 1:
+            raise
+        total.fill_(math.nan)
+    processes.add_up(total)
+    mean = total.item() / data.weight.sum().item()
     if not math.isfinite(mean):
         raise FloatingPointError(
             f"The held-out log density became {mean}. The likely cause is a diverged optimisation: lower "

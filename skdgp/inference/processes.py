@@ -1,0 +1,86 @@
+"""The processes that train one model together, each with its share of the rows of every minibatch.
+
+All of them hold the model and the data, shuffle alike and take equal steps: what they exchange is one vector a
+step, the sum of their gradients. A process that fails says so by numbers that are not finite, lest the others wait
+for it, and then all of them fail alike.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Value = TypeVar("Value")
+
+
+class Share(NamedTuple):
+    """Consecutive rows of a minibatch of ``total`` rows."""
+
+    start: int
+    stop: int
+    total: int
+
+    @property
+    def rows(self) -> slice:
+        """As an index."""
+        return slice(self.start, self.stop)
+
+
+class Alone:
+    """One process, which has all rows."""
+
+    rank, size = 0, 1
+
+    def share(self, n_rows: int) -> Share:
+        """The share of ``n_rows`` that this process has; shares differ by one row at most."""
+        return Share(self.rank * n_rows // self.size, (self.rank + 1) * n_rows // self.size, n_rows)
+
+    def add_up(self, numbers: Tensor) -> None:
+        """Replace the numbers by their sum over processes, the same everywhere."""
+
+    def agree(self, value: Value) -> Value:
+        """What the first process says."""
+        return value
+
+
+class Together(Alone):
+    """The processes of torch's default process group."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def add_up(self, numbers: Tensor) -> None:
+        """See :meth:`Alone.add_up`."""
+        dist.all_reduce(numbers)
+
+    def agree(self, value: Value) -> Value:
+        """See :meth:`Alone.agree`."""
+        values: list[Any] = [value]
+        on_gpu = dist.get_backend() == "nccl"
+        device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+        dist.broadcast_object_list(values, src=0, device=device)
+        return values[0]
+
+
+ALONE = Alone()
+
+_current: ContextVar[Alone] = ContextVar("processes", default=ALONE)
+
+
+def current() -> Alone:
+    """Processes that training is shared among here."""
+    return _current.get()
+
+
+@contextmanager
+def shared_among(processes: Alone) -> Iterator[None]:
+    """Share training among these processes, inside the body."""
+    token = _current.set(processes)
+    try:
+        yield
+    finally:
+        _current.reset(token)
