@@ -15,7 +15,16 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "skdgp"
 
 #: Height of every part of the package; a part imports only what lies lower, or itself.
-FLOORS = {"gp": 0, "inference": 1, "estimators": 2, "datasets": 3, "metrics": 3, "display": 4, "__init__": 5}
+FLOORS = {
+    "gp": 0,
+    "inference": 1,
+    "estimators": 2,
+    "datasets": 3,
+    "metrics": 3,
+    "distributed": 3,
+    "display": 4,
+    "__init__": 5,
+}
 
 IMPORT_PROBE = """
 import sys

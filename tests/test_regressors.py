@@ -226,8 +226,9 @@ class TestReproducibility:
         assert dtype(tiny().fit(X, y)) == torch.float64
         assert dtype(tiny().fit(X.astype(np.float32), y)) == torch.float32
         assert dtype(tiny(dtype="float32").fit(X, y)) == torch.float32
-        single = tiny(max_iter=20).fit(X.astype(np.float32), y).predict(X.astype(np.float32))
-        np.testing.assert_allclose(single, tiny(max_iter=20).fit(X, y).predict(X), atol=0.3)
+        # Few epochs: Adam makes much of roundings where a gradient is next to nothing.
+        single = tiny().fit(X.astype(np.float32), y).predict(X.astype(np.float32))
+        np.testing.assert_allclose(single, tiny().fit(X, y).predict(X), atol=0.02)
 
 
 class TestAtHomeInScikitLearn:

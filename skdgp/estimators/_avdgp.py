@@ -5,13 +5,13 @@ from typing import ClassVar
 
 import torch
 from sklearn.utils._param_validation import Interval, StrOptions
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
 from ..gp.kernels import PROFILES, StationaryKernel
 from ..gp.layers import AmortisedLayer
 from ..gp.likelihoods import Likelihood
-from ..gp.means import ZeroMean, make_mean
+from ..gp.means import Mean, ZeroMean, make_mean
 from ..gp.networks import INFERENCE_NETWORKS
 from ..inference.propagation import make_propagation
 from ._auto import Auto
@@ -93,6 +93,7 @@ class BaseAVDGP(BaseDeepGP):
         normalize_X=True,
         device="auto",
         dtype="auto",
+        cuda_graphs=False,
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -122,6 +123,7 @@ class BaseAVDGP(BaseDeepGP):
         self.normalize_X = normalize_X
         self.device = device
         self.dtype = dtype
+        self.cuda_graphs = cuda_graphs
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
@@ -144,7 +146,7 @@ class BaseAVDGP(BaseDeepGP):
         return DeepGP(layers, propagation, likelihood)
 
     def _make_layer(
-        self, n_inputs: int, n_outputs: int, n_inducing: int, mean: nn.Module, generator: torch.Generator
+        self, n_inputs: int, n_outputs: int, n_inducing: int, mean: Mean, generator: torch.Generator
     ) -> AmortisedLayer:
         width = min(n_inputs, n_inducing * n_outputs) if self.network_width is None else self.network_width
         network = INFERENCE_NETWORKS[self.inducing_map](
@@ -236,6 +238,9 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision. "auto" trains in float32, which is faster, and then predicts in that of ``X`` where
         it is a float; the others do both in theirs.
+    cuda_graphs : bool, default=False
+        Whether to record a step of minibatch training on a CUDA device and replay it, at one launch for all its
+        operations. No effect on other devices.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit's parameters, keeping its scaling of the data.
     random_state : int, RandomState instance or None, default=None
@@ -325,6 +330,7 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
         normalize_y=True,
         device="auto",
         dtype="auto",
+        cuda_graphs=False,
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -355,6 +361,7 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
             normalize_X=normalize_X,
             device=device,
             dtype=dtype,
+            cuda_graphs=cuda_graphs,
             warm_start=warm_start,
             random_state=random_state,
             verbose=verbose,
@@ -440,6 +447,9 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision. "auto" trains in float32, which is faster, and then predicts in that of ``X`` where
         it is a float; the others do both in theirs.
+    cuda_graphs : bool, default=False
+        Whether to record a step of minibatch training on a CUDA device and replay it, at one launch for all its
+        operations. No effect on other devices.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit's parameters, keeping its scaling of the data and
         its classes.
@@ -531,6 +541,7 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
         normalize_X=True,
         device="auto",
         dtype="auto",
+        cuda_graphs=False,
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -561,6 +572,7 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
             normalize_X=normalize_X,
             device=device,
             dtype=dtype,
+            cuda_graphs=cuda_graphs,
             warm_start=warm_start,
             random_state=random_state,
             verbose=verbose,

@@ -56,6 +56,7 @@ class BaseDeepGP(CallbackSupportMixin, BaseEnsemble, BaseEstimator, metaclass=AB
         "normalize_X": ["boolean"],
         "device": [str],
         "dtype": [StrOptions({"auto", "float32", "float64"})],
+        "cuda_graphs": ["boolean"],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -176,9 +177,9 @@ class BaseDeepGP(CallbackSupportMixin, BaseEnsemble, BaseEstimator, metaclass=AB
         return {"dtype": [np.float64, np.float32], "multi_output": True, "y_numeric": True}
 
     def _to_batch(self, X, y, weight, *, dtype) -> Batch:
-        """Scaled and encoded rows on the device."""
+        """Scaled and encoded rows, in main memory."""
         columns = self._scale_inputs(X), self._encode_targets(y), weight
-        return Batch(*(torch.as_tensor(column.astype(dtype), device=self.device_) for column in columns))
+        return Batch(*(torch.as_tensor(column.astype(dtype)) for column in columns))
 
     def _scale_inputs(self, X: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):

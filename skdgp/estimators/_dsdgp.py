@@ -114,6 +114,7 @@ class BaseDSDGP(BaseDeepGP):
         normalize_X=True,
         device="auto",
         dtype="auto",
+        cuda_graphs=False,
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -143,6 +144,7 @@ class BaseDSDGP(BaseDeepGP):
         self.normalize_X = normalize_X
         self.device = device
         self.dtype = dtype
+        self.cuda_graphs = cuda_graphs
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
@@ -290,6 +292,9 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
         Precision. "auto" trains in float32, which is faster, and then predicts in that of ``X`` where
         it is a float; the others do both in theirs. Covariances of inducing variables are factorised
         in float64 anyway.
+    cuda_graphs : bool, default=False
+        Whether to record a step of minibatch training on a CUDA device and replay it, at one launch for all its
+        operations. No effect on other devices.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit's parameters, keeping its scaling of the data.
     random_state : int, RandomState instance or None, default=None
@@ -387,6 +392,7 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
         normalize_y=True,
         device="auto",
         dtype="auto",
+        cuda_graphs=False,
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -417,6 +423,7 @@ class DSDGPRegressor(DeepGPRegressor, BaseDSDGP):
             normalize_X=normalize_X,
             device=device,
             dtype=dtype,
+            cuda_graphs=cuda_graphs,
             warm_start=warm_start,
             random_state=random_state,
             verbose=verbose,
@@ -502,6 +509,9 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
         Precision. "auto" trains in float32, which is faster, and then predicts in that of ``X`` where
         it is a float; the others do both in theirs. Covariances of inducing variables are factorised
         in float64 anyway.
+    cuda_graphs : bool, default=False
+        Whether to record a step of minibatch training on a CUDA device and replay it, at one launch for all its
+        operations. No effect on other devices.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit's parameters, keeping its scaling of the data and
         its classes.
@@ -603,6 +613,7 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
         normalize_X=True,
         device="auto",
         dtype="auto",
+        cuda_graphs=False,
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -633,6 +644,7 @@ class DSDGPClassifier(DeepGPClassifier, BaseDSDGP):
             normalize_X=normalize_X,
             device=device,
             dtype=dtype,
+            cuda_graphs=cuda_graphs,
             warm_start=warm_start,
             random_state=random_state,
             verbose=verbose,

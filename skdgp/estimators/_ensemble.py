@@ -13,10 +13,12 @@ from torch import Tensor, nn
 
 from ..gp.deep_gp import DeepGP
 from ..gp.likelihoods import Likelihood
+from ..inference.calibration import MAX_ROWS
 from ..inference.objectives import OBJECTIVES, elbo
+from ..inference.processes import current
 from ..inference.steps import Batch, Settings
 from ..inference.streaming import Stream
-from ..inference.training import History, train
+from ..inference.training import SCORED_ROWS, History, train
 from ._auto import Auto
 from ._monitor import Monitor, curves
 
@@ -48,6 +50,7 @@ class BaseEnsemble:
     n_iter_no_change: Any
     tol: Any
     dtype: Any
+    cuda_graphs: Any
     random_state: Any
 
     @property
@@ -83,7 +86,7 @@ class BaseEnsemble:
         """Train every member of the ensemble, each with its own seed and held-out rows."""
         random_state = check_random_state(self.random_state)
         order = self._order_rows(data.y.cpu().numpy(), random_state)
-        seeds = _seeds(random_state, self._n_members(len(data)))
+        order, seeds = _agree(order, _seeds(random_state, self._n_members(len(data))))
         settings = self._settings(len(data))
         precision = self._precision(data)
         monitor = Monitor(self, len(seeds), settings.max_iter, hooks, data.X.dtype)
@@ -93,16 +96,17 @@ class BaseEnsemble:
             model = self._new_model(data, order, generator) if continued is None else self._copy(continued, index)
             model.to(device=self.device_, dtype=precision)
             learn, held_out = self._split(data, given, order, index)
-            judge = None if held_out is None else held_out.to(self.device_, precision)
+            judge = None if held_out is None else held_out.spread(SCORED_ROWS).to(self.device_, precision)
+            rows = self._near(learn.to("cpu", precision))
             monitor.begin(model)
             try:
-                history = self._train(model, learn.to(self.device_, precision), judge, settings, noise, monitor.epoch)
+                history = self._train(model, rows, judge, settings, noise, monitor.epoch)
             except KeyboardInterrupt:
                 if not monitor.members:
                     raise
                 monitor.histories[-1].interrupted = True  # the member before is the last one
                 break
-            judges.append(held_out)
+            judges.append(None if held_out is None else held_out.spread(MAX_ROWS).to(self.device_, data.X.dtype))
             if monitor.end(history):
                 break
         self.module_ = nn.ModuleList(monitor.members)
@@ -126,7 +130,7 @@ class BaseEnsemble:
         else:
             streams = deepcopy(self._streams)  # should one fail, all stay what they were
         settings = self._settings(self._n_seen if total_size is None else total_size, len(data))
-        chunk = data.to(self.device_, precision)
+        chunk = self._near(data.to("cpu", precision))
         loss = float(np.mean([stream.learn(chunk, settings) for stream in streams]))
         self._streams = streams
         self.module_ = nn.ModuleList(stream.averaged().to(data.X.dtype).requires_grad_(False) for stream in streams)
@@ -165,13 +169,20 @@ class BaseEnsemble:
 
     def _new_model(self, data: Batch, order: np.ndarray, generator: torch.Generator) -> DeepGP:
         """An untrained member, whose initial values come from the first rows in a random order."""
-        sample = data.rows(torch.as_tensor(order[:INITIALISATION_ROWS], device=self.device_)).to("cpu", torch.float32)
+        sample = data.rows(torch.as_tensor(order[:INITIALISATION_ROWS])).to("cpu", torch.float32)
         return self._make_model(sample.X, self._make_likelihood(sample.y), generator)
 
     @staticmethod
     def _copy(members: nn.ModuleList, index: int) -> DeepGP:
         """A member to go on with."""
         return cast(DeepGP, deepcopy(members[index % len(members)])).requires_grad_(True)
+
+    def _near(self, rows: Batch) -> Batch:
+        """The rows on the device, or where it has no room for them in main memory: training then fetches them."""
+        try:
+            return rows.to(self.device_, rows.X.dtype)
+        except torch.OutOfMemoryError:
+            return rows
 
     def _precision(self, data: Batch) -> torch.dtype:
         """What members are trained in."""
@@ -194,6 +205,7 @@ class BaseEnsemble:
             learning_rate=self.learning_rate,
             n_iter_no_change=self.n_iter_no_change,
             tol=self.tol,
+            cuda_graphs=self.cuda_graphs,
         )
 
     def _split(self, data: Batch, given: Batch | None, order: np.ndarray, index: int) -> tuple[Batch, Batch | None]:
@@ -205,7 +217,7 @@ class BaseEnsemble:
         if given is not None or not self.early_stopping or len(data) < MIN_ROWS_TO_SPLIT:
             return data, given
         n_held_out = min(max(1, round(self.validation_fraction * len(data))), len(data) - 1)
-        rolled = torch.as_tensor(np.roll(order, -index * n_held_out), device=self.device_)
+        rolled = torch.as_tensor(np.roll(order, -index * n_held_out))
         return data.rows(rolled[n_held_out:]), data.rows(rolled[:n_held_out])
 
     def _record(self, data: Batch, histories: list[History], settings: Settings) -> None:
@@ -220,7 +232,7 @@ class BaseEnsemble:
             # Fresh samples, as in training: unbiased with few of them, and rows average out.
             noise = torch.Generator(self.device_).manual_seed(0)
             for start in range(0, len(data), settings.batch_size):
-                batch = data.rows(slice(start, start + settings.batch_size))
+                batch = data.rows(slice(start, start + settings.batch_size)).to(self.device_, data.X.dtype)
                 bound = elbo(member(batch.X, noise), member.likelihood, batch.y, batch.weight, 1 / len(data))
                 total += len(batch) * bound.item()
             bounds.append(total)
@@ -230,6 +242,18 @@ class BaseEnsemble:
         members = cast(Sequence[DeepGP], self.module_)
         scales = [[layer.kernel.lengthscale.cpu().numpy() for layer in member.layers] for member in members]
         return [np.stack(layer) for layer in zip(*scales, strict=True)]
+
+
+def _agree(order: np.ndarray, seeds: list[int]) -> tuple[np.ndarray, list[int]]:
+    """Order of rows and seeds of the first of the processes that train together, if they have the same rows."""
+    processes = current()
+    numbers = processes.gather(len(order))
+    if len(set(numbers)) > 1:
+        raise ValueError(
+            f"The processes learn from different numbers of rows, {numbers}: give every process the same data, of "
+            "which each then takes its share."
+        )
+    return processes.agree((order, seeds))
 
 
 def _seeds(random_state: np.random.RandomState, number: int) -> list[int]:

@@ -102,6 +102,7 @@ class BaseSOLVEGP(BaseDeepGP):
         normalize_X=True,
         device="auto",
         dtype="auto",
+        cuda_graphs=False,
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -126,6 +127,7 @@ class BaseSOLVEGP(BaseDeepGP):
         self.normalize_X = normalize_X
         self.device = device
         self.dtype = dtype
+        self.cuda_graphs = cuda_graphs
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
@@ -243,6 +245,9 @@ class SOLVEGPRegressor(DeepGPRegressor, BaseSOLVEGP):
         Precision. "auto" trains in float32, which is faster, and then predicts in that of ``X`` where
         it is a float; the others do both in theirs. Covariances of inducing variables are factorised
         in float64 anyway, and a collapsed fit is all in float64.
+    cuda_graphs : bool, default=False
+        Whether to record a step of minibatch training on a CUDA device and replay it, at one launch for all its
+        operations. No effect on other devices.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit's parameters, keeping its scaling of the data.
     random_state : int, RandomState instance or None, default=None
@@ -342,6 +347,7 @@ class SOLVEGPRegressor(DeepGPRegressor, BaseSOLVEGP):
         normalize_y=True,
         device="auto",
         dtype="auto",
+        cuda_graphs=False,
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -367,6 +373,7 @@ class SOLVEGPRegressor(DeepGPRegressor, BaseSOLVEGP):
             normalize_X=normalize_X,
             device=device,
             dtype=dtype,
+            cuda_graphs=cuda_graphs,
             warm_start=warm_start,
             random_state=random_state,
             verbose=verbose,
@@ -483,6 +490,9 @@ class SOLVEGPClassifier(DeepGPClassifier, BaseSOLVEGP):
         Precision. "auto" trains in float32, which is faster, and then predicts in that of ``X`` where
         it is a float; the others do both in theirs. Covariances of inducing variables are factorised
         in float64 anyway.
+    cuda_graphs : bool, default=False
+        Whether to record a step of minibatch training on a CUDA device and replay it, at one launch for all its
+        operations. No effect on other devices.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit's parameters, keeping its scaling of the data and
         its classes.
@@ -575,6 +585,7 @@ class SOLVEGPClassifier(DeepGPClassifier, BaseSOLVEGP):
         normalize_X=True,
         device="auto",
         dtype="auto",
+        cuda_graphs=False,
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -600,6 +611,7 @@ class SOLVEGPClassifier(DeepGPClassifier, BaseSOLVEGP):
             normalize_X=normalize_X,
             device=device,
             dtype=dtype,
+            cuda_graphs=cuda_graphs,
             warm_start=warm_start,
             random_state=random_state,
             verbose=verbose,

@@ -82,6 +82,6 @@ class DeepGP(nn.Module):
             mean, variance, kl = layer(F, anchor)
             layers.append((mean, variance, kl))
             if depth < len(noise):
-                F = mean + variance.sqrt() * noise[depth]  # (S, B, D)
+                F = torch.addcmul(mean, variance.sqrt(), noise[depth])  # (S, B, D)
                 anchor = self.propagation.anchor(F, mean, weight)
         return layers, log_weight

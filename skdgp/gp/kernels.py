@@ -198,6 +198,11 @@ class StationaryKernel(nn.Module):
         """Variances σ², of shape (D,): the diagonal k_d(x, x)."""
         return self.log_variance.exp()
 
+    @property
+    def deviation(self) -> Tensor:
+        """Standard deviations σ, of shape (D,)."""
+        return (0.5 * self.log_variance).exp()
+
     def forward(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Covariances between two sets of points.
 

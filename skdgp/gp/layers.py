@@ -23,6 +23,7 @@ from . import rowwise
 from .conditionals import VARIANCE_FLOOR, contribution, kl_divergence
 from .kernels import StationaryKernel
 from .linalg import JITTER, cholesky, whiten
+from .means import Mean
 from .networks import InferenceNetwork
 
 #: Inducing variables that are whitened together. Fewer spare more products with zeros, more make larger ones.
@@ -46,7 +47,7 @@ class AmortisedLayer(Layer):
     ----------
     kernel : StationaryKernel
         One covariance per output, or one that all outputs share.
-    mean : Module
+    mean : Mean
         Mean function, from (..., Q) to (..., D).
     inference : InferenceNetwork
         Maps an anchor (B, Q) to Z (B, M, Q), mean (M, D, B) and scale (M, D, B) or (M, M, D, B);
@@ -55,7 +56,7 @@ class AmortisedLayer(Layer):
         Whether the inference network speaks of v or of u = m(Z) + L v.
     """
 
-    def __init__(self, kernel: StationaryKernel, mean: nn.Module, inference: InferenceNetwork, *, whiten: bool):
+    def __init__(self, kernel: StationaryKernel, mean: Mean, inference: InferenceNetwork, *, whiten: bool):
         super().__init__()
         self.kernel = kernel
         self.mean = mean
@@ -76,14 +77,14 @@ class AmortisedLayer(Layer):
             return mean, variance, kl.unflatten(0, (n_samples, -1)).mean(0)  # Eq. 4.8
 
         Z, q_mean, q_scale = self.inference(anchor)  # (B, M, Q), (M, D, B), (M, D, B) or (M, M, D, B)
-        deviation = self.kernel.variance.sqrt()[:, None]  # (D, 1)
+        deviation = self.kernel.deviation[:, None]  # (D, 1)
         if not self.whiten:
             # Dividing u and its prior by σ changes neither the KL nor the conditional.
             q_mean = (q_mean - self.mean(Z).permute(1, 2, 0)) / deviation
             q_scale = q_scale / deviation
         correlations = self.kernel.packed_correlation(Z, x.transpose(0, 1))
         mean, variance, kl = rowwise.conditional(correlations, q_mean, q_scale, deviation, whiten=self.whiten)
-        return mean.transpose(1, 2) + self.mean(x), variance.transpose(1, 2), kl.sum(0)
+        return self.mean.added_to(mean.transpose(1, 2), x), variance.transpose(1, 2), kl.sum(0)
 
 
 class Posterior(nn.Module):
@@ -133,7 +134,7 @@ class GlobalLayer(Layer):
     ----------
     kernel : StationaryKernel
         One covariance per output, or one that all outputs share.
-    mean : Module
+    mean : Mean
         Mean function, from (..., Q) to (..., D).
     Z : Tensor of shape (M, Q)
         Initial inducing points, which all outputs share.
@@ -155,7 +156,7 @@ class GlobalLayer(Layer):
     def __init__(
         self,
         kernel: StationaryKernel,
-        mean: nn.Module,
+        mean: Mean,
         Z: Tensor,
         v: Tensor,
         *,
@@ -240,19 +241,19 @@ class GlobalLayer(Layer):
         """
         if self.whiten:
             return mean, scale
-        deviation = self.kernel.variance.sqrt()[:, None]  # (D or 1, 1)
+        deviation = self.kernel.deviation[:, None]  # (D or 1, 1)
         if scale is not None:
             scale = scale / (deviation if scale.dim() == 2 else deviation[..., None])
         return mean / deviation, scale
 
     def _marginals(self, x: Tensor, f_mean: Tensor, f_variance: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance (S, B, D) at ``x`` from those of a unit prior (D, N)."""
-        deviation = self.kernel.variance.sqrt()[:, None]
+        deviation = self.kernel.deviation[:, None]
         variance = f_variance.clamp(min=VARIANCE_FLOOR) * deviation.square()
         if self.log_noise is not None:
             variance = variance + self.log_noise.exp()[:, None]
         shape = (*x.shape[:-1], -1)
-        return (f_mean * deviation).mT.reshape(shape) + self.mean(x), variance.mT.reshape(shape)
+        return self.mean.added_to((f_mean * deviation).mT.reshape(shape), x), variance.mT.reshape(shape)
 
 
 class OrthogonalLayer(GlobalLayer):

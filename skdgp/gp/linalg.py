@@ -18,6 +18,11 @@ JITTER = 1e-6
 _MAX_GROWTHS = 5
 
 
+def being_recorded(x: Tensor) -> bool:
+    """Whether operations go to a CUDA graph now: what they give cannot be looked at."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 def cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
     """Lower Cholesky factor of ``K`` plus jitter, of shape (..., M, M).
 
@@ -50,6 +55,8 @@ def cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
         lifted = K.clone()
         lifted.diagonal(dim1=-2, dim2=-1).add_(added[..., None])
         L, info = torch.linalg.cholesky_ex(lifted)
+        if being_recorded(L):
+            return L  # what has failed is not finite, and so is then the objective
         # Infinity need not fail, but it reaches the diagonal.
         failed = (info > 0) | ~L.diagonal(dim1=-2, dim2=-1).sum(-1).isfinite()
         if not failed.any():

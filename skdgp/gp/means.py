@@ -4,7 +4,15 @@ import torch
 from torch import Tensor, nn
 
 
-class ZeroMean(nn.Module):
+class Mean(nn.Module):
+    """A mean function."""
+
+    def added_to(self, values: Tensor, X: Tensor) -> Tensor:
+        """``values`` (..., D) + m(X)."""
+        return values + self(X)
+
+
+class ZeroMean(Mean):
     """m(x) = 0."""
 
     def __init__(self, n_outputs: int):
@@ -15,8 +23,12 @@ class ZeroMean(nn.Module):
         """Zeros of shape (..., D), without memory."""
         return X.new_zeros(()).expand(*X.shape[:-1], self.n_outputs)
 
+    def added_to(self, values: Tensor, X: Tensor) -> Tensor:
+        """The values: most layers have this mean, and nothing is to be done."""
+        return values
 
-class LinearMean(nn.Module):
+
+class LinearMean(Mean):
     """m(x) = x P with a matrix ``P`` of shape (Q, D), learnt or fixed."""
 
     projection: Tensor
@@ -47,7 +59,7 @@ def principal_projection(X: Tensor, n_outputs: int) -> Tensor:
     return directions[:n_outputs].mT.contiguous()
 
 
-def make_mean(name: str, X: Tensor, n_outputs: int) -> nn.Module:
+def make_mean(name: str, X: Tensor, n_outputs: int) -> Mean:
     """Mean function called ``name`` for a layer that sees inputs like the rows of ``X`` (N, Q).
 
     ``"zero"``; ``"identity"``, fixed (PCA where widths differ); ``"linear"``, learnt from there.

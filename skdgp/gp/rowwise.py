@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .conditionals import VARIANCE_FLOOR
-from .linalg import JITTER, inverse_cholesky
+from .linalg import JITTER, being_recorded, inverse_cholesky
 
 #: Above this size LAPACK, matrix by matrix, is faster than the elimination (measured on two cores).
 _MAX_ELIMINATION = 24
@@ -86,7 +86,7 @@ def _whiten(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
     """[A, W] by the method that suits."""
     if n_inducing <= _MAX_ELIMINATION:
         solved = _eliminate(correlations, n_inducing, jitter)
-        if solved[:, -n_inducing:].diagonal(dim1=0, dim2=1).isfinite().all():
+        if being_recorded(solved) or solved[:, -n_inducing:].diagonal(dim1=0, dim2=1).isfinite().all():
             return solved
     return _factorise(correlations, n_inducing, jitter)
 

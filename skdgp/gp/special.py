@@ -1,6 +1,7 @@
 """Special functions of the normal distribution that torch has not, or not in every corner."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -46,5 +47,13 @@ def log_ndtr(x: Tensor) -> Tensor:
 
 def gauss_hermite(n_nodes: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes and weights of E f(x) ≈ Σ_k w_k f(x_k) for x ~ N(0, 1), each (n_nodes,), typed as ``like``."""
+    return _gauss_hermite(n_nodes, like.dtype, like.device)
+
+
+@lru_cache(maxsize=16)
+def _gauss_hermite(n_nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
-    return like.new_tensor(nodes), like.new_tensor(weights / weights.sum())
+    return (
+        torch.as_tensor(nodes, dtype=dtype, device=device),
+        torch.as_tensor(weights / weights.sum(), dtype=dtype, device=device),
+    )

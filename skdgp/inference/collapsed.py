@@ -63,7 +63,7 @@ def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
     n_chunk = max(1, CHUNK_NUMBERS // n_features)
 
     def chunk(X: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        phi = torch.cat([A for _, A in layer.whitened(X)], dim=-2) * layer.kernel.variance.sqrt()  # (T, n)
+        phi = torch.cat([A for _, A in layer.whitened(X)], dim=-2) * layer.kernel.deviation  # (T, n)
         weighted = phi * weight
         return weighted @ phi.mT, weighted @ y
 

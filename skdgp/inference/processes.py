@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -42,9 +41,13 @@ class Alone:
     def add_up(self, numbers: Tensor) -> None:
         """Replace the numbers by their sum over processes, the same everywhere."""
 
+    def gather(self, value: Value) -> list[Value]:
+        """What each process says, the same everywhere."""
+        return [value]
+
     def agree(self, value: Value) -> Value:
         """What the first process says."""
-        return value
+        return self.gather(value)[0]
 
 
 class Together(Alone):
@@ -57,13 +60,11 @@ class Together(Alone):
         """See :meth:`Alone.add_up`."""
         dist.all_reduce(numbers)
 
-    def agree(self, value: Value) -> Value:
-        """See :meth:`Alone.agree`."""
-        values: list[Any] = [value]
-        on_gpu = dist.get_backend() == "nccl"
-        device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
-        dist.broadcast_object_list(values, src=0, device=device)
-        return values[0]
+    def gather(self, value: Value) -> list[Value]:
+        """See :meth:`Alone.gather`."""
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
 
 
 ALONE = Alone()

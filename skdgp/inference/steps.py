@@ -134,7 +134,9 @@ class Trainee:
     def __init__(self, model: DeepGP, settings: Settings, generator: torch.Generator, processes: Alone = ALONE):
         self.model, self.settings, self.generator, self.processes = model, settings, generator, processes
         self.flat = FlatParameters(model)
-        self.flat.vector.data.copy_(processes.agree(self.flat.vector.detach()))
+        if processes.rank:
+            self.flat.vector.data.zero_()
+        processes.add_up(self.flat.vector.data)  # what the first process starts from
         self.optimizer = self._adam()
         vector = self.flat.vector.detach()
         # What Adam would make of itself in its first step: this way there always is something to copy.

@@ -83,7 +83,7 @@ def train(
     """
     _let_the_allocator_keep_pages()
     processes = current()
-    _check_rows(len(data), settings.batch_size, processes, generator.device)
+    _check_shares(len(data), settings.batch_size, processes)
     if settings.cuda_graphs and generator.device.type == "cuda" and processes.size == 1:
         trainee: Trainee = CapturedTrainee(model, settings, generator)
     else:
@@ -135,16 +135,8 @@ def _train(
     return history
 
 
-def _check_rows(n_rows: int, batch_size: int, processes: Alone, device: torch.device) -> None:
-    """ValueError, in all processes, if they have different rows or are more than a minibatch has rows."""
-    numbers = torch.zeros(processes.size, dtype=torch.int64, device=device)
-    numbers[processes.rank] = n_rows
-    processes.add_up(numbers)
-    if (numbers != n_rows).any():
-        raise ValueError(
-            f"The processes learn from different numbers of rows, {numbers.tolist()}: give every process the same "
-            "data, of which each then takes its share."
-        )
+def _check_shares(n_rows: int, batch_size: int, processes: Alone) -> None:
+    """ValueError if there are more processes than a minibatch has rows."""
     smallest = n_rows // -(-n_rows // batch_size)
     if smallest < processes.size:
         raise ValueError(
