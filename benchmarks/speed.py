@@ -1,274 +1,269 @@
-"""How fast training is, beside GPyTorch, in one process and one run.
+"""How fast the estimators are, and how much memory they need, beside peers.
 
-    python benchmarks/speed.py step --output step.csv
+    python benchmarks/speed.py all --output speed.csv
 
-``step``: one training step of deep GPs with hidden layers of 16 and 4 outputs, 256, 128 and 128 inducing points, a
-Matérn-5/2 kernel with a lengthscale per input and minibatches of 100 rows of 8 features, in float32. Ours goes
-through the package's own training loop; GPyTorch's are its documented models, DeepGP and DSPP (32 quadrature
-points), with fused Adam like ours.
-
-    python benchmarks/speed.py depth --output depth.csv
+``step``: a training step in float32, of 100 and of 1000 rows with 8 features. Deep GPs have hidden layers of 16 and 4
+outputs and a Matérn-5/2 kernel; DSDGPRegressor and GPyTorch's documented DeepGP and DSPP (32 quadrature points) have
+256, 128 and 128 inducing points and a lengthscale per input, AVDGPRegressor what its defaults and its paper say.
 
 ``depth``: how the step of DSDGPRegressor grows with the number of layers, beside one layer with 500 inducing
 points, for minibatches of 10000 rows and hidden layers of one output, as Table 3 of the DS-DGP paper.
-
-    python benchmarks/speed.py orthogonal --output orthogonal.csv
 
 ``orthogonal``: steps of 1024 rows of sparse GPs with a Matérn-5/2 kernel and full covariances: SOLVEGPRegressor with
 M + M orthogonal inducing points, SVGP (the same without orthogonal ones) with 2M, GPyTorch's SVGP; and how all
 grow with the number of points, while the number of rows leaves a step as it is.
 
-    python benchmarks/speed.py predict --output predict.csv
+``fit``: seconds of a default fit to 8192 rows and its scores on 2048 others; then seconds of the smallest of the
+budgets 1, 2, 4, ... and the default, in passes or trees, whose fit reaches the target NLL. Where the default does not
+reach it, fewer passes are not tried, but trees up to 2048. GPyTorch's SVGP makes as many steps of as many rows as
+SOLVEGPRegressor. The exact GP has the first 2000 rows and one budget; trees have a Gaussian around them with the
+variance of a tenth of the rows, held out.
 
-``predict``: what AVDGPRegressor with 32 quadrature points makes of 100 000 rows: a call each.
+``predict``: what AVDGPRegressor with 32 quadrature points makes of 100 000 rows; then means and standard deviations
+of 100 000 and a million rows. GPs of scikit-learn and GPyTorch take 4096 rows at a time, for they hold a matrix with a
+line per row. Models here and in ``memory`` are single members after one pass of 10 000 rows.
 
-Competitors take turns, ``--repeats`` times, and medians are compared: what slows the machine slows all of them.
+``memory``: the peak of resident memory beyond that after the imports, the table of rows included, of a fit of one pass
+and of a prediction, in a new process each.
+
+``import``: milliseconds of a new interpreter that imports something.
+
+``growth``: how the step of AVDGPRegressor and DSDGPRegressor grows with one thing at a time. It times the first eleven
+steps of the package's loop with the whole table in place, the first apart since it waits for the shuffled table, and
+computes from these the time of a whole pass by row. "MiB beside the table" is the peak of these steps, "MiB a step"
+that of later steps beyond what stays between them.
+
+Every competitor lives in a process of its own. They take turns, only one works at a time, and medians are compared:
+what slows the machine slows all of them. One that has worked for a minute has no further turn. Training steps of this
+package are those of its own loop, whole. The CSV file has a row per measurement; a picture of them lies beside it.
 """
 
 import argparse
 import csv
+import math
+import multiprocessing
+import os
 import statistics
+import sys
 import time
-import warnings
+from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import nn
+from competitors import WORKS
+from joblib import cpu_count
 
-from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
-from skdgp.inference.training import train
+KEYS = ("work", "heat", "competitor", "size", "repeat", "measure", "value", "device", "threads")
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # at its import, of parts of torch that will go
-    import gpytorch
-    from gpytorch.kernels import MaternKernel, ScaleKernel
-    from gpytorch.means import LinearMean, ZeroMean
-    from gpytorch.mlls import DeepApproximateMLL, DeepPredictiveLogLikelihood, VariationalELBO
-    from gpytorch.models.deep_gps import DeepGP, DeepGPLayer
-    from gpytorch.models.deep_gps.dspp import DSPP, DSPPLayer
-    from gpytorch.variational import (
-        CholeskyVariationalDistribution,
-        MeanFieldVariationalDistribution,
-        VariationalStrategy,
+#: Seconds after which a competitor has no further turn.
+ENOUGH = 60
+
+
+class Process:
+    """A competitor in a process of its own, which works only while it is asked; EOFError if it has failed."""
+
+    def __init__(self, competitor, device, *, fresh):
+        # A server that has imported everything forks processes at once; where memory counts they import it themselves.
+        methods = multiprocessing.get_all_start_methods()
+        context = multiprocessing.get_context("forkserver" if "forkserver" in methods and not fresh else "spawn")
+        if context.get_start_method() == "forkserver":
+            context.set_forkserver_preload(["competitors"])
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=serve, args=(other, competitor.make, device), daemon=True)
+        self._process.start()
+        other.close()  # else a process that dies would leave it open, and this one waiting
+        self._pipe.recv()
+
+    def turn(self, repeat):
+        """Values by measure."""
+        self._pipe.send(repeat)
+        return self._pipe.recv()
+
+    def end(self):
+        """Let the process go."""
+        self._pipe.send(None)
+        self._process.join()
+
+
+def serve(pipe, make, device):
+    """What a process does: prepare, say so, and answer until None is asked."""
+    torch.manual_seed(0)
+    turn = make(device)
+    pipe.send("ready")
+    for repeat in iter(pipe.recv, None):
+        pipe.send(turn(repeat))
+
+
+def race(heat, repeats, device):
+    """(competitor, repeat, values by measure) of every turn, all taking turns; values are None where one fails."""
+    spent, processes, failed = Counter(), {}, set()
+    for repeat in range(1, repeats + 1):
+        for competitor in heat.competitors:
+            if spent[competitor] > ENOUGH or competitor in failed:
+                continue
+            try:
+                if competitor not in processes:
+                    processes[competitor] = Process(competitor, device, fresh=heat.fresh)
+                start = time.perf_counter()
+                values = processes[competitor].turn(repeat)
+                spent[competitor] += time.perf_counter() - start
+                if heat.fresh:
+                    processes.pop(competitor).end()
+            except (EOFError, ConnectionError):
+                values = None
+                failed.add(competitor)
+            yield competitor, repeat, values
+    for competitor in processes.keys() - failed:
+        processes[competitor].end()
+
+
+def measure(work, args, writer):
+    """Run a work and write every value; yields its heats, each with the turns of competitors by name and size."""
+    for heat in WORKS[work].heats(args.quick):
+        turns = {}
+        for competitor, repeat, values in race(heat, args.repeats or WORKS[work].repeats, args.device):
+            key = (competitor.name, competitor.size)
+            if values is None:
+                print(f"{competitor.name} failed.", file=sys.stderr)
+                continue
+            turns.setdefault(key, []).append(values)
+            for name, value in values.items():
+                size = competitor.size or ""
+                row = (work, heat.title, competitor.name, size, repeat, name, value, args.device, args.threads)
+                writer.writerow(row)
+        yield heat, turns
+
+
+def table(heat, turns):
+    """Lines of medians, of the ratios of the first to that of every baseline or of the least size, and of turns."""
+    medians = {
+        key: {name: statistics.median(turn[name] for turn in values) for name in values[0]}
+        for key, values in turns.items()
+    }
+    measures = list(dict.fromkeys(name for values in medians.values() for name in values))
+    first = {key: values[measures[0]] for key, values in medians.items()}
+    names = {name for name, _ in first}
+    compared = [name for name in heat.baselines if name in names]
+    sized = not compared and any(size for _, size in first)
+    titles = [*measures, *(f"× {name}" for name in compared), *(["× least"] if sized else []), "turns"]
+    rows = [("", *titles)]
+    for (name, size), values in medians.items():
+        others = [(other, size) for other in compared]
+        others += [min(key for key in first if key[0] == name)] if sized else []
+        ratios = [show(first[name, size] / first[key]) if first.get(key) else "" for key in others]
+        cells = [show(values[measure]) for measure in measures]
+        rows.append((label(name, size), *cells, *ratios, str(len(turns[name, size]))))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for head, *cells in rows:
+        yield "  ".join([head.ljust(widths[0]), *(c.rjust(n) for c, n in zip(cells, widths[1:], strict=True))])
+
+
+def label(name, size):
+    return f"{name}, {size:,}" if size else name
+
+
+def show(value):
+    """A number of four digits."""
+    if math.isinf(value):
+        return "not reached"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def save_picture(path, results):
+    """A panel for every heat and measure: single values by competitor, or by what grows. False without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    panels = [
+        (f"{work}: {heat.title}", name, turns)
+        for work, heat, turns in results
+        for name in dict.fromkeys(name for values in turns.values() for name in values[0])
+    ]
+    n_lines = max(1, -(-len(panels) // 3))
+    figure = Figure(figsize=(21, 4 * n_lines), layout="constrained")
+    axes = list(figure.subplots(n_lines, 3, squeeze=False).flat)
+    for axis in axes[len(panels) :]:
+        axis.remove()
+    for axis, (title, name, turns) in zip(axes, panels, strict=False):
+        axis.set_title(title)
+        (draw_growth if any(size for _, size in turns) else draw_values)(axis, name, turns)
+    figure.savefig(path, dpi=80)
+    return True
+
+
+def draw_values(axis, name, turns):
+    """Dots by competitor, those that are not finite left out."""
+    for line, values in enumerate(turns.values()):
+        dots = [turn[name] for turn in values if math.isfinite(turn[name])]
+        axis.plot(dots, [line] * len(dots), "o", alpha=0.6)
+    axis.set_yticks(range(len(turns)), [label(*key) for key in turns])
+    axis.invert_yaxis()
+    if ratios_matter(turns, name):
+        axis.set_xscale("log")
+    axis.set_xlabel(name)
+
+
+def draw_growth(axis, name, turns):
+    """A line through medians, and dots, for every competitor."""
+    for competitor in dict.fromkeys(name for name, _ in turns):
+        sizes = [size for other, size in turns if other == competitor]
+        values = [[turn[name] for turn in turns[competitor, size]] for size in sizes]
+        (line,) = axis.plot(sizes, [statistics.median(group) for group in values], label=competitor)
+        for size, group in zip(sizes, values, strict=True):
+            axis.plot([size] * len(group), group, "o", alpha=0.6, color=line.get_color())
+    axis.set_xscale("log")
+    if ratios_matter(turns, name):
+        axis.set_yscale("log")
+    axis.set_ylabel(name)
+    axis.legend()
+
+
+def ratios_matter(turns, name):
+    """Whether there are values, all of them positive."""
+    values = [turn[name] for group in turns.values() for turn in group if math.isfinite(turn[name])]
+    return bool(values) and min(values) > 0
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", choices=[*WORKS, "all"])
+    parser.add_argument("--repeats", type=int, help="turns of every competitor; default: by work, 1 to 7")
+    parser.add_argument("--quick", action="store_true", help="measure too little, to see that the script runs")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    threads = int(os.environ.get("OMP_NUM_THREADS") or cpu_count(only_physical_cores=True))
+    parser.add_argument("--threads", type=int, default=threads, help="of every competitor")
+    parser.add_argument("--output", type=Path, default=Path("speed.csv"))
+    return parser.parse_args()
+
+
+def set_environment(threads):
+    """What processes find when they start."""
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    # The server that forks them does not look for modules beside the script.
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH")))
     )
-
-N_FEATURES, HIDDEN_DIMS, N_INDUCING = 8, (16, 4), (256, 128, 128)
-BATCH_SIZE, N_POINTS = 100, 32
-KEYS = ("work", "competitor", "repeat", "ms")
-
-
-def make_rows(n_rows):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((n_rows, N_FEATURES)).astype(np.float32)
-    y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(n_rows)
-    return X, y.astype(np.float32)
-
-
-def our_steps(X, y, n_steps, estimator=DSDGPRegressor, **params):
-    """A function that makes ``n_steps`` steps in the package's training loop, and their number."""
-    model = estimator(max_iter=1, batch_size=len(X) // n_steps, random_state=0, **params)
-    # The fit is for initial values alone.
-    n_initial = max(3000, len(X) // n_steps)
-    model.fit(X[:n_initial], y[:n_initial])
-    member, settings = model.module_[0].float(), model._settings(len(X))
-    for name, parameter in member.named_parameters():
-        quadrature = params.get("propagation") == "quadrature"
-        parameter.requires_grad_(quadrature or not name.startswith("propagation"))
-    data = model._to_batch(X, y, np.ones(len(X)), dtype=np.float32)
-    generator = torch.Generator().manual_seed(0)
-    return lambda: train(member, data, None, settings, generator), n_steps
-
-
-def hidden_layer(base, n_inputs, n_outputs, n_inducing, distribution, **options):
-    """A layer of GPyTorch's documentation: kernels, inducing points and posteriors of every output's own."""
-
-    class Layer(base):
-        def __init__(self):
-            batch = torch.Size([n_outputs]) if n_outputs else torch.Size()
-            points = torch.randn(*batch, n_inducing, n_inputs)
-            q = distribution(n_inducing, batch_shape=batch)
-            super().__init__(
-                VariationalStrategy(self, points, q, learn_inducing_locations=True), n_inputs, n_outputs, **options
-            )
-            self.mean_module = LinearMean(n_inputs, batch_shape=batch) if n_outputs else ZeroMean()
-            self.covar_module = ScaleKernel(
-                MaternKernel(2.5, ard_num_dims=n_inputs, batch_shape=batch), batch_shape=batch
-            )
-
-        def forward(self, x):
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-    return Layer()
-
-
-def gpytorch_steps(X, y, n_steps, *, kind):
-    """The same of a model of GPyTorch, "deep_gp" or "dspp"."""
-    deep_gp = kind == "deep_gp"
-    layer = DeepGPLayer if deep_gp else DSPPLayer
-    distribution = CholeskyVariationalDistribution if deep_gp else MeanFieldVariationalDistribution
-    options = {} if deep_gp else {"num_quad_sites": N_POINTS}
-    widths = zip((N_FEATURES, *HIDDEN_DIMS), (*HIDDEN_DIMS, None), N_INDUCING, strict=True)
-    parts = [hidden_layer(layer, *sizes, distribution, **options) for sizes in widths]
-
-    class Model(DeepGP if deep_gp else DSPP):
-        def __init__(self):
-            super().__init__(*(() if deep_gp else (N_POINTS,)))
-            self.parts = nn.ModuleList(parts)
-            self.likelihood = gpytorch.likelihoods.GaussianLikelihood()
-
-        def forward(self, x):
-            for part in self.parts:
-                x = part(x)
-            return x
-
-    model = Model()
-    if deep_gp:
-        objective = DeepApproximateMLL(VariationalELBO(model.likelihood, model, len(X)))
-    else:
-        objective = DeepPredictiveLogLikelihood(model.likelihood, model, len(X))
-    return gpytorch_loop(model, objective, X, y, n_steps)
-
-
-def gpytorch_svgp(X, y, n_steps, n_inducing):
-    """The same of GPyTorch's documented sparse variational GP."""
-
-    class SVGP(gpytorch.models.ApproximateGP):
-        def __init__(self):
-            points = torch.from_numpy(X[:n_inducing]).clone()
-            q = CholeskyVariationalDistribution(n_inducing)
-            super().__init__(VariationalStrategy(self, points, q, learn_inducing_locations=True))
-            self.likelihood = gpytorch.likelihoods.GaussianLikelihood()
-            self.mean_module, self.covar_module = ZeroMean(), ScaleKernel(MaternKernel(2.5, ard_num_dims=N_FEATURES))
-
-        def forward(self, x):
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-    model = SVGP()
-    return gpytorch_loop(model, VariationalELBO(model.likelihood, model, len(X)), X, y, n_steps)
-
-
-def gpytorch_loop(model, objective, X, y, n_steps):
-    """A function that makes ``n_steps`` steps of a model of GPyTorch, and their number."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
-    batches = list(zip(torch.from_numpy(X).chunk(n_steps), torch.from_numpy(y).chunk(n_steps), strict=True))
-
-    def run():
-        with gpytorch.settings.num_likelihood_samples(1):
-            for rows, targets in batches:
-                optimizer.zero_grad()
-                loss = -objective(model(rows), targets)
-                loss.item()  # ours looks at it, too
-                loss.backward()
-                optimizer.step()
-
-    return run, n_steps
-
-
-def step_competitors(*, quick):
-    """The runs of all models, and how many steps each makes."""
-    params = {"hidden_dims": HIDDEN_DIMS, "n_inducing": N_INDUCING, "kernel": "matern52"}
-    dspp = {"propagation": "quadrature", "objective": "predictive", "n_samples": N_POINTS}
-    n_steps = 3 if quick else 10
-    X, y = make_rows(n_steps * BATCH_SIZE)
-    full = {"covariance": "full"}
-    return {
-        "DSDGP": our_steps(X, y, n_steps, **params),
-        "DSDGP, full covariance": our_steps(X, y, n_steps, **params, **full),
-        "DSDGP, full covariance, kernel per output": our_steps(X, y, n_steps, **params, **full, share_kernel=False),
-        "GPyTorch DeepGP": gpytorch_steps(X, y, n_steps, kind="deep_gp"),
-        "DSPP": our_steps(X, y, n_steps, **params, **dspp),
-        "DSPP, kernel per output": our_steps(X, y, n_steps, **params, **dspp, share_kernel=False),
-        "GPyTorch DSPP": gpytorch_steps(X, y, n_steps, kind="dspp"),
-    }
-
-
-def depth_competitors(*, quick):
-    """The same of ``depth``."""
-    X, y = make_rows(600 if quick else 10_000)
-    layers = {f"{depth} layers" if depth > 1 else "1 layer": (1,) * (depth - 1) for depth in range(1, 6)}
-    runs = {name: our_steps(X, y, 1, hidden_dims=hidden, n_inducing=100) for name, hidden in layers.items()}
-    return runs | {"1 layer, 500 inducing points": our_steps(X, y, 1, hidden_dims=(), n_inducing=500)}
-
-
-def orthogonal_competitors(*, quick):
-    """The same of ``orthogonal``."""
-    batch, n_steps, sizes = (64, 1, (32,)) if quick else (1024, 3, (128, 256, 512, 1024))
-    X, y = make_rows(batch * n_steps)
-    runs = {}
-    for size in sizes:
-        for name, points in ((f"SOLVE {size} + {size}", (size, size)), (f"SVGP {2 * size}", (2 * size, 0))):
-            points = dict(zip(("n_inducing", "n_orthogonal"), points, strict=True))
-            runs[name] = our_steps(X, y, n_steps, SOLVEGPRegressor, method="svi", **points)
-    for size in (64,) if quick else (512, 1024):
-        runs[f"GPyTorch SVGP {size}"] = gpytorch_svgp(X, y, n_steps, size)
-    for n_batches in (2, 4) if quick else (10, 100, 1000):
-        points = {"n_inducing": sizes[0], "n_orthogonal": sizes[0], "method": "svi"}
-        name = f"SOLVE {sizes[0]} + {sizes[0]}, {n_batches * batch:,} rows"
-        runs[name] = our_steps(*make_rows(n_batches * batch), n_batches, SOLVEGPRegressor, **points)
-    return runs
-
-
-def predict_competitors(*, quick):
-    """The same of ``predict``."""
-    X, y = make_rows(1000 if quick else 100_000)
-    model = AVDGPRegressor(n_samples=32, n_estimators=1, max_iter=1, random_state=0).fit(X[:1000], y[:1000])
-    dist = model.predict_dist(X)
-    levels = np.array([0.05, 0.25, 0.5, 0.75, 0.95])[:, None]
-    return {
-        "predict, return_std": (lambda: model.predict(X, return_std=True), 1),
-        "predict_dist": (lambda: model.predict_dist(X), 1),
-        "ppf of 5 quantiles": (lambda: dist.ppf(levels), 1),
-        "crps": (lambda: dist.crps(y), 1),
-        "log_score": (lambda: dist.log_score(y), 1),
-    }
-
-
-WORK = {
-    "step": (step_competitors, ("GPyTorch DeepGP", "GPyTorch DSPP")),
-    "depth": (depth_competitors, ("1 layer",)),
-    "orthogonal": (orthogonal_competitors, ("SVGP 1024", "SVGP 2048", "GPyTorch SVGP 1024")),
-    "predict": (predict_competitors, ()),
-}
-
-
-def interleaved(runs, repeats):
-    """Milliseconds a step, (competitor, repeat), all taking turns; the first turn only warms up."""
-    for repeat in range(repeats + 1):
-        for name, (run, n_steps) in runs.items():
-            start = time.perf_counter()
-            run()
-            if repeat:
-                yield name, repeat, 1e3 * (time.perf_counter() - start) / n_steps
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", choices=WORK)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--quick", action="store_true", help="time too little, to see that the script runs")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--output", type=Path, default=Path("speed.csv"))
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(0)
-    make, peers = WORK[args.work]
-    runs = make(quick=args.quick)
-    times = {name: [] for name in runs}
+    args = parse_arguments()
+    set_environment(args.threads)
+    print(f"{args.device}, {args.threads} threads")
+    results = []
     with args.output.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(KEYS)
-        for name, repeat, milliseconds in interleaved(runs, args.repeats):
-            times[name].append(milliseconds)
-            table.writerow((args.work, name, repeat, milliseconds))
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    width, peers = max(map(len, runs)), [peer for peer in peers if peer in runs]
-    unit = "ms a call" if args.work == "predict" else "ms a step"
-    print(f"{args.threads} threads\n{'':<{width}}{unit:>12}" + "".join(f"{'× ' + peer:>22}" for peer in peers))
-    for name, median in medians.items():
-        ratios = (f"{median / medians[peer]:>22.3f}" for peer in peers)
-        print(f"{name:<{width}}{median:>12.2f}" + "".join(ratios))
-    print(f"\nSaved to {args.output}.")
+        writer = csv.writer(file)
+        writer.writerow(KEYS)
+        for work in WORKS if args.work == "all" else [args.work]:
+            for heat, turns in measure(work, args, writer):
+                file.flush()  # what is done stays, should a later heat fail
+                print(f"\n{work}: {heat.title}", *table(heat, turns), sep="\n", flush=True)
+                results.append((work, heat, turns))
+    picture = args.output.with_suffix(".png")
+    drawn = save_picture(picture, results)
+    print(f"\nSaved to {args.output}" + (f" and {picture}." if drawn else "; install matplotlib for a picture."))
+    if any(len({(c.name, c.size) for c in heat.competitors} - turns.keys()) for _, heat, turns in results):
+        sys.exit("Some competitors failed; their errors are above.")
 
 
 if __name__ == "__main__":
