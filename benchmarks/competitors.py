@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import peers
+import plain
 import torch
 from gauges import clock, first_steps, forget_peak, peak_memory, peaks, step_memory, timed
 
@@ -23,6 +24,7 @@ torch.optim.Adam([torch.zeros(1)])  # the first optimiser imports a good part of
 
 N_FEATURES, HIDDEN_DIMS, N_POINTS = 8, (16, 4), 32
 PAPER = {"whiten": False, "network_width": None, "beta": 1.0}  # of AVDGP (App. C.1)
+PAPER_INDUCING = (8, 4, 4)
 
 #: Standard deviation of the noise of ``make_rows``, and the NLL to reach: 0.2 nats above what the noise leaves.
 NOISE = 0.3
@@ -97,6 +99,24 @@ def gpytorch_steps(device, *, kind, n_steps, batch_size, n_inducing):
     else:
         model, objective = peers.deep_gp(len(X), widths, n_inducing)
     return timed(peers.make_pass(model, objective, (X, y), n_steps, device), device, n_steps)
+
+
+def plain_steps(device, *, n_steps, batch_size):
+    """The same of AVDGP in plain torch."""
+    X, y = (torch.from_numpy(column).to(device) for column in make_rows(n_steps * batch_size))
+    model = plain.AVDGP(len(X), (N_FEATURES, *HIDDEN_DIMS), PAPER_INDUCING, N_POINTS).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
+    batches = list(zip(X.chunk(n_steps), y[:, None].chunk(n_steps), strict=True))
+
+    def run():
+        for rows, targets in batches:
+            optimizer.zero_grad()
+            loss = -model(rows, targets)
+            loss.item()  # ours looks at it, too
+            loss.backward()
+            optimizer.step()
+
+    return timed(run, device, n_steps)
 
 
 def growth(device, *, estimator, n_rows, batch_size, n_steps, **params):
@@ -245,6 +265,7 @@ def step_heat(n_steps, batch_size, n_inducing=(256, 128, 128)):
     runs = {
         "AVDGP": partial(ours, estimator=AVDGPRegressor),
         "AVDGP as in its paper": partial(ours, estimator=AVDGPRegressor, **PAPER),
+        "AVDGP as in its paper, plain torch": partial(plain_steps, **minibatches),
         "DSDGP": dsdgp,
         "DSDGP, full covariance": partial(dsdgp, covariance="full"),
         "DSDGP, full covariance, kernel per output": partial(dsdgp, covariance="full", share_kernel=False),
@@ -255,7 +276,10 @@ def step_heat(n_steps, batch_size, n_inducing=(256, 128, 128)):
         "GPyTorch DSPP": partial(gpytorch, kind="dspp"),
     }
     chosen = [Competitor(*run) for run in runs.items() if batch_size <= 100 or "DSPP" not in run[0]]
-    return Heat(f"minibatches of {batch_size} rows", chosen, ("GPyTorch DeepGP", "GPyTorch DSPP"))
+    return Heat(f"minibatches of {batch_size} rows", chosen, BASELINES)
+
+
+BASELINES = ("AVDGP as in its paper, plain torch", "GPyTorch DeepGP", "GPyTorch DSPP")
 
 
 def depth_heats(quick):

@@ -4,7 +4,8 @@
 
 ``step``: a training step in float32, of 100 and of 1000 rows with 8 features. Deep GPs have hidden layers of 16 and 4
 outputs and a Matérn-5/2 kernel; DSDGPRegressor and GPyTorch's documented DeepGP and DSPP (32 quadrature points) have
-256, 128 and 128 inducing points and a lengthscale per input, AVDGPRegressor what its defaults and its paper say.
+256, 128 and 128 inducing points and a lengthscale per input, AVDGPRegressor what its defaults and its paper say. The
+latter is written in plain torch, too (``plain.py``).
 
 ``depth``: how the step of DSDGPRegressor grows with the number of layers, beside one layer with 500 inducing
 points, for minibatches of 10000 rows and hidden layers of one output, as Table 3 of the DS-DGP paper.

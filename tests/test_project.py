@@ -99,6 +99,7 @@ def test_letters_example_runs(tmp_path):
         ("plot_intervals", "90 % coverage"),
         ("plot_search", "halving"),
         ("plot_conformal", "Conformal, normalised"),
+        ("plot_cluster", "Largest difference between the 27 scores"),
     ],
 )
 def test_other_examples_run(example, said, tmp_path):

@@ -18,6 +18,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from ..gp.deep_gp import DeepGP, Marginals
+from ..inference.memory import let_the_allocator_keep_pages
 from ..inference.objectives import OBJECTIVES
 from ..inference.steps import Batch
 from ._callbacks import CALLBACK_STATE, CallbackSupportMixin
@@ -26,7 +27,7 @@ from ._state import from_plain, to_plain
 
 #: Numbers that the largest tensor of a batch of predictions may hold: 16 MiB in float32. Larger
 #: batches are no faster.
-PREDICT_NUMBERS = 2**22
+PREDICT_NUMBERS = 2**21
 
 #: Standardised inputs beyond this are as far from all others as any, but their squares may overflow.
 FARTHEST = 1e15
@@ -199,8 +200,9 @@ class BaseDeepGP(CallbackSupportMixin, BaseEnsemble, BaseEstimator, metaclass=AB
 
         Where a GPU has too little memory for a batch, the batch is halved.
         """
+        let_the_allocator_keep_pages()
         dtype = next(self.module_.parameters()).dtype
-        members = cast(Sequence[DeepGP], self.module_)
+        members = [member.frozen() for member in cast(Sequence[DeepGP], self.module_)]
         n_batch = max(1, PREDICT_NUMBERS // max(member.numbers_per_row() for member in members))
         start = 0
         while start < len(X):

@@ -1,7 +1,8 @@
 """A deep GP: a chain of layers, a way to travel between them, and a likelihood at its end."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from copy import copy
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +47,12 @@ class DeepGP(nn.Module):
         """Size of the largest tensor that prediction makes, for each row."""
         n_samples = self.propagation.n_samples
         return max(part.numbers_per_row(n_samples) for part in (*self.layers, self.likelihood))
+
+    def frozen(self) -> Self:
+        """The model as it is, for many calls without gradients; see :meth:`.Layer.frozen`."""
+        model = copy(self)
+        model._modules = self._modules | {"layers": nn.ModuleList(layer.frozen() for layer in self.layers)}
+        return model
 
     def forward(self, X: Tensor, generator: torch.Generator | None = None, share: Any = None) -> Marginals:
         """Marginals of the last layer's function values.

@@ -14,7 +14,8 @@ A layer is a function of its parameters and inputs, and leaves nothing behind:
 """
 
 import math
-from typing import cast
+from copy import copy
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from . import rowwise
 from .conditionals import VARIANCE_FLOOR, contribution, kl_divergence
 from .kernels import StationaryKernel
-from .linalg import JITTER, cholesky, whiten
+from .linalg import JITTER, Factor, cholesky, factorise, whiten
 from .means import Mean
 from .networks import InferenceNetwork
 
@@ -38,6 +39,10 @@ class Layer(nn.Module):
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the largest tensor that the layer makes, for each row."""
         raise NotImplementedError
+
+    def frozen(self) -> Self:
+        """The layer as it is, for many calls without gradients: what does not depend on inputs is computed once."""
+        return self
 
 
 class AmortisedLayer(Layer):
@@ -153,6 +158,8 @@ class GlobalLayer(Layer):
         Added to the unit diagonal of the inducing points' correlations.
     """
 
+    _factor: Factor | None = None  # of a frozen layer
+
     def __init__(
         self,
         kernel: StationaryKernel,
@@ -214,15 +221,31 @@ class GlobalLayer(Layer):
         kernel per output there are D of both. Whitened posteriors have no use for W, which is None then.
         Covariances are factorised in float64, whatever the layer's precision, since inducing points may crowd.
         """
-        points = torch.cat(self.point_sets)
-        exact = points.double()
-        K, k = self._correlation(exact, exact), self._correlation(points, x)
-        sizes = [len(each) for each in self.point_sets]
+        points, sizes = torch.cat(self.point_sets), [len(each) for each in self.point_sets]
+        k = self._correlation(points, x)
+        if self._factor is not None:
+            blocks = list(zip(self._factor.W, self._factor.solve(k), strict=True))
+        else:
+            exact = points.double()
+            blocks = whiten(self._correlation(exact, exact), k, self.jitter, self._block_sizes)
         if not self.whiten:
-            return [*whiten(K, k, self.jitter, sizes)]
-        blocks = whiten(K, k, self.jitter, [block for size in sizes for block in _even_parts(size, MAX_BLOCK)])
+            return [*blocks]
         A = blocks[0][1] if len(blocks) == 1 else torch.cat([A for _, A in blocks], dim=-2)
         return [(None, each) for each in A.split(sizes, dim=-2)]
+
+    @torch.no_grad()
+    def frozen(self) -> Self:
+        """See :meth:`Layer.frozen`."""
+        layer, points = copy(self), torch.cat(self.point_sets)
+        K = self._correlation(points.double(), points.double())
+        layer._factor = factorise(K, self.jitter, self._block_sizes, points.dtype)
+        return layer
+
+    @property
+    def _block_sizes(self) -> list[int]:
+        """Numbers of inducing variables that are whitened together: a set, or a part of one without its own W."""
+        sizes = [len(each) for each in self.point_sets]
+        return [block for size in sizes for block in _even_parts(size, MAX_BLOCK)] if self.whiten else sizes
 
     def _correlation(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Correlations, (N1, N2) if outputs share a kernel, else (D, N1, N2)."""

@@ -4,6 +4,7 @@ Shapes are batched: ``...`` stands for any leading dimensions.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -76,6 +77,29 @@ def cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
     )
 
 
+class Factor(NamedTuple):
+    """Cholesky factor L of a covariance, by blocks: one for each set of variables."""
+
+    W: list[Tensor]  # inverses of its diagonal blocks
+    below: list[list[Tensor]]  # the blocks left of the diagonal, row by row
+
+    def solve(self, k: Tensor) -> list[Tensor]:
+        """The blocks of L⁻¹ k, for k of shape (..., M, N)."""
+        A: list[Tensor] = []
+        for W, row, rest in zip(self.W, self.below, k.split([W.shape[-1] for W in self.W], -2), strict=True):
+            for L, above in zip(row, A, strict=True):
+                rest = rest - L @ above
+            A.append(W @ rest)
+        return A
+
+
+def factorise(K: Tensor, jitter: float, sizes: Sequence[int], dtype: torch.dtype) -> Factor:
+    """The factor of K, computed in the precision of K and given in ``dtype``; see :func:`whiten`."""
+    L = _blocks(cholesky(K, jitter), sizes)
+    W = [_lower_inverse(row[i]).to(dtype) for i, row in enumerate(L)]
+    return Factor(W, [[block.to(dtype) for block in row[:i]] for i, row in enumerate(L)])
+
+
 class _Whiten(torch.autograd.Function):
     """W = L⁻¹ of every diagonal block of L, and A = L⁻¹ k, where K = L Lᵀ.
 
@@ -90,14 +114,8 @@ class _Whiten(torch.autograd.Function):
     @staticmethod
     def forward(ctx, K: Tensor, k: Tensor, jitter: float, sizes: Sequence[int]) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
-        L = _blocks(cholesky(K, jitter), sizes)
-        W = [_lower_inverse(L[i][i]).to(k.dtype) for i in range(len(sizes))]
-        below = [[block.to(k.dtype) for block in row[:i]] for i, row in enumerate(L)]
-        A: list[Tensor] = []
-        for i, rest in enumerate(k.split(sizes, -2)):
-            for j in range(i):
-                rest = rest - below[i][j] @ A[j]
-            A.append(W[i] @ rest)
+        W, below = factor = factorise(K, jitter, sizes, k.dtype)
+        A = factor.solve(k)
         ctx.save_for_backward(*W, *A, *(block for row in below for block in row))
         return *W, *A
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
 from .graphs import CapturedTrainee
+from .memory import let_the_allocator_keep_pages
 from .objectives import log_mixture
 from .processes import Alone, current
 from .steps import Batch, Settings, Trainee, shuffled
@@ -81,7 +82,7 @@ def train(
         If the user interrupts the first epoch. Later, the parameters are those of the best epoch so far, or
         of the last whole one without held-out rows.
     """
-    _let_the_allocator_keep_pages()
+    let_the_allocator_keep_pages()
     processes = current()
     _check_shares(len(data), settings.batch_size, processes)
     if settings.cuda_graphs and generator.device.type == "cuda" and processes.size == 1:
@@ -143,15 +144,6 @@ def _check_shares(n_rows: int, batch_size: int, processes: Alone) -> None:
             f"Minibatches of {smallest} rows cannot be shared by {processes.size} processes: raise batch_size, or "
             "start fewer processes."
         )
-
-
-def _let_the_allocator_keep_pages() -> None:
-    """Free one large block of memory, so that glibc stops returning smaller ones to the system.
-
-    Its allocator maps fresh pages for every tensor of a few MiB until it has seen a larger one freed, up
-    to 32 MiB. Those page faults are a fifth of the time of a step with 500 rows. Elsewhere it does nothing.
-    """
-    torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
 class _Best:
