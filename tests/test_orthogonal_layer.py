@@ -5,6 +5,7 @@ import pytest
 import torch
 from test_global_layer import N_INDUCING, N_INPUTS, N_OUTPUTS, N_ROWS, N_SAMPLES, every_sharing, every_whiten, normal
 
+from skdgp.gp import linalg
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.layers import GlobalLayer, OrthogonalLayer
 from skdgp.gp.means import LinearMean
@@ -182,3 +183,25 @@ def test_starts_at_a_scaled_prior():
 def test_the_largest_tensor_is_announced(covariance, factor):
     layer = make_layer(covariance, covariance, n_kernels=1)
     assert layer.numbers_per_row(7) == 7 * (N_INDUCING + N_ORTHOGONAL) * factor
+
+
+@every_whiten
+@pytest.mark.parametrize("n_kernels", [1, N_OUTPUTS], ids=["shared kernel", "kernel per output"])
+@torch.no_grad()
+def test_a_frozen_layer_factorises_once_and_stays_what_it_was(monkeypatch, whiten, n_kernels):
+    layer, x = make_layer(whiten=whiten, n_kernels=n_kernels), normal(3, 20, N_INPUTS, seed=3)
+    expected = layer(x, x)
+    calls = []
+    monkeypatch.setattr(linalg, "cholesky", lambda *args, real=linalg.cholesky: calls.append(1) or real(*args))
+    frozen = layer.frozen()
+    for parameter in frozen.parameters():
+        assert any(parameter is other for other in layer.parameters())
+    for rows in (slice(0, 7), slice(7, 20)):
+        mean, variance, kl = frozen(x[:, rows], x[:, rows])
+        torch.testing.assert_close(mean, expected[0][:, rows], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(variance, expected[1][:, rows], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(kl, expected[2], rtol=1e-9, atol=1e-9)
+    assert len(calls) == 1
+    layer.Z.add_(1.0)
+    assert not torch.allclose(layer(x, x)[0], expected[0])
+    assert len(calls) == 2
