@@ -20,8 +20,6 @@ from gauges import clock, first_steps, forget_peak, peak_memory, peaks, step_mem
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.inference.training import train
 
-torch.optim.Adam([torch.zeros(1)])  # the first optimiser imports a good part of torch
-
 N_FEATURES, HIDDEN_DIMS, N_POINTS = 8, (16, 4), 32
 PAPER = {"whiten": False, "network_width": None, "beta": 1.0}  # of AVDGP (App. C.1)
 PAPER_INDUCING = (8, 4, 4)
@@ -252,7 +250,7 @@ def import_time(device, *, modules):
 def step_heats(quick):
     if quick:
         return [step_heat(2, 50, n_inducing=(32, 16, 16))]
-    return [step_heat(10, 100), step_heat(5, 1000)]
+    return [step_heat(20, 100), step_heat(5, 1000)]
 
 
 def step_heat(n_steps, batch_size, n_inducing=(256, 128, 128)):

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from skdgp.inference.steps import Trainee
 
 
 def clock(device):
@@ -37,20 +38,27 @@ def first_steps(run, n_steps, device, on_first=lambda: None):
     """When a training began, and when each of its first ``n_steps + 1`` steps ended."""
     times = [clock(device)]
 
-    def after_step(*_):
+    def after_step():
         times.append(clock(device))
         if len(times) == 2:
             on_first()
         if len(times) == n_steps + 2:
             raise EnoughSteps
 
-    hook = register_optimizer_step_post_hook(after_step)
+    step = Trainee.step
+
+    def watched(*args):
+        loss = step(*args)
+        after_step()
+        return loss
+
+    Trainee.step = watched
     try:
         run()
     except EnoughSteps:
         return times
     finally:
-        hook.remove()
+        Trainee.step = step
     raise RuntimeError(f"Training made {len(times) - 1} steps, not {n_steps + 1}: let it make more passes.")
 
 

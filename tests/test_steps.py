@@ -51,10 +51,10 @@ class TestFlatParameters:
         assert all(map(torch.equal, before, model.parameters()))
         model(torch.ones(4, 3)).sum().backward()
         expected = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.requires_grad])
-        assert torch.equal(flat.vector.grad, expected) and expected.abs().sum() > 0
-        flat.vector.data.add_(1.0)
+        assert torch.equal(flat.gradient, expected) and expected.abs().sum() > 0
+        flat.vector.add_(1.0)
         flat.release()
-        flat.vector.data.zero_()
+        flat.vector.zero_()
         for was, now in zip(before[:3], list(model.parameters())[:3], strict=True):
             assert torch.equal(now, was + 1.0)
             assert now.grad is None
@@ -130,7 +130,7 @@ class TestCapturedTrainee:
         trainee = CapturedTrainee(Line(0.3), settings(elbo), generator())
 
         def addresses():
-            fixed = [trainee.flat.vector, trainee.flat.sums, trainee.rate, *trainee._memory()]
+            fixed = [trainee.flat.vector, trainee.flat.sums, trainee.rate, *trainee.adam.memory]
             return [each.data_ptr() for each in fixed]
 
         before = addresses()

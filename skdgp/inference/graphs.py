@@ -52,10 +52,6 @@ class CapturedTrainee(Trainee):
         super().__init__(model, settings, generator)
         self.recordings: dict[int, tuple[Batch, Callable[[], Tensor]]] = {}
 
-    def _adam(self) -> torch.optim.Adam:
-        on_gpu = self.flat.vector.is_cuda
-        return torch.optim.Adam([self.flat.vector], lr=self.rate, fused=True, capturable=on_gpu)
-
     def step(self, batch: Batch, learning_rate: float) -> Tensor:
         """Take a step; the negative objective before it, which may be anything."""
         if len(batch) not in self.recordings:
@@ -72,7 +68,7 @@ class CapturedTrainee(Trainee):
 
         def step() -> Tensor:
             loss = self._gradient(own)
-            self.optimizer.step()
+            self.adam.step(self.rate)
             return loss
 
         before, noise = (self.parameters(), self.moments()), self.generator.get_state()

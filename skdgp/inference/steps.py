@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from ..gp.deep_gp import DeepGP
 from .objectives import Objective
@@ -94,8 +95,7 @@ class FlatParameters:
 
     Attributes
     ----------
-    vector : Parameter of shape (n,)
-        With ``gradient`` as its gradient.
+    vector, gradient : Tensors of shape (n,)
     sums : Tensor of shape (n + 1,)
         What processes add up in one go: the gradient, and after it the loss.
     """
@@ -103,10 +103,10 @@ class FlatParameters:
     def __init__(self, model: nn.Module):
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         sizes = [parameter.numel() for parameter in self.parameters]
-        self.vector = nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in self.parameters]))
+        self.vector = torch.cat([parameter.detach().flatten() for parameter in self.parameters])
         self.sums = self.vector.new_zeros(sum(sizes) + 1)
-        self.vector.grad = self.sums[:-1]
-        values, gradients = self.vector.detach().split(sizes), self.sums[:-1].split(sizes)
+        self.gradient = self.sums[:-1]
+        values, gradients = self.vector.split(sizes), self.gradient.split(sizes)
         for parameter, value, gradient in zip(self.parameters, values, gradients, strict=True):
             parameter.data = value.view_as(parameter)
             parameter.grad = gradient.view_as(parameter)
@@ -115,6 +115,48 @@ class FlatParameters:
         """Give every parameter memory of its own."""
         for parameter in self.parameters:
             parameter.data, parameter.grad = parameter.detach().clone(), None
+
+
+class Adam:
+    """Adam on one vector, with torch's defaults, by the function that its class calls.
+
+    The class brings torch's compiler with it, whose import takes a second or two of every new process.
+
+    Parameters
+    ----------
+    vector, gradient : Tensor
+        What moves, and where its gradient will be.
+    """
+
+    def __init__(self, vector: Tensor, gradient: Tensor):
+        self.vector, self.gradient = vector, gradient
+        self.mean, self.square = torch.zeros_like(vector), torch.zeros_like(vector)
+        self.count = torch.zeros((), dtype=torch.float32, device=vector.device)
+
+    @property
+    def memory(self) -> list[Tensor]:
+        """All that it remembers."""
+        return [self.mean, self.square, self.count]
+
+    def step(self, learning_rate: float | Tensor) -> None:
+        """Move; a rate in a tensor may be recorded in a CUDA graph."""
+        adam(
+            [self.vector],
+            [self.gradient],
+            [self.mean],
+            [self.square],
+            [],  # what AMSGrad would remember
+            [self.count],
+            lr=learning_rate,
+            beta1=0.9,
+            beta2=0.999,
+            eps=1e-8,
+            weight_decay=0.0,
+            amsgrad=False,
+            maximize=False,
+            fused=True,
+            capturable=self.vector.is_cuda and isinstance(learning_rate, Tensor),
+        )
 
 
 class Trainee:
@@ -135,17 +177,9 @@ class Trainee:
         self.model, self.settings, self.generator, self.processes = model, settings, generator, processes
         self.flat = FlatParameters(model)
         if processes.rank:
-            self.flat.vector.data.zero_()
-        processes.add_up(self.flat.vector.data)  # what the first process starts from
-        self.optimizer = self._adam()
-        vector = self.flat.vector.detach()
-        # What Adam would make of itself in its first step: this way there always is something to copy.
-        state = self.optimizer.state[self.flat.vector]
-        state["step"] = torch.zeros((), dtype=torch.float32, device=vector.device)
-        state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(vector), torch.zeros_like(vector)
-
-    def _adam(self) -> torch.optim.Adam:
-        return torch.optim.Adam([self.flat.vector], fused=True)
+            self.flat.vector.zero_()
+        processes.add_up(self.flat.vector)  # what the first process starts from
+        self.adam = Adam(self.flat.vector, self.flat.gradient)
 
     def step(self, batch: Batch, learning_rate: float) -> float | Tensor:
         """Take a step; the negative objective before it.
@@ -155,14 +189,13 @@ class Trainee:
         numpy.linalg.LinAlgError, FloatingPointError
             If the objective cannot be computed.
         """
-        self.optimizer.param_groups[0]["lr"] = learning_rate
         loss = self._gradient(batch).item()
         if not math.isfinite(loss):
             raise FloatingPointError(
                 f"The training objective became {-loss}. The likely cause is a learning_rate too high for "
                 "these data: lower it, or set dtype='float64'."
             )
-        self.optimizer.step()
+        self.adam.step(learning_rate)
         return loss
 
     def _gradient(self, batch: Batch) -> Tensor:
@@ -204,17 +237,14 @@ class Trainee:
 
     def parameters(self) -> Tensor:
         """A copy of them, for :meth:`restore`."""
-        return self.flat.vector.detach().clone()
+        return self.flat.vector.clone()
 
     def moments(self) -> list[Tensor]:
         """A copy of what the optimiser remembers, for :meth:`restore`."""
-        return [each.clone() for each in self._memory()]
+        return [each.clone() for each in self.adam.memory]
 
     def restore(self, parameters: Tensor, moments: Sequence[Tensor] | None = None) -> None:
         """Go back to earlier parameters, and moments, in the memory where they are."""
-        self.flat.vector.data.copy_(parameters)
-        for now, then in zip(self._memory(), moments or (), strict=bool(moments)):
+        self.flat.vector.copy_(parameters)
+        for now, then in zip(self.adam.memory, moments or (), strict=bool(moments)):
             now.copy_(then)
-
-    def _memory(self) -> list[Tensor]:
-        return list(self.optimizer.state[self.flat.vector].values())
