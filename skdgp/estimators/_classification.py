@@ -80,7 +80,9 @@ class DeepGPClassifier(ClassifierMixin):
         classes : array-like of shape (n_classes,), default=None
             All labels that any chunk has; needed in the first call.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights of the rows' likelihood terms.
+            Non-negative weights of the rows' likelihood terms. They count as they are: a row of
+            weight 1 is a row, whatever others of its chunk weigh. ``class_weight="balanced"`` balances every
+            chunk for itself.
         total_size : int, default=None
             Number of rows of all chunks together, which the penalty on inducing variables is weighed against. Without
             it, those seen so far count.

@@ -395,20 +395,25 @@ def _quantile(q: np.ndarray, m: np.ndarray, v: np.ndarray, weights: np.ndarray) 
             x, lower, upper, q, z, rows = (column[going] for column in (x, lower, upper, q, z, rows))
         # Newton's method can go back and forth forever; halving the bracket now and then ends that.
         halve = turn >= MAX_NEWTON and turn % 2 == 0
-        x, lower, upper = _newton_step(x, lower, upper, q, z, m, rate, weights, halve=halve)
+        F, p = _cdf_and_density(x, m, rate, weights)
+        x, lower, upper = _newton_step(x, F, p, (lower, upper), q, z, sharpest=rate.max(axis=0), halve=halve)
     found[rows] = x
     return found
 
 
-def _newton_step(x, lower, upper, q, z, m, rate, weights, *, halve):
-    """The next guess, and its bracket; where the guess is good enough the bracket closes."""
+def _cdf_and_density(x, m, rate, weights):
+    """F(x) and p(x) of mixtures with components of means ``m`` and deviations 1/``rate``."""
     u = (x - m) * rate
     density = np.square(u)
     density *= -0.5
     torch.from_numpy(density).exp_()
     density *= rate
-    p = weights @ density * (1 / math.sqrt(2 * math.pi))
-    F = weights @ _ndtr(u)
+    return weights @ _ndtr(u), weights @ density * (1 / math.sqrt(2 * math.pi))
+
+
+def _newton_step(x, F, p, bracket, q, z, *, sharpest, halve):
+    """The next guess, and its bracket; where the guess is good enough the bracket closes."""
+    lower, upper = bracket
     below = F < q
     lower, upper = np.where(below, x, lower), np.where(below, upper, x)
     reached = ndtri(F)
@@ -416,7 +421,7 @@ def _newton_step(x, lower, upper, q, z, m, rate, weights, *, halve):
         step = (z - reached) * np.exp(-0.5 * reached**2) / (math.sqrt(2 * math.pi) * p)  # d Φ⁻¹(F) = p/φ(Φ⁻¹(F)) dx
         proposed = x + step
         # The next guess has the square of this one's error, in deviations of the sharpest component.
-        done = (np.abs(z - reached) < QUANTILE_TOLERANCE) & (np.abs(step) * rate.max(axis=0) < QUANTILE_TOLERANCE)
+        done = (np.abs(z - reached) < QUANTILE_TOLERANCE) & (np.abs(step) * sharpest < QUANTILE_TOLERANCE)
     inside = (proposed >= lower) & (proposed <= upper) & (not halve)
     proposed = np.where(inside | done, np.clip(proposed, lower, upper), 0.5 * (lower + upper))
     return proposed, np.where(done, proposed, lower), np.where(done, proposed, upper)

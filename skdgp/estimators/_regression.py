@@ -86,7 +86,8 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights of the rows' likelihood terms.
+            Non-negative weights of the rows' likelihood terms. They count as they are: a row of
+            weight 1 is a row, whatever others of its chunk weigh.
         total_size : int, default=None
             Number of rows of all chunks together, which the penalty on inducing variables is weighed against. Without
             it, those seen so far count.
