@@ -208,8 +208,8 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
     n_samples : int, default=32
         Monte Carlo samples, or quadrature points, for each row.
     n_estimators : "auto" or int, default="auto"
-        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 4000 rows, and
-        falls to 1 above 10000.
+        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 3600 rows, and
+        falls to 1 above 9000.
     beta : float, default=100.0
         Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which
         lets small data sets overfit: it divides the penalty of every row by the number of rows.
@@ -413,8 +413,8 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
     n_samples : int, default=32
         Monte Carlo samples, or quadrature points, for each row.
     n_estimators : "auto" or int, default="auto"
-        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 4000 rows, and
-        falls to 1 above 10000.
+        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 3600 rows, and
+        falls to 1 above 9000.
     beta : float, default=30.0
         Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which
         lets small data sets overfit: it divides the penalty of every row by the number of rows. A
