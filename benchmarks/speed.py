@@ -181,9 +181,10 @@ def save_picture(path, results):
         for work, heat, turns in results
         for name in dict.fromkeys(name for values in turns.values() for name in values[0])
     ]
-    n_lines = max(1, -(-len(panels) // 3))
-    figure = Figure(figsize=(21, 4 * n_lines), layout="constrained")
-    axes = list(figure.subplots(n_lines, 3, squeeze=False).flat)
+    n_columns = max(1, min(3, len(panels)))
+    n_lines = max(1, -(-len(panels) // n_columns))
+    figure = Figure(figsize=(8 * n_columns, 4 * n_lines), layout="constrained")
+    axes = list(figure.subplots(n_lines, n_columns, squeeze=False).flat)
     for axis in axes[len(panels) :]:
         axis.remove()
     for axis, (title, name, turns) in zip(axes, panels, strict=False):
@@ -201,7 +202,7 @@ def draw_values(axis, name, turns):
     axis.set_yticks(range(len(turns)), [label(*key) for key in turns])
     axis.invert_yaxis()
     if ratios_matter(turns, name):
-        axis.set_xscale("log")
+        use_logarithms(axis, "x")
     axis.set_xlabel(name)
 
 
@@ -213,11 +214,22 @@ def draw_growth(axis, name, turns):
         (line,) = axis.plot(sizes, [statistics.median(group) for group in values], label=competitor)
         for size, group in zip(sizes, values, strict=True):
             axis.plot([size] * len(group), group, "o", alpha=0.6, color=line.get_color())
-    axis.set_xscale("log")
+    use_logarithms(axis, "x")
     if ratios_matter(turns, name):
-        axis.set_yscale("log")
+        use_logarithms(axis, "y")
     axis.set_ylabel(name)
     axis.legend()
+
+
+def use_logarithms(axis, direction):
+    """A logarithmic axis with plain numbers, few enough to be read."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis.set(**{f"{direction}scale": "log"})
+    line = axis.xaxis if direction == "x" else axis.yaxis
+    line.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    line.set_major_formatter(StrMethodFormatter("{x:g}"))
+    line.set_minor_formatter(NullFormatter())
 
 
 def ratios_matter(turns, name):
