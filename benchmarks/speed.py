@@ -227,7 +227,8 @@ def use_logarithms(axis, direction):
 
     axis.set(**{f"{direction}scale": "log"})
     line = axis.xaxis if direction == "x" else axis.yaxis
-    line.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    low, high = line.get_data_interval()
+    line.set_major_locator(LogLocator(subs=(1.0,) if high > 1000 * low else (1.0, 2.0, 5.0), numticks=8))
     line.set_major_formatter(StrMethodFormatter("{x:g}"))
     line.set_minor_formatter(NullFormatter())
 
