@@ -27,6 +27,9 @@ class Line(nn.Module):
         self.likelihood = Gaussian(1, variance=noise, floor=0.0).double()
         self.jiggle = jiggle
 
+    def frozen(self):
+        return self
+
     def forward(self, X, generator=None, share=None):
         mean = self.slope * X[None]
         if generator is not None:

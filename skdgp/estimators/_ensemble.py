@@ -227,7 +227,7 @@ class BaseEnsemble:
         self.length_scales_ = self._length_scales()
         members = cast(Sequence[DeepGP], self.module_)
         bounds = []
-        for member in members:
+        for member in (each.frozen() for each in members):
             total = 0.0
             # Fresh samples, as in training: unbiased with few of them, and rows average out.
             noise = torch.Generator(self.device_).manual_seed(0)

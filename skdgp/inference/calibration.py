@@ -70,6 +70,7 @@ def recalibrate_noise(models: Sequence[DeepGP], held_out: Sequence[Batch], batch
 @torch.no_grad()
 def _marginals(model: DeepGP, rows: Batch, batch_size: int) -> Marginals:
     """Marginals of all rows, taken in batches."""
+    model = model.frozen()
     parts = [model(rows.X[start : start + batch_size]) for start in range(0, len(rows), batch_size)]
     mean, variance = (torch.cat(column, dim=1) for column in zip(*((p.mean, p.variance) for p in parts), strict=True))
     return parts[0]._replace(mean=mean, variance=variance)

@@ -176,13 +176,14 @@ def _run_epoch(trainee: Trainee, data: Batch, settings: Settings, epoch: int, pe
 @torch.no_grad()
 def mean_log_density(trainee: Trainee, data: Batch, batch_size: int) -> float:
     """Weighted mean log predictive density of rows, with the noise that predictions use."""
-    model, processes = trainee.model, trainee.processes
+    processes, likelihood = trainee.processes, trainee.model.likelihood
     total = data.y.new_zeros(())
     share = processes.share(len(data))
     try:
+        model = trainee.model.frozen()
         for start in range(share.start, share.stop, batch_size):
             batch = data.rows(slice(start, min(start + batch_size, share.stop)))
-            total += (batch.weight * log_mixture(model(batch.X), model.likelihood, batch.y)).sum()
+            total += (batch.weight * log_mixture(model(batch.X), likelihood, batch.y)).sum()
     except np.linalg.LinAlgError:
         if processes.size == 1:
             raise
