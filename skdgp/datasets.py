@@ -6,6 +6,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, validate_params
 
+__all__ = ["make_banana", "make_letters", "make_step", "make_waves"]
+
 #: Layout of the letters: where each starts, the box that all of them fill, and the width of a stroke.
 _LEFT_OF_D, _LEFT_OF_G, _LEFT_OF_P = 0.05, 0.37, 0.69
 _WIDTH, _BOTTOM, _TOP = 0.27, 0.1, 0.9
@@ -43,6 +45,11 @@ def make_letters(n_samples=40000, *, noise=0.0, random_state=None):
         Points, uniform in [0, 1]².
     y : ndarray of shape (n_samples,)
         1 inside the letters, 0 outside; unless ``noise`` has turned it round.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range.
 
     See Also
     --------
@@ -87,6 +94,11 @@ def make_step(n_samples=200, *, noise=0.05, random_state=None):
     y : ndarray of shape (n_samples,)
         Targets.
 
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range.
+
     Examples
     --------
     >>> from skdgp.datasets import make_step
@@ -120,6 +132,11 @@ def make_waves(n_samples=200, *, noise=0.3, random_state=None):
         The feature, uniform in [0, 2.7] and [3.4, 6].
     y : ndarray of shape (n_samples,)
         Targets.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range.
 
     Examples
     --------
@@ -156,6 +173,11 @@ def make_banana(n_samples=400, *, noise=0.2, random_state=None):
         Points.
     y : ndarray of shape (n_samples,)
         0 for the crescent that opens downwards, 1 for the one that opens upwards.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range.
 
     See Also
     --------

@@ -128,3 +128,21 @@ def test_a_collapsed_fit_that_memory_would_not_hold_is_refused(wave, monkeypatch
         ValueError, match=r"16 inducing points needs about 0\.\d GiB, and 0\.0 GiB are free: set method='svi'"
     ):
         tiny(method="collapsed").fit(X, y)
+
+
+def test_memory_is_not_asked_for_where_the_system_does_not_say(wave, monkeypatch):
+    X, y = wave
+
+    def sysconf(name):
+        raise ValueError("unrecognized configuration name")  # as on macOS
+
+    monkeypatch.setattr(_solvegp.os, "sysconf", sysconf)
+    assert tiny(method="collapsed").fit(X, y).method_ == "collapsed"
+
+
+@pytest.mark.parametrize("scale", [1e2, 1e4])
+def test_a_collapsed_fit_survives_steps_that_go_too_far(scale):
+    X = np.random.default_rng(2).uniform(-1, 1, (150, 2))
+    y = scale * (X[:, 0] > 0)
+    model = SOLVEGPRegressor(normalize_y=False, max_iter=30, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.9

@@ -1,5 +1,6 @@
 """Sparse Gaussian processes with orthogonally decomposed inducing variables."""
 
+import math
 import os
 from dataclasses import replace
 from numbers import Integral, Real
@@ -179,17 +180,20 @@ class BaseSOLVEGP(BaseDeepGP):
         return DeepGP([layer], make_propagation("monte_carlo", (), 1, generator), likelihood)
 
 
-def free_memory() -> int:
-    """Bytes of memory that no process uses."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def free_memory() -> float:
+    """Bytes of memory that no process uses; infinity where the system does not say."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf, macOS not these names
+        return math.inf
 
 
 class SOLVEGPRegressor(DeepGPRegressor, BaseSOLVEGP):
     """Sparse Gaussian process regression with orthogonally decomposed inducing variables.
 
     A Gaussian process whose inducing points come in two sets [1]_: the first summarises the function, the
-    second, orthogonal to it, what the first leaves over. Two factorisations of half the size stand for one
-    of both sets, so that twice as many inducing points cost about half as much more.
+    second, orthogonal to it, what the first leaves over. A step costs somewhat less than with one set of as many
+    points, for posteriors have half the size, and predicts as well.
 
     Parameters
     ----------
@@ -258,12 +262,12 @@ class SOLVEGPRegressor(DeepGPRegressor, BaseSOLVEGP):
     Attributes
     ----------
     module_ : torch.nn.ModuleList
-        The members of the ensemble, each a :class:`skdgp.gp.deep_gp.DeepGP` of one layer.
+        The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP`` of one layer.
     n_iter_ : int
         Epochs, or iterations, of the member that ran longest.
-    loss_curve_ : ndarray of shape (n_iter_,)
+    loss_curve_ : ndarray of shape (`n_iter_`,)
         Negative objective per row after each, mean over members still training.
-    validation_scores_ : ndarray of shape (n_iter_,)
+    validation_scores_ : ndarray of shape (`n_iter_`,)
         Held-out log density per row, mean over members; empty without held-out rows.
     best_iter_ : list of int
         For every member the epoch, counted from 1, whose parameters it has.
@@ -282,7 +286,7 @@ class SOLVEGPRegressor(DeepGPRegressor, BaseSOLVEGP):
         Where the members are.
     n_features_in_ : int
         Number of features seen in fit.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the features, where ``X`` had string names.
 
     Warns
@@ -506,12 +510,12 @@ class SOLVEGPClassifier(DeepGPClassifier, BaseSOLVEGP):
     classes_ : ndarray of shape (n_classes,)
         Labels, sorted.
     module_ : torch.nn.ModuleList
-        The members of the ensemble, each a :class:`skdgp.gp.deep_gp.DeepGP` of one layer.
+        The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP`` of one layer.
     n_iter_ : int
         Epochs of the member that ran longest.
-    loss_curve_ : ndarray of shape (n_iter_,)
+    loss_curve_ : ndarray of shape (`n_iter_`,)
         Negative objective per row after each, mean over members still training.
-    validation_scores_ : ndarray of shape (n_iter_,)
+    validation_scores_ : ndarray of shape (`n_iter_`,)
         Held-out log probability per row, mean over members; empty without held-out rows.
     best_iter_ : list of int
         For every member the epoch, counted from 1, whose parameters it has.
@@ -526,7 +530,7 @@ class SOLVEGPClassifier(DeepGPClassifier, BaseSOLVEGP):
         Where the members are.
     n_features_in_ : int
         Number of features seen in fit.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the features, where ``X`` had string names.
 
     Warns

@@ -31,11 +31,15 @@ from torch.utils.checkpoint import checkpoint
 from ..gp.deep_gp import DeepGP
 from ..gp.layers import GlobalLayer
 from ..gp.likelihoods import Gaussian
+from ..gp.linalg import cholesky
 from .steps import Batch
 from .training import History
 
 #: Numbers that the whitened cross-covariances of a chunk of rows may hold: 32 MiB in float64.
 CHUNK_NUMBERS = 2**22
+
+#: Noise is on these matrices' diagonals already. Where it is nothing beside the targets, they get jitter once they fail.
+NO_JITTER = 0.0
 
 
 class Statistics(NamedTuple):
@@ -98,14 +102,14 @@ def optimum(sums: Statistics, n_inducing: int, prior_variance: Tensor, noise: Te
     identity_u = torch.eye(n_inducing, dtype=s2.dtype, device=s2.device)
     identity_v = torch.eye(len(G_vv), dtype=s2.dtype, device=s2.device)
 
-    L = torch.linalg.cholesky(s2 * identity_u + G_uu)  # of Λ, (P, M, M)
+    L = cholesky(s2 * identity_u + G_uu, NO_JITTER)  # of Λ, (P, M, M)
     P_uv = torch.linalg.solve_triangular(L, G_uv.expand(len(noise), -1, -1), upper=False)
     p_u = torch.linalg.solve_triangular(L, b_u, upper=False)
     H, c = (G_vv - P_uv.mT @ P_uv) / s2, (b_v - P_uv.mT @ p_u) / s2
-    L_H = torch.linalg.cholesky(identity_v + H)
+    L_H = cholesky(identity_v + H, NO_JITTER)
     p_c = torch.linalg.solve_triangular(L_H, c, upper=False)
     v_mean = torch.linalg.solve_triangular(L_H.mT, p_c, upper=True)
-    L_v = torch.linalg.cholesky(identity_v + G_vv / s2)
+    L_v = cholesky(identity_v + G_vv / s2, NO_JITTER)
     v_covariance = torch.cholesky_inverse(L_v)
 
     # log N(y | Φ_vᵀ m_v, A) − ½ m_vᵀm_v: what is left of |y|² and of log|A| after the inversion lemma.
@@ -165,7 +169,13 @@ def train_collapsed(
 
     def loss_and_gradient(vector: np.ndarray) -> tuple[float, np.ndarray]:
         vector_to_parameters(torch.as_tensor(vector, device=data.X.device), free)
-        loss = -collapsed(model, data).bound / len(data)
+        try:
+            loss = -collapsed(model, data).bound / len(data)
+        except np.linalg.LinAlgError:
+            if not math.isfinite(state["loss"]):
+                raise
+            # A step too far: worse than where it came from, so that the line search takes a shorter one.
+            return state["loss"] + 10 * max(1.0, abs(state["loss"])), np.zeros_like(vector)
         gradient = torch.autograd.grad(loss, free)
         state["loss"] = loss.item()
         return loss.item(), parameters_to_vector(gradient).cpu().numpy()
@@ -198,5 +208,5 @@ def set_posteriors(model: DeepGP, data: Batch) -> None:
     best = collapsed(model, data)
     found = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)]
     for posterior, (mean, covariance) in zip(layer.posteriors, found, strict=False):  # v may be missing
-        root = torch.linalg.cholesky(covariance)
+        root = cholesky(covariance, NO_JITTER)
         posterior.set(mean, root)
