@@ -119,11 +119,23 @@ class PredictiveIntervalDisplay:
         Returns
         -------
         PredictiveIntervalDisplay
+            Drawn already.
 
         Raises
         ------
         ValueError
             If ``X`` has no such feature, or if there are several outputs and none is chosen.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.linear_model import BayesianRidge
+        >>> from skdgp.display import PredictiveIntervalDisplay
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = BayesianRidge().fit(X[:300], y[:300])
+        >>> display = PredictiveIntervalDisplay.from_estimator(model, X[300:], y[300:], confidence_level=0.8)
+        >>> display.mean.shape, display.inside.shape
+        ((142,), (142,))
         """
         _pyplot(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
@@ -163,6 +175,7 @@ class PredictiveIntervalDisplay:
         Returns
         -------
         PredictiveIntervalDisplay
+            Drawn already.
 
         Raises
         ------
@@ -200,7 +213,8 @@ class PredictiveIntervalDisplay:
 
         Returns
         -------
-        self
+        self : PredictiveIntervalDisplay
+            The display, with what was drawn in its attributes.
         """
         self.ax_ = ax = _open(f"{type(self).__name__}.plot", ax)
         self.figure_ = ax.figure
@@ -312,11 +326,23 @@ class CalibrationDisplay:
         Returns
         -------
         CalibrationDisplay
+            Drawn already.
 
         Raises
         ------
         ValueError
             If there are several outputs and none is chosen, or if there is no such kind.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.linear_model import BayesianRidge
+        >>> from skdgp.display import CalibrationDisplay
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = BayesianRidge().fit(X[:300], y[:300])
+        >>> display = CalibrationDisplay.from_estimator(model, X[300:], y[300:], kind="pit")
+        >>> display.name, display.pit.shape
+        ('BayesianRidge', (142,))
         """
         _pyplot(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
@@ -348,6 +374,7 @@ class CalibrationDisplay:
         Returns
         -------
         CalibrationDisplay
+            Drawn already.
 
         Raises
         ------
@@ -375,7 +402,8 @@ class CalibrationDisplay:
 
         Returns
         -------
-        self
+        self : CalibrationDisplay
+            The display, with what was drawn in its attributes.
 
         Raises
         ------
@@ -484,6 +512,7 @@ class LearningCurveDisplay:
         Returns
         -------
         LearningCurveDisplay
+            Drawn already.
 
         Raises
         ------
@@ -508,7 +537,8 @@ class LearningCurveDisplay:
 
         Returns
         -------
-        self
+        self : LearningCurveDisplay
+            The display, with what was drawn in its attributes.
 
         Raises
         ------
@@ -617,6 +647,7 @@ class LatentDisplay:
         Returns
         -------
         LatentDisplay
+            Drawn already.
 
         Raises
         ------
@@ -658,7 +689,8 @@ class LatentDisplay:
 
         Returns
         -------
-        self
+        self : LatentDisplay
+            The display, with what was drawn in its attributes.
 
         Raises
         ------

@@ -51,6 +51,11 @@ def negative_log_predictive_density(y_true, dist, *, sample_weight=None):
     float
         In nats; lower is better. Outputs count as the same number of rows would.
 
+    Raises
+    ------
+    ValueError
+        If shapes do not match, or if ``y_true`` contains NaN or infinity.
+
     References
     ----------
     .. [1] Good, I. J., "Rational Decisions", Journal of the Royal Statistical Society B, 1952.
@@ -85,6 +90,11 @@ def crps(y_true, dist, *, sample_weight=None):
     float
         In units of ``y_true``; lower is better.
 
+    Raises
+    ------
+    ValueError
+        If shapes do not match, or if ``y_true`` contains NaN or infinity.
+
     References
     ----------
     .. [1] Gneiting, T. and Raftery, A. E., "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal of the
@@ -116,6 +126,11 @@ def pit_values(y_true, dist):
     ndarray of shape (n,) or (n, P)
         Probabilities.
 
+    Raises
+    ------
+    ValueError
+        If shapes do not match, or if ``y_true`` contains NaN or infinity.
+
     References
     ----------
     .. [1] Dawid, A. P., "Statistical Theory: The Prequential Approach", Journal of the Royal Statistical
@@ -134,7 +149,7 @@ def pit_values(y_true, dist):
 def calibration_error(y_true, dist, *, sample_weight=None):
     """How far probability integral transforms are from uniform.
 
-    The mean distance ∫₀¹ |Ĝ(p) − p| dp between each probability p and the share Ĝ(p) of observations below the
+    The mean distance ``∫₀¹ |Ĝ(p) − p| dp`` between each probability p and the share Ĝ(p) of observations below the
     quantile that was predicted for it: the area between the reliability curve and its diagonal. 0 is calibrated, and
     0.5 the most there can be. With n rows, perfect predictions show about 0.3/√n.
 
@@ -150,7 +165,12 @@ def calibration_error(y_true, dist, *, sample_weight=None):
     Returns
     -------
     float
-        Lower is better. It does not see how sharp predictions are: read it beside :func:`crps`.
+        From 0 to 0.5; lower is better. It does not see how sharp predictions are: read it beside :func:`crps`.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match, or if ``y_true`` contains NaN or infinity.
 
     References
     ----------
@@ -184,8 +204,8 @@ def coverage(y_true, lower, upper, *, sample_weight=None):
     ----------
     y_true : array-like of shape (n,) or (n, P)
         Observations.
-    lower, upper : array-like of the same shape
-        Ends of the intervals, which belong to them.
+    lower, upper : array-like of shape (n,) or (n, P)
+        Ends of the intervals, which belong to them, in units of ``y_true``.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows.
 
@@ -193,6 +213,11 @@ def coverage(y_true, lower, upper, *, sample_weight=None):
     -------
     float
         Best near the probability that the intervals claim.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, or if something is NaN.
 
     Examples
     --------
@@ -214,8 +239,8 @@ def interval_score(y_true, lower, upper, confidence_level=0.9, *, sample_weight=
     ----------
     y_true : array-like of shape (n,) or (n, P)
         Observations.
-    lower, upper : array-like of the same shape
-        Ends of the intervals.
+    lower, upper : array-like of shape (n,) or (n, P)
+        Ends of the intervals, in units of ``y_true``.
     confidence_level : float, default=0.9
         Probability c that the intervals claim, between 0 and 1.
     sample_weight : array-like of shape (n,), default=None
@@ -225,6 +250,11 @@ def interval_score(y_true, lower, upper, confidence_level=0.9, *, sample_weight=
     -------
     float
         In units of ``y_true``; lower is better.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, if something is NaN, or if ``confidence_level`` is not between 0 and 1.
 
     References
     ----------
@@ -247,14 +277,14 @@ def expected_calibration_error(y_true, y_proba, *, n_bins=15, labels=None, sampl
     """Mean distance between a classifier's confidence and its accuracy.
 
     Rows are sorted into bins of equal width by the probability of their most probable class; each bin counts
-    |accuracy − mean confidence| with its share of the rows [1]_.
+    ``|accuracy − mean confidence|`` with its share of the rows [1]_.
 
     Parameters
     ----------
     y_true : array-like of shape (n,)
         Labels.
     y_proba : array-like of shape (n, K)
-        Probabilities of classes, as of ``predict_proba``.
+        Probabilities of classes, as of ``predict_proba``; rows sum to one.
     n_bins : int, default=15
         Number of bins.
     labels : array-like of shape (K,), default=None
@@ -265,12 +295,12 @@ def expected_calibration_error(y_true, y_proba, *, n_bins=15, labels=None, sampl
     Returns
     -------
     float
-        Lower is better.
+        From 0 to 1; lower is better.
 
     Raises
     ------
     ValueError
-        If there are not as many labels as columns.
+        If there are not as many labels as columns, or not as many probabilities as observations.
 
     References
     ----------
@@ -306,13 +336,39 @@ class DistributionScorer:
         What it is called in representations.
     score : callable
         From observations, distributions and ``sample_weight`` to a number that is greater for better ones.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import BayesianRidge
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from skdgp.metrics import crps_scorer
+    >>> cross_val_score(BayesianRidge(), *load_diabetes(return_X_y=True), scoring=crps_scorer, cv=2).round(0)
+    array([-32., -31.])
     """
 
     def __init__(self, name, score):
         self._name, self._score = name, score
 
     def __call__(self, estimator, X, y, sample_weight=None):
-        """Score of ``estimator`` on rows ``X`` with observations ``y``."""
+        """Score of ``estimator`` on rows ``X`` with observations ``y``.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted, as :func:`predictive_distribution` takes it.
+        X : array-like of shape (n, n_features)
+            Rows.
+        y : array-like of shape (n,) or (n, P)
+            Their observations.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Greater is better.
+        """
         return self._score(y, predictive_distribution(estimator, X), sample_weight=sample_weight)
 
     def __repr__(self):
@@ -330,15 +386,29 @@ def predictive_distribution(estimator, X):
     estimator : object
         Fitted, with ``predict_dist`` or ``predict(X, return_std=True)``.
     X : array-like of shape (n, n_features)
+        Rows, as ``predict`` takes them.
 
     Returns
     -------
     PredictiveDistribution
+        Of shape ``(n,)`` or ``(n, P)``, in the units of the targets.
 
     Raises
     ------
     TypeError
         If the estimator has neither.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import BayesianRidge
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from skdgp.metrics import predictive_distribution
+    >>> X = np.arange(10.0)[:, None]
+    >>> pipeline = make_pipeline(StandardScaler(), BayesianRidge()).fit(X, 2 * X[:, 0])
+    >>> predictive_distribution(pipeline, X[:3]).mean.round(2)
+    array([0., 2., 4.])
     """
     if hasattr(estimator, "predict_dist"):
         return estimator.predict_dist(X)

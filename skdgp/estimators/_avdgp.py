@@ -251,12 +251,12 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
     Attributes
     ----------
     module_ : torch.nn.ModuleList
-        The members of the ensemble, each a :class:`skdgp.gp.deep_gp.DeepGP`.
+        The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
         Epochs of the member that ran longest.
-    loss_curve_ : ndarray of shape (n_iter_,)
+    loss_curve_ : ndarray of shape (`n_iter_`,)
         Negative objective per row and epoch, mean over members still training.
-    validation_scores_ : ndarray of shape (n_iter_,)
+    validation_scores_ : ndarray of shape (`n_iter_`,)
         Held-out log predictive density per row and epoch, of standardised targets, mean over members;
         empty without held-out rows.
     best_iter_ : list of int
@@ -272,7 +272,7 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
         Where the members are.
     n_features_in_ : int
         Number of features seen in fit.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the features, where ``X`` had string names.
 
     See Also
@@ -290,7 +290,7 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
     >>> from sklearn.datasets import make_friedman1
     >>> from skdgp import AVDGPRegressor
     >>> X, y = make_friedman1(n_samples=200, noise=1.0, random_state=0)
-    >>> model = AVDGPRegressor(max_iter=50, random_state=0).fit(X, y)
+    >>> model = AVDGPRegressor(max_iter=30, n_estimators=1, random_state=0).fit(X, y)
     >>> mean, std = model.predict(X[:3], return_std=True)
     >>> mean.shape, std.shape
     ((3,), (3,))
@@ -463,12 +463,12 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
     classes_ : ndarray of shape (n_classes,)
         Labels, sorted.
     module_ : torch.nn.ModuleList
-        The members of the ensemble, each a :class:`skdgp.gp.deep_gp.DeepGP`.
+        The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
         Epochs of the member that ran longest.
-    loss_curve_ : ndarray of shape (n_iter_,)
+    loss_curve_ : ndarray of shape (`n_iter_`,)
         Negative objective per row and epoch, mean over members still training.
-    validation_scores_ : ndarray of shape (n_iter_,)
+    validation_scores_ : ndarray of shape (`n_iter_`,)
         Held-out log probability of the labels per row and epoch, mean over members; empty without
         held-out rows.
     best_iter_ : list of int
@@ -482,7 +482,7 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
         Where the members are.
     n_features_in_ : int
         Number of features seen in fit.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the features, where ``X`` had string names.
 
     See Also
@@ -500,7 +500,7 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
     >>> from sklearn.datasets import make_moons
     >>> from skdgp import AVDGPClassifier
     >>> X, y = make_moons(n_samples=200, noise=0.2, random_state=0)
-    >>> model = AVDGPClassifier(max_iter=50, random_state=0).fit(X, y)
+    >>> model = AVDGPClassifier(max_iter=30, n_estimators=1, random_state=0).fit(X, y)
     >>> model.predict_proba(X[:3]).shape
     (3, 2)
     >>> bool(model.score(X, y) > 0.9)

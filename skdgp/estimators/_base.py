@@ -82,25 +82,46 @@ class BaseDeepGP(CallbackSupportMixin, BaseEnsemble, BaseEstimator, metaclass=AB
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Training inputs, dense and finite.
+            Training inputs, dense and finite, in any units.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
+            Targets of a regressor, in any units; of a classifier labels of any kind, of shape (n_samples,).
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights of the rows' likelihood terms. Rows of weight zero are left out.
-        X_val, y_val : array-like, default=None
-            Rows to choose the best epoch by, instead of a part of ``X`` and ``y``. Both or neither;
-            they are honoured with ``early_stopping=False`` too.
+            Non-negative weights of the rows' likelihood terms; only their ratios count. Rows of weight zero are left
+            out.
+        X_val : array-like of shape (n_val, n_features), default=None
+            Rows to choose the best epoch by, instead of a part of ``X`` and ``y``. They are honoured with
+            ``early_stopping=False`` too.
+        y_val : array-like of shape (n_val,) or (n_val, n_outputs), default=None
+            Their targets or labels. Needed with ``X_val``, and not without.
 
         Returns
         -------
         self : object
             The fitted estimator. If fitting fails, it stays what it was before.
 
+        Raises
+        ------
+        ValueError
+            If parameters or data are not what they must be.
+        numpy.linalg.LinAlgError, FloatingPointError
+            If numbers stay beyond floating point although the learning rate was halved ten times.
+        KeyboardInterrupt
+            If the user interrupts training (Ctrl-C) before the end of its first epoch.
+
         Warns
         -----
         UserWarning
-            If the user interrupts training (Ctrl-C) after its first epoch: the estimator is then fitted, with the
+            If the user interrupts training after its first epoch: the estimator is then fitted, with the
             best parameters so far.
+
+        Examples
+        --------
+        >>> from skdgp import AVDGPRegressor
+        >>> from skdgp.datasets import make_waves
+        >>> X, y = make_waves(100, random_state=0)
+        >>> model = AVDGPRegressor(max_iter=2, n_estimators=1, random_state=0)
+        >>> model.fit(X[:80], y[:80], X_val=X[80:], y_val=y[80:]).validation_scores_.shape
+        (2,)
         """
         with _unchanged_on_error(self):
             continued = self.module_ if self.warm_start and self.__sklearn_is_fitted__() else None

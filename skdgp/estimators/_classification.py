@@ -74,9 +74,9 @@ class DeepGPClassifier(ClassifierMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs, dense and finite.
+            Inputs, dense and finite, in any units.
         y : array-like of shape (n_samples,)
-            Labels.
+            Labels of any kind.
         classes : array-like of shape (n_classes,), default=None
             All labels that any chunk has; needed in the first call.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -90,12 +90,27 @@ class DeepGPClassifier(ClassifierMixin):
         Returns
         -------
         self : object
-            The fitted estimator. If learning fails, it stays what it was before.
+            The fitted estimator, without ``lower_bound_``. If learning fails, it stays what it was before.
 
         Raises
         ------
         ValueError
-            If ``classes`` is missing in the first call, or is not what it was then.
+            If ``classes`` is missing in the first call, or is not what it was then; if ``total_size`` is less than the
+            rows of the chunk, if the data are not what they must be, or if a parameter that shapes the model has
+            changed since the first chunk.
+        numpy.linalg.LinAlgError, FloatingPointError
+            If numbers stay beyond floating point although the learning rate was halved ten times.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_moons
+        >>> from skdgp import DSDGPClassifier
+        >>> X, y = make_moons(200, random_state=0)
+        >>> model = DSDGPClassifier(n_inducing=5, random_state=0)
+        >>> for rows in (slice(0, 100), slice(100, 200)):
+        ...     model = model.partial_fit(X[rows], y[rows], classes=[0, 1], total_size=200)
+        >>> model.loss_curve_.shape  # a number for each chunk
+        (2,)
         """
         if not self.__sklearn_is_fitted__():
             if classes is None:
@@ -114,12 +129,21 @@ class DeepGPClassifier(ClassifierMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points.
+            Query points, in the units of ``fit``.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
             Columns in the order of ``classes_``.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_moons
+        >>> from skdgp import AVDGPClassifier
+        >>> X, y = make_moons(60, random_state=0)
+        >>> model = AVDGPClassifier(max_iter=2, n_estimators=1, random_state=0).fit(X, y)
+        >>> model.predict_log_proba(X[:3]).shape
+        (3, 2)
         """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
@@ -143,12 +167,21 @@ class DeepGPClassifier(ClassifierMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points.
+            Query points, in the units of ``fit``.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
             Columns in the order of ``classes_``; rows sum to one.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_moons
+        >>> from skdgp import AVDGPClassifier
+        >>> X, y = make_moons(60, random_state=0)
+        >>> model = AVDGPClassifier(max_iter=2, n_estimators=1, random_state=0).fit(X, y)
+        >>> model.predict_proba(X[:3]).sum(axis=1).round(6)
+        array([1., 1., 1.])
         """
         return np.exp(self.predict_log_proba(X))
 
@@ -158,12 +191,22 @@ class DeepGPClassifier(ClassifierMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points.
+            Query points, in the units of ``fit``.
 
         Returns
         -------
         ndarray of shape (n_samples,)
             Labels, of the type given to ``fit``.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_moons
+        >>> from skdgp import AVDGPClassifier
+        >>> X, y = make_moons(60, random_state=0)
+        >>> labels = ["below" if each else "above" for each in y]
+        >>> model = AVDGPClassifier(max_iter=2, n_estimators=1, random_state=0).fit(X, labels)
+        >>> model.predict(X).shape, model.classes_.tolist()
+        ((60,), ['above', 'below'])
         """
         columns = self.predict_proba(X).argmax(axis=1)
         return self.classes_[columns]

@@ -32,7 +32,8 @@ class PredictiveDistribution:
     Parameters
     ----------
     means, variances : array-like of shape (S, n) or (S, n, P)
-        Moments of S components for n rows (and P outputs). Variances are positive.
+        Moments of S components for n rows (and P outputs), in the user's units and their square. Variances are
+        positive.
     weights : array-like of shape (S,)
         Non-negative, summing to one.
 
@@ -40,8 +41,8 @@ class PredictiveDistribution:
     ----------
     shape : tuple
         ``(n,)`` or ``(n, P)``.
-    mean, var, std : ndarray of that shape
-        Moments of the mixtures.
+    mean, var, std : ndarray of shape (n,) or (n, P)
+        Moments of the mixtures, in the same units.
 
     Raises
     ------
@@ -90,11 +91,23 @@ class PredictiveDistribution:
         Parameters
         ----------
         mean, std : array-like of shape (n,) or (n, P)
-            Such as scikit-learn's ``predict(X, return_std=True)`` returns them.
+            Such as scikit-learn's ``predict(X, return_std=True)`` returns them. Deviations are positive.
 
         Returns
         -------
         PredictiveDistribution
+            Of shape ``(n,)`` or ``(n, P)``.
+
+        Raises
+        ------
+        ValueError
+            If shapes do not match, or if these are no moments.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
+        PredictiveDistribution(shape=(2,), 1 components)
         """
         return cls(np.asarray(mean)[None], np.asarray(std, dtype=np.float64)[None] ** 2, np.ones(1))
 
@@ -105,10 +118,20 @@ class PredictiveDistribution:
         Parameters
         ----------
         parts : sequence of PredictiveDistribution
+            At least one, of shapes that differ in n alone.
 
         Returns
         -------
         PredictiveDistribution
+            Of all rows.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> first = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
+        >>> second = PredictiveDistribution.gaussian([5.0], [1.0])
+        >>> PredictiveDistribution.concatenate([first, second]).mean
+        array([0., 1., 5.])
         """
         means = np.concatenate([part.means for part in parts], axis=1)
         variances = np.concatenate([part.variances for part in parts], axis=1)
@@ -135,19 +158,19 @@ class PredictiveDistribution:
 
     @cached_property
     def mean(self) -> np.ndarray:
-        """Means of the mixtures."""
+        """Means of the mixtures, of shape (n,) or (n, P), in the user's units."""
         return np.tensordot(self.weights, self.means, axes=1)
 
     @cached_property
     def var(self) -> np.ndarray:
-        """Variances of the mixtures: of the components' means, plus the mean of the components' own."""
+        """Variances of the mixtures, of the same shape: of the components' means, plus the mean of their own."""
         # Centred, as E m² − (E m)² would lose every digit to a large mean.
         spread = np.tensordot(self.weights, (self.means - self.mean) ** 2, axes=1)
         return spread + np.tensordot(self.weights, self.variances, axes=1)
 
     @property
     def std(self) -> np.ndarray:
-        """Standard deviations of the mixtures."""
+        """Standard deviations of the mixtures, of the same shape, in the user's units."""
         return np.sqrt(self.var)
 
     def logpdf(self, y):
@@ -162,6 +185,18 @@ class PredictiveDistribution:
         -------
         ndarray of the broadcast shape
             In nats.
+
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> dist = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
+        >>> dist.logpdf([0.0, 1.0]).round(4)
+        array([-0.9189, -1.6121])
         """
         with np.errstate(divide="ignore"):
             log_weight = np.log(self.weights)[:, None]
@@ -174,7 +209,30 @@ class PredictiveDistribution:
         return self._at(y, log_density)
 
     def pdf(self, y):
-        """Density at ``y``; see :meth:`logpdf`."""
+        """Density at ``y``; see :meth:`logpdf`.
+
+        Parameters
+        ----------
+        y : array-like, broadcastable to (..., n) or (..., n, P)
+            In the user's units.
+
+        Returns
+        -------
+        ndarray of the broadcast shape
+            In inverse units.
+
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> dist = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
+        >>> dist.pdf([0.0, 1.0]).round(4)
+        array([0.3989, 0.1995])
+        """
         return np.exp(self.logpdf(y))
 
     def cdf(self, y):
@@ -186,15 +244,30 @@ class PredictiveDistribution:
         Parameters
         ----------
         y : array-like, broadcastable to (..., n) or (..., n, P)
+            In the user's units.
 
         Returns
         -------
         ndarray of the broadcast shape
+            Probabilities.
+
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
 
         References
         ----------
         .. [1] Dawid, A. P., "Statistical Theory: The Prequential Approach", Journal of the Royal Statistical
            Society A, 1984.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> dist = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
+        >>> dist.cdf([[0.0], [1.0]]).round(4)  # two points for each row
+        array([[0.5   , 0.3085],
+               [0.8413, 0.5   ]])
         """
         return self._at(y, lambda y, m, v: self.weights @ _ndtr((y - m) / np.sqrt(v)))
 
@@ -217,7 +290,15 @@ class PredictiveDistribution:
         Raises
         ------
         ValueError
-            If ``q`` is not between 0 and 1.
+            If ``q`` is not between 0 and 1, or does not broadcast.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> dist = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
+        >>> dist.ppf([[0.5], [0.9]]).round(4)  # median and 90 % quantile of each row
+        array([[0.    , 1.    ],
+               [1.2816, 3.5631]])
         """
         q = np.asarray(q, dtype=np.float64)
         if not ((q >= 0) & (q <= 1)).all():  # NaN too
@@ -235,11 +316,20 @@ class PredictiveDistribution:
         Returns
         -------
         lower, upper : ndarray of shape (n,) or (n, P)
+            In the user's units.
 
         Raises
         ------
         ValueError
             If ``confidence_level`` is not between 0 and 1.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> dist = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
+        >>> lower, upper = dist.interval(0.9)
+        >>> lower.round(4), upper.round(4)
+        (array([-1.6449, -2.2897]), array([1.6449, 4.2897]))
         """
         lower, upper = central_levels(confidence_level)
         return self.ppf(lower), self.ppf(upper)
@@ -260,6 +350,19 @@ class PredictiveDistribution:
         Returns
         -------
         ndarray of shape (n,) or (n, P), or (size, n) or (size, n, P)
+            In the user's units.
+
+        Raises
+        ------
+        ValueError
+            If ``size`` is less than 1.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> dist = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
+        >>> dist.rvs(random_state=0).shape, dist.rvs(5, random_state=0).shape
+        ((2,), (5, 2))
         """
         rng = check_random_state(random_state)
         draws = self.draw(self.draw_components(1 if size is None else size, rng), rng)
@@ -269,24 +372,36 @@ class PredictiveDistribution:
         """Continuous ranked probability score, in closed form; lower is better.
 
         ∫ (F(t) − 1{t ≥ y})² dt = Σ_s ω_s A(y − m_s, v_s) − ½ Σ_st ω_s ω_t A(m_s − m_t, v_s + v_t), where
-        A(μ, v) = 2 √v φ(μ/√v) + μ (2 Φ(μ/√v) − 1) is the mean of |N(μ, v)| [1]_. The time grows as S², the
+        ``A(μ, v) = 2 √v φ(μ/√v) + μ (2 Φ(μ/√v) − 1)`` is the mean of ``|N(μ, v)|`` [1]_. The time grows as S², the
         memory as S.
 
         Parameters
         ----------
         y : array-like, broadcastable to (..., n) or (..., n, P)
-            Observations.
+            Observations, in the user's units.
 
         Returns
         -------
         ndarray of the broadcast shape
             In the user's units.
 
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
+
         References
         ----------
         .. [1] Grimit, E. P., Gneiting, T., Berrocal, V. J. and Johnson, N. A., "The Continuous Ranked Probability
            Score for Circular Variables and its Application to Mesoscale Forecast Ensemble Verification",
            Quarterly Journal of the Royal Meteorological Society, 2006.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> dist = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
+        >>> dist.crps([0.0, 3.0]).round(4)
+        array([0.2337, 1.2049])
         """
         w = self.weights
 
@@ -300,7 +415,30 @@ class PredictiveDistribution:
         return self._at(y, score)
 
     def log_score(self, y):
-        """Negative log predictive density, −log p(y); lower is better. See :meth:`logpdf`."""
+        """Negative log predictive density, −log p(y); lower is better. See :meth:`logpdf`.
+
+        Parameters
+        ----------
+        y : array-like, broadcastable to (..., n) or (..., n, P)
+            Observations, in the user's units.
+
+        Returns
+        -------
+        ndarray of the broadcast shape
+            In nats.
+
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> dist = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
+        >>> dist.log_score([0.0, 3.0]).round(4)
+        array([0.9189, 2.1121])
+        """
         return -self.logpdf(y)
 
     def _at(self, points, function: Callable) -> np.ndarray:
@@ -331,13 +469,44 @@ class PredictiveDistribution:
             yield columns, means[:, columns], variances[:, columns]
 
     def draw_components(self, size: int, rng: np.random.RandomState) -> np.ndarray:
-        """Which component each of ``size`` draws picks."""
+        """Which component each of ``size`` draws picks.
+
+        Parameters
+        ----------
+        size : int
+            Number of draws k.
+        rng : numpy.random.RandomState
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray of int of shape (k,)
+            Numbers of components.
+
+        Raises
+        ------
+        ValueError
+            If ``size`` is less than 1.
+        """
         if size < 1:
             raise ValueError(f"The number of draws must be at least 1, got {size!r}.")
         return rng.choice(len(self.weights), size=size, p=self.weights / self.weights.sum())
 
     def draw(self, components: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """Draws (k, n) or (k, n, P) from the components picked for them."""
+        """Draws from the components picked for them.
+
+        Parameters
+        ----------
+        components : ndarray of int of shape (k,)
+            As of :meth:`draw_components`.
+        rng : numpy.random.RandomState
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray of shape (k, n) or (k, n, P)
+            In the user's units.
+        """
         # Rows first: the numbers that a row gets do not depend on how many rows come after it.
         noise = np.moveaxis(rng.standard_normal((len(self), len(components), *self.shape[1:])), 1, 0)
         return self.means[components] + np.sqrt(self.variances[components]) * noise

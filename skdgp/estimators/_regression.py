@@ -82,9 +82,9 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs, dense and finite.
+            Inputs, dense and finite, in any units.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
+            Targets, in any units.
         sample_weight : array-like of shape (n_samples,), default=None
             Non-negative weights of the rows' likelihood terms. They count as they are: a row of
             weight 1 is a row, whatever others of its chunk weigh.
@@ -96,13 +96,32 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         -------
         self : object
             The fitted estimator, without ``lower_bound_``. If learning fails, it stays what it was before.
+
+        Raises
+        ------
+        ValueError
+            If ``total_size`` is less than the rows of the chunk, if the data are not what they must be, or if a
+            parameter that shapes the model has changed since the first chunk.
+        numpy.linalg.LinAlgError, FloatingPointError
+            If numbers stay beyond floating point although the learning rate was halved ten times.
+
+        Examples
+        --------
+        >>> from skdgp import DSDGPRegressor
+        >>> from skdgp.datasets import make_waves
+        >>> X, y = make_waves(200, random_state=0)
+        >>> model = DSDGPRegressor(n_inducing=5, random_state=0)
+        >>> for rows in (slice(0, 100), slice(100, 200)):
+        ...     model = model.partial_fit(X[rows], y[rows], total_size=200)
+        >>> model.loss_curve_.shape  # a number for each chunk
+        (2,)
         """
         self._learn_chunk(X, y, sample_weight, total_size)
         return self
 
     @property
     def noise_variance_(self):
-        """Variance of the observation noise in the user's units, mean over members."""
+        """Variance of the observation noise in the user's units, mean over members: float, or of shape (n_outputs,)."""
         check_is_fitted(self)
         scale, _ = _scale_and_shift(self._target_scaler)
         standardised = np.mean([member.likelihood.variance.cpu().numpy() for member in self.module_], axis=0)
@@ -115,7 +134,7 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points.
+            Query points, in the units of ``fit``.
         return_std : bool, default=False
             Whether to return the standard deviation of an observation, noise included.
         return_cov : bool, default=False
@@ -125,16 +144,29 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         Returns
         -------
         y_mean : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            Predictive mean.
-        y_std : ndarray of the same shape
-            Only with ``return_std``.
+            Predictive mean, in the units of ``y``.
+        y_std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            In the same units. Only with ``return_std``.
         y_cov : ndarray of shape (n_samples, n_samples) or (n_samples, n_samples, n_outputs)
-            Only with ``return_cov``.
+            In their square. Only with ``return_cov``.
 
         Raises
         ------
         ValueError
             If both ``return_std`` and ``return_cov`` are set.
+
+        Examples
+        --------
+        >>> from skdgp import SOLVEGPRegressor
+        >>> from skdgp.datasets import make_waves
+        >>> X, y = make_waves(60, random_state=0)
+        >>> model = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
+        >>> mean, std = model.predict(X[:3], return_std=True)
+        >>> mean.shape, std.shape
+        ((3,), (3,))
+        >>> mean, cov = model.predict(X[:3], return_cov=True)
+        >>> cov.shape
+        (3, 3)
         """
         if return_std and return_cov:
             raise ValueError("At most one of return_std and return_cov can be True, got both: choose one.")
@@ -155,7 +187,7 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points.
+            Query points, in the units of ``fit``.
         latent : bool, default=False
             Whether of the noiseless function f, and not of an observation y.
 
@@ -169,6 +201,18 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         --------
         predict_quantiles, predict_interval, sample_y : What it offers, in bounded memory.
         skdgp.metrics : Scores of it, and scorers for searches.
+
+        Examples
+        --------
+        >>> from skdgp import SOLVEGPRegressor
+        >>> from skdgp.datasets import make_waves
+        >>> X, y = make_waves(60, random_state=0)
+        >>> model = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
+        >>> dist = model.predict_dist(X)
+        >>> dist.shape, dist.cdf(y).shape
+        ((60,), (60,))
+        >>> bool((dist.std > model.predict_dist(X, latent=True).std).all())
+        True
         """
         return PredictiveDistribution.concatenate(
             [dist for _, dist in self._distributions(self._check_query(X), latent)]
@@ -180,7 +224,7 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points.
+            Query points, in the units of ``fit``.
         quantiles : float or array-like of shape (n_quantiles,)
             Probabilities in [0, 1]; 0.5 is the median.
         latent : bool, default=False
@@ -189,12 +233,21 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         Returns
         -------
         ndarray of shape (n_samples, n_quantiles) or (n_samples, n_outputs, n_quantiles)
-            Without the last axis where ``quantiles`` is a float.
+            In the units of ``y``. Without the last axis where ``quantiles`` is a float.
 
         Raises
         ------
         ValueError
-            If quantiles are not between 0 and 1.
+            If quantiles are not between 0 and 1, or have more than one axis.
+
+        Examples
+        --------
+        >>> from skdgp import SOLVEGPRegressor
+        >>> from skdgp.datasets import make_waves
+        >>> X, y = make_waves(60, random_state=0)
+        >>> model = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
+        >>> model.predict_quantiles(X, [0.1, 0.5, 0.9]).shape, model.predict_quantiles(X, 0.5).shape
+        ((60, 3), (60,))
         """
         X = self._check_query(X)
         levels = np.asarray(quantiles, dtype=np.float64)
@@ -212,7 +265,7 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points.
+            Query points, in the units of ``fit``.
         confidence_level : float, default=0.9
             Probability of the interval, between 0 and 1.
         latent : bool, default=False
@@ -221,12 +274,22 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         Returns
         -------
         ndarray of shape (n_samples, 2) or (n_samples, n_outputs, 2)
-            Lower and upper ends.
+            Lower and upper ends, in the units of ``y``.
 
         Raises
         ------
         ValueError
             If ``confidence_level`` is not between 0 and 1.
+
+        Examples
+        --------
+        >>> from skdgp import SOLVEGPRegressor
+        >>> from skdgp.datasets import make_waves
+        >>> X, y = make_waves(60, random_state=0)
+        >>> model = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
+        >>> lower, upper = model.predict_interval(X, 0.9).T
+        >>> lower.shape, upper.shape
+        ((60,), (60,))
         """
         return self.predict_quantiles(X, central_levels(confidence_level), latent)
 
@@ -239,7 +302,7 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples_X, n_features)
-            Query points.
+            Query points, in the units of ``fit``.
         n_samples : int, default=1
             Number of draws.
         random_state : int, RandomState instance or None, default=None
@@ -250,11 +313,21 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         Returns
         -------
         y_samples : ndarray of shape (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)
+            In the units of ``y``.
 
         Raises
         ------
         ValueError
             If ``n_samples`` is less than 1.
+
+        Examples
+        --------
+        >>> from skdgp import SOLVEGPRegressor
+        >>> from skdgp.datasets import make_waves
+        >>> X, y = make_waves(60, random_state=0)
+        >>> model = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
+        >>> model.sample_y(X, n_samples=10, random_state=0).shape
+        (60, 10)
         """
         X = self._check_query(X)
         if n_samples < 1:
