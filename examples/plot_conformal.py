@@ -1,175 +1,156 @@
-"""Conformal prediction on top of a deep GP: what it promises, what it does not.
+"""
+Conformal intervals: what they promise, and what they do not
+============================================================
 
-A model's 90 % intervals hold 90 % of new observations if the model is right. Conformal prediction needs no such luck.
-It asks a calibration set, rows kept from training, how far off the model was, and makes intervals to match: they hold
-at least 90 % of new rows, on average over rows and calibration sets, as long as new rows come from where the
-calibration rows came from. No more than that: not for every input, and not once inputs shift.
-
-Errors as they are give every row the same width. Errors in units of the deep GP's own standard deviation keep its
-widths, narrow where noise is low and wide where it is high, and moving its own quantiles (conformalized quantile
-regression) does too. The script makes all three with MAPIE and tries them on rows like those of calibration, on rows
-from the noisy end of the same range, and on rows beyond it.
+A model's 90 % intervals hold 90 % of new observations if the model is right. Is there a promise that holds when it is
+wrong? Conformal prediction makes one. It asks rows that were kept from training how far off the model was, and makes
+intervals to match. This example puts three of `MAPIE <https://mapie.readthedocs.io>`_'s conformal methods on top of a
+deep Gaussian process (GP), and tries them where the promise holds and where it does not.
 """
 
-import argparse
-from pathlib import Path
+# %%
+# Rows from three places
+# ----------------------
+# A wave on a slope, with heavy-tailed noise that grows along it. Most rows lie on the left, where the noise is small.
+# Test rows come from the same range, from its noisy end alone, and from beyond it.
 
-import matplotlib.pyplot as plt
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+
+
+def make_rows(n_rows, low, high, random_state, crowding=1):
+    """Inputs (n, 1) and targets (n,); with crowding above 1, there are more rows on the left."""
+    rng = np.random.default_rng(random_state)
+    x = low + (high - low) * rng.beta(1, crowding, n_rows)
+    return x[:, None], np.sin(2 * x) + 0.5 * x + (0.1 + 0.12 * x) * rng.standard_t(4, size=n_rows)
+
+
+X_train, y_train = make_rows(400, 0, 6, random_state=0, crowding=2)
+X_calibration, y_calibration = make_rows(400, 0, 6, random_state=1, crowding=2)
+tests = {
+    "same range": make_rows(4000, 0, 6, random_state=2, crowding=2),
+    "noisy end": make_rows(4000, 4, 6, random_state=2),
+    "beyond": make_rows(4000, 6, 7.5, random_state=2),
+}
+
+# %%
+# The deep GP's own intervals
+# ---------------------------
+# ``objective="predictive"`` lets the predicted width follow the noise. The model does not know that the noise has heavy
+# tails: it is not quite right, as models are.
 
 from skdgp import AVDGPRegressor
 from skdgp.metrics import coverage
 
-try:
-    from mapie.conformity_scores import ResidualNormalisedScore
-    from mapie.regression import ConformalizedQuantileRegressor, SplitConformalRegressor
-except ImportError as error:
-    raise SystemExit("This example needs MAPIE, version 1 or later: pip install mapie") from error
+model = AVDGPRegressor(objective="predictive", beta=10.0, n_estimators=3, random_state=0).fit(X_train, y_train)
+X_same, y_same = tests["same range"]
+covered = coverage(y_same, *model.predict_interval(X_same, confidence_level=0.9).T)
+print(f"The deep GP's 90 % intervals hold {100 * covered:.1f} % of {len(y_same)} test rows from the same range")
 
-LEVEL = 0.9
-# Ranges of the input; above 1, the last number crowds rows to the left.
-PLACES = {"like calibration": (0, 6, 2), "noisy end": (4, 6, 1), "beyond": (6, 7.5, 1)}
-OWN, PLAIN, NORMALISED, QUANTILES = "Deep GP's own", "Conformal, plain", "Conformal, normalised", "Conformal, quantiles"
-COLOURS = {OWN: "#8a8a8a", PLAIN: "#c8762b", NORMALISED: "#0b5fa5", QUANTILES: "#5f8f4e"}
+# %%
+# Three conformal methods
+# -----------------------
+# They differ in what they call an error. *Plain* takes errors as they are, which gives all rows one width.
+# *Normalised* measures them in units of the deep GP's standard deviation, so that intervals keep its widths up to a
+# factor. *Quantiles*, known as conformalized quantile regression, moves the ends of the deep GP's own intervals.
+#
+# MAPIE asks for regressors that predict the standard deviation or a quantile. A few lines turn the deep GP into one.
+
+from mapie.conformity_scores import ResidualNormalisedScore
+from mapie.regression import ConformalizedQuantileRegressor, SplitConformalRegressor
+from sklearn.base import BaseEstimator, RegressorMixin
 
 
 class Summary(RegressorMixin, BaseEstimator):
-    """A fitted deep GP as MAPIE wants a regressor: ``predict`` is a quantile, or the standard deviation.
-
-    Parameters
-    ----------
-    model : object
-        Fitted regressor of skdgp.
-    quantile : float, default=None
-        Probability of the quantile; None is the standard deviation.
-    """
+    """A fitted model whose ``predict`` is a quantile, or without one the standard deviation."""
 
     def __init__(self, model, quantile=None):
         self.model = model
         self.quantile = quantile
 
     @property
-    def n_features_in_(self):
-        """Number of features, by which MAPIE sees that the model is fitted."""
+    def n_features_in_(self):  # by which MAPIE sees that the model is fitted
         return self.model.n_features_in_
 
     def fit(self, X, y):
-        """Do nothing: the model is fitted."""
         return self
 
     def predict(self, X):
-        """One number for each row."""
         if self.quantile is None:
             return self.model.predict(X, return_std=True)[1]
         return self.model.predict_quantiles(X, self.quantile)
 
 
-def make_rows(n_rows, place, random_state):
-    """Inputs (n, 1) and targets (n,): a wave on a slope, with heavy-tailed noise that grows along it."""
-    rng = np.random.default_rng(random_state)
-    low, high, left = PLACES[place]
-    x = low + (high - low) * rng.beta(1, left, n_rows)
-    return x[:, None], np.sin(2 * x) + 0.5 * x + (0.1 + 0.12 * x) * rng.standard_t(4, size=n_rows)
+normalised = ResidualNormalisedScore(Summary(model), prefit=True)
+quantiles = [Summary(model, quantile) for quantile in (0.05, 0.95, 0.5)]
+conformal = {
+    "Plain": SplitConformalRegressor(model, confidence_level=0.9, prefit=True),
+    "Normalised": SplitConformalRegressor(model, confidence_level=0.9, conformity_score=normalised, prefit=True),
+    "Quantiles": ConformalizedQuantileRegressor(quantiles, confidence_level=0.9, prefit=True),
+}
+for method in conformal.values():
+    method.conformalize(X_calibration, y_calibration)
 
 
-def conformalize(model, X, y):
-    """Functions from rows to 90 % intervals (n, 2): the model's own, and three that calibration rows made."""
-    levels = ((1 - LEVEL) / 2, (1 + LEVEL) / 2, 0.5)
-    normalised = ResidualNormalisedScore(Summary(model), prefit=True)
-    wrapped = {
-        PLAIN: SplitConformalRegressor(model, LEVEL, prefit=True),
-        NORMALISED: SplitConformalRegressor(model, LEVEL, normalised, prefit=True),
-        QUANTILES: ConformalizedQuantileRegressor([Summary(model, q) for q in levels], LEVEL, prefit=True),
-    }
-    own = {OWN: lambda X_new: model.predict_interval(X_new, LEVEL)}
-    return own | {name: _ends(each.conformalize(X, y)) for name, each in wrapped.items()}
+def predict_intervals(X):
+    """90 % intervals (n, 2) of the deep GP and of the three methods, by their names."""
+    made = {name: method.predict_interval(X)[1][:, :, 0] for name, method in conformal.items()}
+    return {"Deep GP's own": model.predict_interval(X, confidence_level=0.9)} | made
 
 
-def _ends(conformal):
-    """The ends (n, 2), out of MAPIE's means and intervals (n, 2, number of levels)."""
-    return lambda X: conformal.predict_interval(X)[1][:, :, 0]
+# %%
+# Coverage
+# --------
+# This is the promise: at least 90 % of new rows are covered, on average over rows and calibration sets, if they come
+# from where the calibration rows came from. It is not about every input, and not about inputs that have moved.
 
+import pandas as pd
 
-def score(methods, tests):
-    """Coverage and mean width, {method: {place: (coverage, width)}}."""
-    results = {}
-    for name, predict_interval in methods.items():
-        ends = {place: predict_interval(X) for place, (X, _) in tests.items()}
-        results[name] = {p: (coverage(tests[p][1], *e.T), np.ptp(e, axis=1).mean()) for p, e in ends.items()}
-    return results
+covered, width = pd.DataFrame(), pd.DataFrame()
+for place, (X, y) in tests.items():
+    for name, ends in predict_intervals(X).items():
+        covered.loc[name, place] = 100 * coverage(y, *ends.T)
+        width.loc[name, place] = np.ptp(ends, axis=1).mean()
+print(f"Coverage, %\n{covered.round(1).to_string()}\n\nMean width\n{width.round(2).to_string()}")
 
+# %%
+# In the same range all three come close to 90 %, and the normalised intervals are the narrowest. At the noisy end the
+# plain ones, which have one width for all rows, fall far behind. Beyond, where the deep GP itself goes astray,
+# nothing helps: the calibration rows know nothing of that place.
 
-def print_scores(results):
-    """A line per method, two columns per place."""
-    print(f"{'coverage, mean width':<24}" + "".join(f"{place:>20}" for place in PLACES))
-    for name, row in results.items():
-        print(f"{name:<24}" + "".join(f"{100 * share:>12.1f} %{width:>6.2f}" for share, width in row.values()))
+# %%
+# Pictures
+# --------
+# Left, the intervals over x. Right, the coverage of the table above.
 
+import matplotlib.pyplot as plt
 
-def plot_intervals(ax, methods, X, y):
-    """Intervals of three methods over the input."""
-    grid = np.linspace(0, PLACES["beyond"][1], 400)[:, None]
-    ax.scatter(X[:, 0], y, s=7, color="#333333", alpha=0.45, linewidth=0, label="calibration rows")
-    ax.fill_between(grid[:, 0], *methods[OWN](grid).T, color=COLOURS[OWN], alpha=0.25, linewidth=0, label=OWN)
-    for name in (PLAIN, NORMALISED):
-        lower, upper = methods[name](grid).T
-        ax.plot(grid, lower, color=COLOURS[name], linewidth=1.8, label=name)
-        ax.plot(grid, upper, color=COLOURS[name], linewidth=1.8)
-    for place, height in (("noisy end", 7.6), ("beyond", 7.6)):
-        low, high, _ = PLACES[place]
-        ax.annotate("", (low, height), (high, height), arrowprops={"arrowstyle": "<->", "color": "#333333"})
-        ax.text((low + high) / 2, height + 0.15, place, ha="center")
-    ax.set(xlim=(0, 7.5), ylim=(-3.4, 8.6), xlabel="x", ylabel="y", title="90 % intervals")
-    ax.legend(frameon=False, loc="upper left")
+colours = {"Deep GP's own": "#8a8a8a", "Plain": "#c8762b", "Normalised": "#0b5fa5", "Quantiles": "#5f8f4e"}
+fig, (left, right) = plt.subplots(1, 2, figsize=(12, 5), layout="constrained")
 
+grid = np.linspace(0, 7.5, 400)[:, None]
+ends = predict_intervals(grid)
+rows = {"s": 8, "alpha": 0.45, "linewidth": 0}
+left.scatter(X_calibration, y_calibration, color="#333333", label="Calibration rows", **rows)
+left.scatter(tests["beyond"][0][::20], tests["beyond"][1][::20], color="#b3261e", label="Test rows beyond", **rows)
+left.fill_between(grid[:, 0], *ends["Deep GP's own"].T, color="#8a8a8a", alpha=0.25, linewidth=0, label="Deep GP's own")
+for name in ("Plain", "Normalised"):
+    left.plot(grid, ends[name], color=colours[name], linewidth=1.8, label=[name, None])
+for place, low, high in (("noisy end", 4, 6), ("beyond", 6, 7.5)):
+    left.annotate("", (low, 9), (high, 9), arrowprops={"arrowstyle": "<->", "shrinkA": 0, "shrinkB": 0})
+    left.text((low + high) / 2, 9.2, place, ha="center")
+left.set(xlim=(0, 7.5), ylim=(-3.5, 10.2), xlabel="x", ylabel="y", title="90 % intervals")
+left.legend(frameon=False, loc="upper left")
 
-def plot_coverage(ax, results):
-    """Coverage in each place, a dot per method."""
-    ax.axvline(100 * LEVEL, color="#333333", linewidth=1, linestyle=":")
-    for row, place in enumerate(PLACES):
-        for number, (name, scores) in enumerate(results.items()):
-            share, width = scores[place]
-            height = row + 0.17 * (number - 1.5)
-            ax.plot(100 * share, height, "o", color=COLOURS[name], markersize=8, label=None if row else name)
-            ax.text(103, height, f"{width:.2f}", color=COLOURS[name], va="center", fontsize=10)
-    ax.text(103, -0.48, "mean width", fontsize=10)
-    ax.set(xlim=(0, 100), ylim=(len(PLACES) - 0.5, -0.6), yticks=range(len(PLACES)), yticklabels=PLACES)
-    ax.set(xlabel="Test rows inside their 90 % intervals (%)", title="Coverage, by where test rows come from")
-    ax.tick_params(axis="y", length=0)
-    ax.legend(frameon=False, loc="upper left")
-
-
-def plot(methods, results, X, y, path):
-    """Save the picture."""
-    style = {"axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left", "font.size": 11}
-    with plt.rc_context(style):
-        fig, axes = plt.subplots(1, 2, figsize=(13, 5.2), layout="constrained")
-        plot_intervals(axes[0], methods, X, y)
-        plot_coverage(axes[1], results)
-        fig.savefig(path, dpi=100)
-        plt.close(fig)
-
-
-def main():
-    """Fit, conformalize, score, plot."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("plot_conformal.png"), help="where the picture goes")
-    parser.add_argument("--quick", action="store_true", help="train too little, to see that the script runs")
-    args = parser.parse_args()
-    budget = {"max_iter": 3, "n_estimators": 1} if args.quick else {"n_estimators": 3}
-
-    # Other than the default, the predictive objective lets the predicted width follow the noise.
-    model = AVDGPRegressor(objective="predictive", beta=10.0, random_state=0, **budget)
-    model.fit(*make_rows(400, "like calibration", random_state=0))
-    X_conformal, y_conformal = make_rows(400, "like calibration", random_state=1)
-    methods = conformalize(model, X_conformal, y_conformal)
-
-    results = score(methods, {place: make_rows(4000, place, random_state=2) for place in PLACES})
-    print_scores(results)
-    plot(methods, results, X_conformal, y_conformal, args.output)
-    print(f"\nPicture saved to {args.output.resolve()}")
-
-
-if __name__ == "__main__":
-    main()
+for row, place in enumerate(covered):
+    heights = row + 0.17 * (np.arange(len(colours)) - 1.5)
+    right.scatter(covered.loc[list(colours), place], heights, s=70, color=colours.values(), zorder=3)
+for name, colour in colours.items():
+    right.scatter([], [], s=70, color=colour, label=name)
+right.axvline(90, color="#333333", linewidth=1, linestyle=":")
+right.set(xlim=(0, 100), ylim=(len(tests) - 0.5, -0.5), yticks=range(len(tests)), yticklabels=list(tests))
+right.set(xlabel="test rows inside their 90 % intervals (%)")
+near, beyond = covered.loc["Normalised", ["same range", "beyond"]]
+right.set_title(f"Normalised: {near:.0f} % in the same range, {beyond:.0f} % beyond")
+right.tick_params(axis="y", length=0)
+right.legend(frameon=False, loc="upper left")
+plt.show()

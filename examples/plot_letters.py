@@ -1,137 +1,93 @@
-"""Depth instead of width: deep GPs learn to read with eight inducing points.
+"""
+Depth instead of width: reading with eight inducing points
+==========================================================
 
-Does a point of the unit square lie inside the letters DGP? Straight edges, curves, corners and holes lie
-close to one another, and one layer has its eight inducing points for all of that. The same eight go further
-when two, three or four layers share them, for each layer bends the plane for the next. The script fits the
-four classifiers to the same points with the same settings, scores them on fresh points and saves a picture:
-the points, every classifier's probabilities, and how fast each learns. Another seed can make neighbours swap
-places; ``benchmarks/letters.py`` averages over runs.
+Can a model that sums up what it knows in eight numbers learn to read? A sparse Gaussian process describes a function
+by its values at a few *inducing points*, and eight are few for the straight edges, curves, corners and holes of three
+letters. A *deep* Gaussian process chains layers, of which each bends the plane for the next. This example gives
+eight inducing points to one layer, or shares them among two and three.
 """
 
-import argparse
-from pathlib import Path
-from typing import NamedTuple
+# %%
+# Inside or outside
+# -----------------
+# Points of the unit square, and whether each lies inside the letters DGP.
 
-import matplotlib.pyplot as plt
-import numpy as np
-from joblib import Parallel, delayed
-from matplotlib.colors import LinearSegmentedColormap, ListedColormap
-from matplotlib.ticker import PercentFormatter
-from sklearn.metrics import log_loss
-
-from skdgp import AVDGPClassifier
 from skdgp.datasets import make_letters
 
-#: Inducing points of every layer, eight in all.
-INDUCING = {1: (8,), 2: (4, 4), 3: (4, 2, 2), 4: (4, 2, 1, 1)}
+X, y = make_letters(8000, random_state=0)
+X_test, y_test = make_letters(10000, random_state=1)
+print(f"{len(X)} points to learn from, {100 * y.mean():.0f} % of them inside, and {len(X_test)} to be tested on")
 
-#: A single member, narrower networks and fewer quadrature points than by default, so that all four take about
-#: a minute on two cores. Hidden layers add to what comes in (mean "identity"): four of them would
-#: otherwise take longer to learn anything at all than one.
-BUDGET = {
-    "mean": "identity",
-    "n_samples": 8,
-    "n_estimators": 1,
-    "network_width": 64,
-    "batch_size": 400,
-    "max_iter": 100,
-}
+# %%
+# Three classifiers, eight inducing points each
+# ---------------------------------------------
+# :class:`~skdgp.AVDGPClassifier` computes a row's inducing points from the row itself, by small networks.
+# ``n_inducing`` are those of each layer, and ``hidden_dims`` are the numbers of outputs of the layers before the
+# last, two here. All else is the same for all: one model and not an ensemble, to save time, and layers that start as
+# the identity and learn what to add to it (``mean="identity"``). The fits have nothing to do with each other, so
+# joblib gives each a core, beginning with the longest.
 
-OUTSIDE, UNSURE, INSIDE = "#f4f1ea", "#e08a2e", "#0b5fa5"
-PROBABILITIES = LinearSegmentedColormap.from_list("letters", [OUTSIDE, UNSURE, INSIDE])
-DEPTH_COLOURS = dict(zip(INDUCING, ("#b9b4a8", "#8fb8d8", "#4a8fc4", "#0b3f75"), strict=True))
-PIXELS = 160
+from joblib import Parallel, delayed
 
+from skdgp import AVDGPClassifier
 
-class Result(NamedTuple):
-    """What one classifier found."""
+n_inducing = {"3 layers": (4, 2, 2), "2 layers": (4, 4), "1 layer": (8,)}
+budget = {"n_estimators": 1, "n_samples": 4, "network_width": 64, "batch_size": 400, "max_iter": 100}
+params = {"mean": "identity", "random_state": 1} | budget
+models = [AVDGPClassifier((2,) * (len(each) - 1), each, **params) for each in n_inducing.values()]
+fitted = Parallel(n_jobs=-1)(delayed(model.fit)(X, y) for model in models)
+models = dict(reversed([*zip(n_inducing, fitted, strict=True)]))
 
-    error: float  # share of test points
-    log_loss: float
-    curve: np.ndarray  # of shape (epochs,), held-out log probability
-    image: np.ndarray  # of shape (PIXELS, PIXELS), probability of "inside" over the square, from below
+# %%
+# Scores
+# ------
+# The log loss judges the probabilities, and not only the labels that they lead to: it is the mean of
+# :math:`-\log p` over the probabilities :math:`p` that were given to the true labels. With other initial values
+# (``random_state``) neighbours can swap places.
 
+from sklearn.metrics import log_loss
 
-def fit_and_score(n_layers, train, test, **params):
-    """Fit a classifier of ``n_layers``; its ``Result``."""
-    model = AVDGPClassifier((2,) * (n_layers - 1), INDUCING[n_layers], random_state=0, **params).fit(*train)
-    X_test, y_test = test
-    probability = model.predict_proba(X_test)[:, 1]
-    ticks = (np.arange(PIXELS) + 0.5) / PIXELS
-    pixels = np.stack(np.meshgrid(ticks, ticks), axis=-1).reshape(-1, 2)
-    image = model.predict_proba(pixels)[:, 1].reshape(PIXELS, PIXELS)
-    error = np.mean((probability > 0.5) != y_test)
-    return Result(error, log_loss(y_test, probability), model.validation_scores_, image)
+errors = {name: 100 * (1 - model.score(X_test, y_test)) for name, model in models.items()}
+print(f"{'':<10}{'inducing points':<17}{'error':>8}{'log loss':>11}")
+for name, model in models.items():
+    points, loss = " + ".join(map(str, n_inducing[name])), log_loss(y_test, model.predict_proba(X_test))
+    print(f"{name:<10}{points:<17}{errors[name]:>6.1f} %{loss:>11.3f}")
 
+# %%
+# What each of them reads
+# -----------------------
+# The probability of "inside" over the square: blue is sure to be inside, orange is undecided, and white lines are where
+# it is one half.
 
-def title(n_layers):
-    """Such as "2 layers"."""
-    return f"{n_layers} layer{'s' if n_layers > 1 else ''}"
+import matplotlib.pyplot as plt
+from matplotlib.colors import LinearSegmentedColormap, ListedColormap
+from sklearn.inspection import DecisionBoundaryDisplay
 
+colours = LinearSegmentedColormap.from_list("letters", ["#f4f1ea", "#e08a2e", "#0b5fa5"])
+fig, axes = plt.subplots(2, 2, figsize=(9, 8.2), layout="constrained")
+axes[0, 0].scatter(*X.T, c=y, cmap=ListedColormap(["#d9d2c3", "#0b5fa5"]), s=3, linewidth=0)
+axes[0, 0].set_title(f"{len(X)} points to learn from")
+style = {"response_method": "predict_proba", "plot_method": "pcolormesh", "cmap": colours, "vmin": 0, "vmax": 1}
+for ax, (name, model) in zip(axes.flat[1:], models.items(), strict=True):
+    shown = DecisionBoundaryDisplay.from_estimator(model, X, eps=0, grid_resolution=200, ax=ax, **style)
+    ax.contour(shown.xx0, shown.xx1, shown.response, levels=[0.5], colors="white", linewidths=0.8)
+    ax.set_title(f"{name}: {errors[name]:.1f} % wrong")
+for ax in axes.flat:
+    ax.set(xticks=[], yticks=[], xlabel="", ylabel="", aspect="equal", xlim=(0, 1), ylim=(0, 1))
+fig.colorbar(shown.surface_, ax=axes, shrink=0.5, aspect=30, label='probability of "inside"')
+plt.show()
 
-def plot_points(ax, X, y):
-    """The training points, in the colours of certainty."""
-    ax.scatter(*X.T, c=y, cmap=ListedColormap(["#d9d2c3", INSIDE]), s=3, linewidth=0)
-    ax.set_title(f"{len(X)} points to learn from")
+# %%
+# How depth does it
+# -----------------
+# :class:`~skdgp.display.LatentDisplay` follows the square through the layers of the deepest model. Each panel is what a
+# layer passes on, as a height over the plane; of a layer with two outputs it is the direction in which they vary most.
+# The first layer knows broad slopes only, the last one the letters.
 
+from skdgp.display import LatentDisplay
 
-def plot_probabilities(ax, result, n_layers):
-    """Probability of "inside" over the square, and where it is one half."""
-    extent = (0, 1, 0, 1)
-    image = ax.imshow(result.image, origin="lower", extent=extent, cmap=PROBABILITIES, vmin=0, vmax=1)
-    ax.contour(result.image, levels=[0.5], extent=extent, colors="white", linewidths=0.8)
-    ax.set_title(f"{title(n_layers)}: {100 * result.error:.1f} % wrong")
-    return image
-
-
-def plot_curves(ax, results):
-    """Held-out log loss by epoch, a line for every depth."""
-    for n_layers, result in results.items():
-        epochs = np.arange(1, len(result.curve) + 1)
-        ax.plot(epochs, -result.curve, color=DEPTH_COLOURS[n_layers], linewidth=2, label=title(n_layers))
-    ax.set(xlabel="Epoch", ylim=(0, None), title="Log loss on held-out points")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, labelcolor="linecolor", handlelength=0, handletextpad=0, loc="lower left")
-
-
-def plot(train, results, path):
-    """Save the picture."""
-    with plt.rc_context({"axes.titlelocation": "left", "font.size": 11}):
-        fig, axes = plt.subplots(2, 3, figsize=(12, 8), layout="constrained")
-        plot_points(axes[0, 0], *train)
-        maps = axes[:, 1:].ravel()
-        for ax, (n_layers, result) in zip(maps, results.items(), strict=True):
-            image = plot_probabilities(ax, result, n_layers)
-        for ax in (axes[0, 0], *maps):
-            ax.set(xticks=[], yticks=[], xlim=(0, 1), ylim=(0, 1), aspect="equal")
-            ax.spines[:].set_color("#cccccc")
-        plot_curves(axes[1, 0], results)
-        bar = fig.colorbar(image, ax=maps, shrink=0.5, aspect=30, format=PercentFormatter(1), ticks=[0, 0.5, 1])
-        bar.set_label('Probability of "inside"')
-        bar.outline.set_visible(False)
-        fig.savefig(path, dpi=100)
-        plt.close(fig)
-
-
-def main():
-    """Fit, score, plot."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("plot_letters.png"), help="where the picture goes")
-    parser.add_argument("--quick", action="store_true", help="train too little, to see that the script runs")
-    args = parser.parse_args()
-    budget = BUDGET | {"max_iter": 2, "batch_size": 1000} if args.quick else BUDGET
-
-    train, test = make_letters(8000, random_state=0), make_letters(10000, random_state=1)
-    depths = sorted(INDUCING, reverse=True)  # what takes longest first, so that no core waits for it in the end
-    fits = [delayed(fit_and_score)(n_layers, train, test, **budget) for n_layers in depths]
-    results = dict(sorted(zip(depths, Parallel(n_jobs=-1)(fits), strict=True)))
-    print(f"{'':<10}{'inducing points':<18}{'error':>8}{'log loss':>12}")
-    for n_layers, result in results.items():
-        inducing = " + ".join(map(str, INDUCING[n_layers]))
-        print(f"{title(n_layers):<10}{inducing:<18}{100 * result.error:>6.1f} %{result.log_loss:>12.3f}")
-    plot(train, results, args.output)
-    print(f"\nPicture saved to {args.output.resolve()}")
-
-
-if __name__ == "__main__":
-    main()
+display = LatentDisplay.from_estimator(models["3 layers"], X, features=(0, 1), contour_kwargs={"cmap": "cividis"})
+for ax in display.axes_:
+    ax.set_axis_off()
+plt.show()

@@ -2,11 +2,13 @@
 
 import ast
 import csv
+import importlib
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -53,63 +55,61 @@ def run(*command, cwd):
     return result.stdout
 
 
-def readme_blocks(language):
-    """Code blocks of the README, without their indent."""
-    readme = (ROOT / "README.rst").read_text(encoding="utf-8")
-    blocks = re.findall(rf"\.\. code-block:: {language}\n\n((?:(?:    .*)?\n)+)", readme)
+def code_blocks(name, language):
+    """Code blocks of a page, without their indent."""
+    page = (ROOT / name).read_text(encoding="utf-8")
+    blocks = re.findall(rf"\.\. code-block:: {language}\n\n((?:(?:    .*)?\n)+)", page)
     return [re.sub(r"^    ", "", block, flags=re.MULTILINE).strip() for block in blocks]
 
 
 def test_readme_code_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = readme_blocks("python")
+    blocks = code_blocks("README.rst", "python")
     assert blocks
     for block in blocks:
         exec(block, {})
 
 
 def test_readme_commands_are_one_line_each():
-    assert all("\n" not in block for block in readme_blocks("sh"))
+    assert all("\n" not in block for block in code_blocks("README.rst", "sh"))
 
 
-def test_quickstart_runs(tmp_path):
-    output = run(sys.executable, ROOT / "examples/plot_quickstart.py", "--quick", cwd=tmp_path)
-    assert "90 % coverage" in output
-    assert (tmp_path / "quickstart.png").read_bytes().startswith(b"\x89PNG")
+EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
 
 
-def test_letters_example_runs(tmp_path):
-    output = run(sys.executable, ROOT / "examples/plot_letters.py", "--quick", cwd=tmp_path)
-    assert [line.split()[:2] for line in output.splitlines()[1:5]] == [
-        ["1", "layer"],
-        ["2", "layers"],
-        ["3", "layers"],
-        ["4", "layers"],
-    ]
-    assert (tmp_path / "plot_letters.png").read_bytes().startswith(b"\x89PNG")
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_stories_of_the_gallery(path):
+    """That they run, all of them and whole, is seen where the documentation is built."""
+    source = path.read_text(encoding="utf-8")
+    title, line, _, question = ast.get_docstring(ast.parse(source)).split("\n")[:4]
+    assert line == "=" * len(title) and question
+    assert source.count("\n# %%\n") >= 2
+    assert "\nplt.show()\n" in source
+    order = (ROOT / "doc/_ext/gallery.py").read_text(encoding="utf-8")
+    assert f'"{path.stem.removeprefix("plot_")}"' in order, "Give it a place in the order of doc/_ext/gallery.py."
 
 
-@pytest.mark.parametrize(
-    ("example", "said"),
-    [
-        ("plot_step_function", "error of the mean"),
-        ("plot_depth", "Diabetes patients, split 0, layers 4"),
-        ("plot_orthogonal", "SOLVE 5 + 5"),
-        ("plot_streaming", "The table has"),
-        ("plot_intervals", "90 % coverage"),
-        ("plot_search", "halving"),
-        ("plot_conformal", "Conformal, normalised"),
-        ("plot_cluster", "Largest difference between the 27 scores"),
-    ],
-)
-def test_other_examples_run(example, said, tmp_path):
-    output = run(sys.executable, ROOT / f"examples/{example}.py", "--quick", cwd=tmp_path)
-    assert said in output
-    assert (tmp_path / f"{example}.png").read_bytes().startswith(b"\x89PNG")
+def test_method_of_the_contributing_page_works(monkeypatch):
+    blocks = code_blocks("CONTRIBUTING.rst", "python")
+    names = {"__name__": "contributed"}
+    monkeypatch.setitem(sys.modules, "contributed", ModuleType("contributed"))
+    for block in blocks:
+        exec(block, names)
+    X = np.random.default_rng(0).uniform(-2, 2, (200, 2))
+    y = np.sin(2 * X[:, 0]) * X[:, 1]
+    model = names["FourierGPRegressor"](n_inducing=50, max_iter=60, n_estimators=1, random_state=0).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert model.score(X, y) > 0.8
+    assert std.shape == mean.shape == (200,) and (std > 0).all()
+
+
+def test_citation_names_this_version():
+    version = re.search(r'__version__ = "(.*)"', (PACKAGE / "__init__.py").read_text(encoding="utf-8"))[1]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_ci_runs_the_test_command_of_the_readme():
-    expected = [block for block in readme_blocks("sh") if "-m pytest" in block]
+    expected = [block for block in code_blocks("README.rst", "sh") if "-m pytest" in block]
     assert run("bash", ROOT / ".ci/run", "--show", cwd=ROOT).splitlines() == expected
 
 
@@ -282,3 +282,74 @@ def test_letters_benchmark_says_what_cannot_be_shared(tmp_path):
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode != 0
     assert "--inducing 6 cannot be shared as 4:2:1:1: give a multiple of 8." in result.stderr
+
+
+SAVED = """set,model,split,score
+b,ours,0,1.0
+b,ours,1,1.5
+b,peer,0,4.0
+a,ours,0,0.001234
+a,peer,0,inf
+"""
+
+
+@pytest.fixture
+def make_table(tmp_path, monkeypatch):
+    """A function that makes a table of ``SAVED``, as the documentation does."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    tables = importlib.import_module("tables")
+    (tmp_path / "saved.csv").write_text(SAVED)
+    return lambda *options: tables.make([str(tmp_path / "saved.csv"), *options])
+
+
+def test_tables_have_means_and_errors(make_table):
+    titles, lines = make_table("--rows", "set", "model", "--values", "score", "--count", "split")
+    assert titles == ["set", "model", "splits", "score"]
+    assert lines == [
+        ["b", "ours", "2", "1.25 ± 0.25"],
+        ["b", "peer", "1", "4.00"],
+        ["a", "ours", "1", "0.00123"],
+        ["a", "peer", "1", "not reached"],
+    ]
+
+
+def test_tables_have_columns_ratios_and_an_order(make_table):
+    options = ("--rows", "model", "--columns", "set", "--values", "score", "--statistic", "median", "--ratio", "ours")
+    titles, lines = make_table(*options, "--where", "set=a|b", "model=peer|ours")
+    assert titles == ["model", "a", "× ours", "b", "× ours"]
+    assert lines == [["peer", "not reached", "not reached", "4.00", "3.2"], ["ours", "0.00123", "1.0", "1.25", "1.0"]]
+
+
+def test_tables_say_what_is_missing(make_table):
+    with pytest.raises(ValueError, match=r"No row has model=absent or gone\."):
+        make_table("--rows", "set", "--values", "score", "--where", "model=absent|gone")
+
+
+def test_scores_of_the_readme_are_those_that_were_measured(monkeypatch):
+    """Every line of the README's table that the benchmarks have saved scores of."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    tables = importlib.import_module("tables")
+    files = list((ROOT / "benchmarks/results").glob("uci-*.csv"))
+    readme = (ROOT / "README.rst").read_text(encoding="utf-8").replace("−", "-")
+    _, lines = tables.table(tables.read(files), ["dataset", "estimator"], ["rmse", "nll"])
+    scores = {(dataset, name): [float(cell.split(" ± ")[0]) for cell in cells] for dataset, name, *cells in lines}
+    checked = 0
+    for name, dataset in README_DATASETS.items():
+        (line,) = re.findall(rf"^{name} +(.*)$", readme, flags=re.MULTILINE)
+        said = [[float(number) for number in cell] for cell in re.findall(r"(\d+\.\d+) / (-?\d+\.\d+)", line)]
+        for estimator, mine in zip(README_ESTIMATORS, said, strict=True):
+            if (dataset, estimator) in scores:
+                assert mine == pytest.approx(scores[dataset, estimator], rel=0.006, abs=0.006), (name, estimator)
+                checked += 1
+    assert checked >= 15
+
+
+README_ESTIMATORS = ("avdgp", "dsdgp", "hgb", "gpr-1000")
+README_DATASETS = {
+    "boston": "bostonHousing",
+    "concrete": "concrete",
+    "kin8nm": "kin8nm",
+    "power-plant": "power-plant",
+    "protein": "protein-tertiary-structure",
+    "wine-red": "wine-quality-red",
+}

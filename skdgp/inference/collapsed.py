@@ -38,7 +38,7 @@ from .training import History
 #: Numbers that the whitened cross-covariances of a chunk of rows may hold: 32 MiB in float64.
 CHUNK_NUMBERS = 2**22
 
-#: Noise is on these matrices' diagonals already. Where it is nothing beside the targets, they get jitter once they fail.
+#: Noise is on these matrices' diagonals already. Where it is as good as nothing they get jitter, once they fail.
 NO_JITTER = 0.0
 
 

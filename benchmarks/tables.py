@@ -1,0 +1,133 @@
+"""Tables of what the benchmarks saved, as the documentation shows them.
+
+    python benchmarks/tables.py benchmarks/results/uci.csv --rows dataset estimator --values rmse nll --count split
+
+A line for each combination of the columns ``--rows``, with means over what is left of the file and their standard
+errors (where there is more than one value), or medians. ``--columns`` makes a column for each of its values instead
+of putting all of them into one number; ``--ratio`` adds how many times that of another line a number is.
+``--where "estimator=avdgp|hgb"`` keeps some rows of the file. Lines and columns come in the order asked for by
+``--where``, then in that of the file.
+"""
+
+import argparse
+import csv
+import math
+import statistics
+import sys
+from pathlib import Path
+
+
+def read(paths, where=None):
+    """Rows of files, those whose cells are among the values wanted, in the order in which these are given."""
+    rows = []
+    for path in paths:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            rows += csv.DictReader(file)
+    for column, wanted in reversed((where or {}).items()):
+        if not {row[column] for row in rows} & set(wanted):
+            raise ValueError(f"No row has {column}={' or '.join(wanted)}.")
+        rows = sorted((row for row in rows if row[column] in wanted), key=lambda row: wanted.index(row[column]))
+    return rows
+
+
+def table(rows, keys, values, *, columns=(), statistic="mean", count=None, ratio=None):
+    """Header and lines of strings: ``keys``, how many ``count`` there are, and a number for each of ``values``.
+
+    Parameters
+    ----------
+    rows : list of dict of str
+        What was measured.
+    keys, values, columns : sequence of str
+        Names of columns: what a line is, what is averaged, and what has a column for each of its values.
+    statistic : {"mean", "median"}, default="mean"
+        The former comes with its standard error.
+    count : str, default=None
+        A column whose different values are counted for each line.
+    ratio : str, default=None
+        The line, by its first key, beside which the others are measured.
+    """
+    groups, heads = {}, {}
+    for row in rows:
+        line = groups.setdefault(tuple(row[key] for key in keys), {"count": set()})
+        line["count"].add(row.get(count))
+        for value in values:
+            head = tuple(row[column] for column in columns) or (value,)
+            heads.setdefault(head, value)
+            if row[value] != "":
+                line.setdefault(head, []).append(float(row[value]))
+    base = next((line for key, line in groups.items() if key[0] == ratio), {})
+    titles = [*keys, *([f"{count}s"] if count else [])]
+    for head in heads:
+        titles += [", ".join(head), *([f"× {ratio}"] if ratio else [])]
+    lines = []
+    for key, line in groups.items():
+        cells = [*key, *([str(len(line["count"]))] if count else [])]
+        for head in heads:
+            cells.append(show(line.get(head, []), statistic))
+            if ratio:
+                both = head in line and head in base
+                cells.append(digits(statistics.median(line[head]) / statistics.median(base[head]), 2) if both else "")
+        lines.append(cells)
+    return titles, lines
+
+
+def show(values, statistic):
+    """A number, or a mean and its standard error with two digits of the error."""
+    if not values:
+        return ""
+    if statistic == "median" or len(values) == 1:
+        return digits(statistics.median(values), 3)
+    mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
+    if error == 0 or not math.isfinite(error):
+        return digits(mean, 3)
+    places = max(0, 1 - math.floor(math.log10(error)))
+    return f"{mean:.{places}f} ± {error:.{places}f}"
+
+
+def digits(value, n):
+    """``n`` digits at least, and none of an integer left out."""
+    if math.isinf(value):
+        return "not reached"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = max(0, n - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{places}f}"
+
+
+def restructured_text(titles, lines):
+    """A list-table."""
+    text = [".. list-table::", "   :header-rows: 1", ""]
+    for cells in (titles, *lines):
+        text += [f"   {'  -' if place else '* -'} {cell}" for place, cell in enumerate(cells)]
+    return "\n".join(text)
+
+
+def parse_where(text):
+    """``"a=b|c"`` is column a with values b and c."""
+    column, _, wanted = text.partition("=")
+    return column, wanted.split("|")
+
+
+def make_parser():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--rows", nargs="+", required=True, help="columns of the file that name a line")
+    parser.add_argument("--values", nargs="+", required=True, help="columns that hold numbers")
+    parser.add_argument("--columns", nargs="+", default=(), help="columns whose values have columns of their own")
+    parser.add_argument("--where", nargs="+", type=parse_where, default=[])
+    parser.add_argument("--statistic", choices=("mean", "median"), default="mean")
+    parser.add_argument("--count", help="column whose values are counted, such as split")
+    parser.add_argument("--ratio", help="line to compare with")
+    return parser
+
+
+def make(command):
+    """Header and lines for the options of the command."""
+    args = make_parser().parse_args(command)
+    rows = read(args.files, dict(args.where))
+    options = {"columns": args.columns, "statistic": args.statistic, "count": args.count, "ratio": args.ratio}
+    return table(rows, args.rows, args.values, **options)
+
+
+if __name__ == "__main__":
+    print(restructured_text(*make(sys.argv[1:])))

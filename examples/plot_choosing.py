@@ -1,0 +1,200 @@
+"""
+Choosing: deep GP, boosting, or NGBoost?
+========================================
+
+Which model should predict a number, and say how sure it is? None is best everywhere. This example sets deep Gaussian
+processes, boosted trees and NGBoost, which boosts a mean and a standard deviation together, to three problems:
+how far a robot's arm reaches, which is smooth; what a parcel costs, which goes in steps; and how long a delivery
+takes, of which the spread is as interesting as the mean.
+"""
+
+# %%
+# Three problems
+# --------------
+# All are generated, so that the truth is known: a mean and a standard deviation for every row. The arm has four joints,
+# at angles in radians. Parcels have a tariff of zones and weight brackets, with a surcharge at weekends, and the scales
+# show half kilograms. Deliveries take longer in rush hours, and how much longer is hard to say, all the more over a
+# long distance.
+
+import numpy as np
+import pandas as pd
+
+rng = np.random.default_rng(0)
+n, n_train = 3000, 1500
+arms = pd.DataFrame(rng.uniform(-2, 2, (n, 4)), columns=["shoulder", "elbow", "wrist", "hand"])
+parcels = pd.DataFrame(
+    {
+        "zone": pd.Categorical(rng.integers(16, size=n)),
+        "kilograms": rng.uniform(0, 20, n).round() / 2,
+        "day": pd.Categorical(rng.integers(7, size=n)),
+    }
+)
+deliveries = pd.DataFrame(
+    {"distance": rng.uniform(1, 20, n), "hour": rng.uniform(6, 22, n), "stops": rng.integers(1, 6, n)}
+)
+basic_prices = rng.uniform(3, 12, 16)
+
+
+def reach(X):
+    gripper = np.exp(1j * X.cumsum(axis=1)) @ [0.4, 0.3, 0.2, 0.15]  # in the complex plane, metres
+    return np.abs(gripper), np.full(len(X), 0.01)
+
+
+def price(X):
+    bracket = np.digitize(X["kilograms"], [0.5, 1, 2.5, 5, 7.5])
+    weekend = 4 * (X["day"].astype(int) >= 5) * (bracket >= 3)
+    return basic_prices[X["zone"].astype(int)] * (1 + 0.35 * bracket) + weekend, np.full(len(X), 0.3)
+
+
+def duration(X):
+    rush = np.exp(-((X["hour"] - 8) ** 2) / 2) + np.exp(-((X["hour"] - 17.5) ** 2) / 3)
+    return 4 + 2 * X["distance"] + 3 * X["stops"] + 6 * rush, (0.5 + 0.25 * X["distance"]) * (0.4 + 1.6 * rush)
+
+
+problems = {"Reach, m": (arms, reach), "Price, €": (parcels, price), "Duration, min": (deliveries, duration)}
+
+# %%
+# The first half is for training, the rest for tests. For pictures there is a *cut* as well: the first test row, with
+# one feature that runs from end to end.
+
+features = {"Reach, m": "elbow", "Price, €": "kilograms", "Duration, min": "hour"}
+train, test, cuts = {}, {}, {}
+for problem, (X, truth) in problems.items():
+    mean, std = truth(X)
+    y = mean + std * rng.standard_normal(n)
+    train[problem], test[problem] = (X[:n_train], y[:n_train]), (X[n_train:], y[n_train:])
+    feature = features[problem]
+    cuts[problem] = X.iloc[np.full(200, n_train)].assign(
+        **{feature: np.linspace(X[feature].min(), X[feature].max(), 200)}
+    )
+    print(f"{problem:<14} mean {mean.min():4.1f} to {mean.max():4.1f}, deviation {std.min():5.2f} to {std.max():5.2f}")
+
+# %%
+# Four ways to a distribution
+# ---------------------------
+# A deep GP by default takes the noise to be the same for all rows. With ``objective="predictive"`` it trains for the
+# density of its predictions, and with a small ``beta`` it is free to follow noise that changes. NGBoost predicts a mean
+# and a standard deviation for each row. Boosted trees predict a mean; the usual way out gives all rows the standard
+# deviation of cross-validated residuals. They take categories as they are, the other models take them as
+# indicators, a column for each. Deep GPs are single models with few passes here, to save time; others are as they come.
+
+from ngboost import NGBRegressor
+from sklearn.base import clone
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.model_selection import cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+from skdgp import AVDGPRegressor, PredictiveDistribution
+from skdgp.metrics import predictive_distribution
+
+categories = make_column_selector(dtype_include="category")
+indicators = make_column_transformer((OneHotEncoder(sparse_output=False), categories), remainder="passthrough")
+
+
+def deep_gp(X, y, X_test, **params):
+    model = AVDGPRegressor(n_estimators=1, n_samples=8, max_iter=50, random_state=0, **params)
+    return predictive_distribution(make_pipeline(clone(indicators), model).fit(X, y), X_test)
+
+
+def predictive_deep_gp(X, y, X_test):
+    return deep_gp(X, y, X_test, objective="predictive", beta=1.0, mean="identity")
+
+
+def boosted_trees(X, y, X_test):
+    model = HistGradientBoostingRegressor(random_state=0)
+    std = np.std(y - cross_val_predict(model, X, y))
+    return PredictiveDistribution.gaussian(model.fit(X, y).predict(X_test), np.full(len(X_test), std))
+
+
+def ngboost(X, y, X_test):
+    columns = clone(indicators).fit(X)
+    normal = (
+        NGBRegressor(verbose=False, random_state=0).fit(columns.transform(X), y).pred_dist(columns.transform(X_test))
+    )
+    return PredictiveDistribution.gaussian(normal.loc, normal.scale)
+
+
+models = {
+    "Deep GP": deep_gp,
+    "Deep GP, predictive": predictive_deep_gp,
+    "Boosted trees": boosted_trees,
+    "NGBoost": ngboost,
+}
+
+# %%
+# Scores
+# ------
+# RMSE judges means alone. The continuous ranked probability score (CRPS) judges distributions, in the unit of
+# the target: it is small if probability lies where the truth is, and no more widely than need be. Coverage is the share
+# of test rows inside their 90 % intervals. The truth's own scores are the best there can be. Seconds are those of a fit
+# and its predictions on one core.
+
+import time
+
+from joblib import Parallel, delayed
+
+from skdgp.metrics import coverage, crps
+
+
+def timed(fit_and_predict, *args):
+    start = time.perf_counter()
+    return fit_and_predict(*args), time.perf_counter() - start
+
+
+rows = {problem: pd.concat([test[problem][0], cuts[problem]]) for problem in problems}
+tasks = [(problem, name) for name in models for problem in problems]
+results = Parallel(n_jobs=-1)(delayed(timed)(models[name], *train[problem], rows[problem]) for problem, name in tasks)
+found = dict(zip(tasks, results, strict=True))
+
+scores = {}
+for problem, (_, truth) in problems.items():
+    y_test = test[problem][1]
+    found[problem, "The truth"] = PredictiveDistribution.gaussian(*truth(rows[problem])), 0.0
+    for name in (*models, "The truth"):
+        dist, seconds = found[problem, name][0][: len(y_test)], found[problem, name][1]
+        rmse, covered = np.sqrt(np.mean((y_test - dist.mean) ** 2)), 100 * coverage(y_test, *dist.interval(0.9))
+        scores[problem, name] = {"RMSE": rmse, "CRPS": crps(y_test, dist), "coverage, %": covered, "seconds": seconds}
+scores = pd.DataFrame(scores).T
+print(scores.to_string(formatters={"RMSE": "{:.4f}".format, "CRPS": "{:.4f}".format}, float_format="%.1f"))
+best = scores["CRPS"].unstack().drop(columns="The truth").idxmin(axis=1)
+print("\nBest CRPS: " + "; ".join(f"{problem.split(',')[0]}, {name}" for problem, name in best.items()))
+
+# %%
+# Along one feature
+# -----------------
+# Lines are the ends of 90 % intervals, and grey is the truth's. Trees know steps only: they draw the tariff and cut the
+# smooth reach into stairs. The deep GP does the reverse. Boosted trees have one width for all rows, which is too
+# wide at noon and too narrow in rush hours.
+
+import matplotlib.pyplot as plt
+
+colours = {"Deep GP, predictive": "#0b5fa5", "Boosted trees": "#c8762b", "NGBoost": "#5f8f4e"}
+fig, axes = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
+for ax, problem in zip(axes, problems, strict=True):
+    x = cuts[problem][features[problem]]
+    ends = {name: found[problem, name][0][-len(x) :].interval(0.9) for name in ("The truth", *colours)}
+    ax.fill_between(x, *ends["The truth"], color="#cfcfcf", linewidth=0, label="The truth")
+    for name, colour in colours.items():
+        ax.plot(x, np.transpose(ends[name]), color=colour, linewidth=1.3, label=[name, None])
+    ax.set(xlabel=features[problem], ylabel=problem, title=f"Best CRPS: {best[problem]}")
+axes[0].legend(frameon=False)
+plt.show()
+
+# %%
+# Advice
+# ------
+# What follows from these numbers, for data like these:
+#
+# ============================================  ==================================================================
+# The target ...                                Try first
+# ============================================  ==================================================================
+# is smooth in numbers that interact            a deep GP
+# goes in steps, or depends on many categories  boosted trees
+# varies more for some rows than for others     a deep GP with ``objective="predictive"``, or NGBoost
+# is wanted quickly                             boosted trees
+# ============================================  ==================================================================
+#
+# Models that follow the noise may claim too much: look at their coverage. :doc:`/gallery/plot_conformal` shows how to
+# set intervals right.
