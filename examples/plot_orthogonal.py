@@ -3,10 +3,10 @@ Orthogonal inducing points: what the second set buys
 ====================================================
 
 How few numbers does it take to stand for two hundred rows? A sparse Gaussian process sums them up in a few
-*inducing points*: places at which it keeps the value of the function, and how sure it is of it. With too few
-of them it is blurred, and each one more costs time, which grows as the cube of their number. Orthogonal inducing
-points are a second set, for what the first leaves over, and two sets of five take a quarter of the arithmetic
-of one set of ten. This example shows how close they come.
+*inducing points*: places at which it keeps the value of the function, and how sure it is of it. With too few of them
+it is blurred, and every one more costs time, which grows as the cube of their number. Orthogonal inducing points are
+a second set, for what the first leaves over, and two small sets cost somewhat less than one as large as both. This
+example shows how close two sets of five come to one of ten.
 """
 
 # %%
@@ -39,11 +39,11 @@ print(f"Log evidence of the exact process: {evidence:.1f}")
 # %%
 # Four sparse ones
 # ----------------
-# All are :class:`~skdgp.SOLVEGPRegressor`. SVGP has one set of inducing points. ODVGP has a second set that moves the
-# mean and leaves the uncertainty alone (``orthogonal_covariance="prior"``), which is cheap, so that it can have
-# a hundred. SOLVE-GP's second set has uncertainty of its own. ODVGP learns by gradients, as nothing of it has a closed
-# form, and is told to maximise the bound itself (``beta=1``). The *continuous ranked probability score* (CRPS) compares
-# predictive distributions with fresh rows, in units of the target; lower is better.
+# All are :class:`~skdgp.SOLVEGPRegressor`. SVGP has one set of inducing points. ODVGP has a second one, here of a
+# hundred, which moves the mean and leaves the uncertainty alone (``orthogonal_covariance="prior"``). SOLVE-GP's second
+# set has uncertainty of its own. ODVGP learns by minibatches, and ``beta=1`` tells it to maximise the bound itself; the
+# others have the best summary in closed form. The *continuous ranked probability score* (CRPS) compares predictive
+# distributions with fresh rows, in units of the target; lower is better.
 
 from skdgp import SOLVEGPRegressor
 from skdgp.metrics import crps, predictive_distribution

@@ -57,8 +57,8 @@ for depth, model in models.items():
 # %%
 # What they predict
 # -----------------
-# Bands are 90 % intervals. One layer has to be short-sighted: its mean ripples with the noise, and returns to the
-# average as soon as the data end. The deeper the model, the flatter it is on both sides of the jump.
+# Bands are 90 % intervals. One layer has to be short-sighted: its mean ripples with the noise, and turns back to the
+# average soon after the data end. The deeper the model, the flatter it is on both sides of the jump.
 
 import matplotlib.pyplot as plt
 
