@@ -436,7 +436,7 @@ def test_targets_that_are_not_standardised_are_not_called_so(wave):
 
 def test_layers_do_not_depend_on_batches(model, wave, monkeypatch):
     whole = LatentDisplay.from_estimator(model, wave[0], grid_resolution=9)
-    monkeypatch.setattr("skdgp.display.PREDICT_NUMBERS", 1)
+    monkeypatch.setattr("skdgp.display._latent.PREDICT_NUMBERS", 1)
     rows = LatentDisplay.from_estimator(model, wave[0], grid_resolution=9)
     for expected, found in zip(whole.means + whole.stds, rows.means + rows.stds, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,43 @@
+"""What pictures are drawn on, and in which style."""
+
+import numpy as np
+
+BLUE, PALE_BLUE, RED, ORANGE, GREY, DARK = "#0b5fa5", "#d3e2ef", "#b3261e", "#c8762b", "#8a8a8a", "#333333"
+
+
+def import_pyplot(caller):
+    """``matplotlib.pyplot``, imported here alone; ImportError with the cure where it is missing."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            f'{caller} draws with matplotlib, which cannot be imported: install it with pip install "skdgp[plot]".'
+        ) from error
+    return plt
+
+
+def open_axes(caller, ax):
+    """``ax``, or axes of a new figure."""
+    return open_row(caller, ax, 1)[0]
+
+
+def open_row(caller, ax, n_axes):
+    """Axes as an array (n_axes,); those of a new figure if ``ax`` is None."""
+    plt = import_pyplot(caller)
+    if ax is None:
+        size = None if n_axes == 1 else (3.8 * n_axes, 3.6)
+        with plt.rc_context({"axes.spines.top": False, "axes.spines.right": False}):
+            return plt.subplots(1, n_axes, figsize=size, layout="constrained", squeeze=False)[1][0]
+    axes = np.ravel(ax)
+    if len(axes) != n_axes:
+        raise ValueError(f"ax holds {len(axes)} axes, but {n_axes} are drawn on: give as many, or None.")
+    return axes
+
+
+def styled(default, given):
+    """Keywords of a matplotlib function, where those given win over the default, under any alias."""
+    from matplotlib.cbook import normalize_kwargs
+    from matplotlib.collections import Collection
+    from matplotlib.lines import Line2D
+
+    return default | normalize_kwargs(normalize_kwargs(given, Line2D), Collection)

@@ -1,0 +1,225 @@
+"""A picture of predictive intervals."""
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ..metrics import predictive_distribution
+from ._axes import BLUE, DARK, PALE_BLUE, RED, import_pyplot, open_axes, styled
+from ._models import find_feature, one_output
+
+#: Rows that have an interval each, with gaps between; those of more rows merge, since thin lines and gaps flicker.
+SEPARATE_ROWS = 80
+
+
+class PredictiveIntervalDisplay:
+    """Predictive intervals of a regressor, and which observations they hold.
+
+    With ``x`` the mean is a line and the intervals a band over it. Without, rows stand side by side, sorted by their
+    means, each with an interval of its own.
+
+    Parameters
+    ----------
+    mean, lower, upper : array-like of shape (n,)
+        Means and ends of the intervals.
+    confidence_level : float, default=0.9
+        Probability of the intervals.
+    y : array-like of shape (n,), default=None
+        Observations.
+    x : array-like of shape (n,), default=None
+        Where rows stand, such as the values of a feature.
+    x_name : str, default=None
+        What ``x`` is called.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib Axes and Figure
+        What was drawn on.
+    line_ : matplotlib Line2D
+        The means.
+    interval_ : matplotlib PolyCollection or LineCollection
+        The band, or one line for each interval.
+    inside_, outside_ : matplotlib PathCollection or None
+        Observations within their intervals, and the others; None without observations.
+
+    See Also
+    --------
+    CalibrationDisplay : Intervals of all probabilities at once.
+
+    Examples
+    --------
+    >>> from skdgp import PredictiveDistribution
+    >>> from skdgp.display import PredictiveIntervalDisplay
+    >>> dist = PredictiveDistribution.gaussian([0.0, 1.0, 4.0], [1.0, 1.0, 1.0])
+    >>> display = PredictiveIntervalDisplay.from_predictions(dist, [0.5, 3.0, 3.0], x=[1.0, 2.0, 3.0])
+    >>> display.inside
+    array([ True, False,  True])
+    >>> display.ax_.get_title()
+    '2 of 3 rows (66.7 %) lie inside their 90 % interval'
+    """
+
+    def __init__(self, *, mean, lower, upper, confidence_level=0.9, y=None, x=None, x_name=None):
+        self.mean = mean
+        self.lower = lower
+        self.upper = upper
+        self.confidence_level = confidence_level
+        self.y = y
+        self.x = x
+        self.x_name = x_name
+
+    @classmethod
+    def from_estimator(
+        cls, estimator, X, y=None, *, feature=None, confidence_level=0.9, output=None, ax=None, **kwargs
+    ):
+        """Predict and draw.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted regressor, pipeline or search, with ``predict_dist`` or ``predict(X, return_std=True)``.
+        X : array-like of shape (n, n_features)
+            Rows to predict.
+        y : array-like of shape (n,) or (n, P), default=None
+            Their observations.
+        feature : int or str, default=None
+            Number or name of the column of ``X`` to draw against. None sorts rows by their means, unless ``X`` has
+            one column.
+        confidence_level : float, default=0.9
+            Probability of the intervals, between 0 and 1.
+        output : int, default=None
+            Which of P outputs to draw.
+        ax : matplotlib Axes, default=None
+            What to draw on; None makes a figure.
+        **kwargs
+            Of :meth:`plot`.
+
+        Returns
+        -------
+        PredictiveIntervalDisplay
+            Drawn already.
+
+        Raises
+        ------
+        ValueError
+            If ``X`` has no such feature, or if there are several outputs and none is chosen.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.linear_model import BayesianRidge
+        >>> from skdgp.display import PredictiveIntervalDisplay
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = BayesianRidge().fit(X[:300], y[:300])
+        >>> display = PredictiveIntervalDisplay.from_estimator(model, X[300:], y[300:], confidence_level=0.8)
+        >>> display.mean.shape, display.inside.shape
+        ((142,), (142,))
+        """
+        import_pyplot(f"{cls.__name__}.from_estimator")
+        check_is_fitted(estimator)
+        dist = predictive_distribution(estimator, X)
+        feature = 0 if feature is None and np.shape(X)[1] == 1 else feature
+        if feature is not None:
+            column, name = find_feature(feature, getattr(X, "columns", None), np.shape(X)[1])
+            values = X[name] if hasattr(X, "columns") else np.asarray(X)[:, column]
+            kwargs = {"x": values, "x_name": name} | kwargs
+        return cls.from_predictions(dist, y, confidence_level=confidence_level, output=output, ax=ax, **kwargs)
+
+    @classmethod
+    def from_predictions(
+        cls, dist, y=None, *, x=None, x_name=None, confidence_level=0.9, output=None, ax=None, **kwargs
+    ):
+        """Draw predictions.
+
+        Parameters
+        ----------
+        dist : PredictiveDistribution of shape (n,) or (n, P)
+            What was predicted.
+        y : array-like of shape (n,) or (n, P), default=None
+            Observations.
+        x : array-like of shape (n,), default=None
+            Where rows stand. None sorts them by their means.
+        x_name : str, default=None
+            What ``x`` is called.
+        confidence_level : float, default=0.9
+            Probability of the intervals, between 0 and 1.
+        output : int, default=None
+            Which of P outputs to draw.
+        ax : matplotlib Axes, default=None
+            What to draw on; None makes a figure.
+        **kwargs
+            Of :meth:`plot`.
+
+        Returns
+        -------
+        PredictiveIntervalDisplay
+            Drawn already.
+
+        Raises
+        ------
+        ValueError
+            If shapes do not match, or if there are several outputs and none is chosen.
+        """
+        dist, y = one_output(dist, y, output)
+        if x is not None and np.shape(x) != dist.shape:
+            raise ValueError(f"x of shape {np.shape(x)} must have one value for each of the {len(dist)} predictions.")
+        lower, upper = dist.interval(confidence_level)
+        x = None if x is None else np.asarray(x)
+        display = cls(
+            mean=dist.mean, lower=lower, upper=upper, confidence_level=confidence_level, y=y, x=x, x_name=x_name
+        )
+        return display.plot(ax, **kwargs)
+
+    @property
+    def inside(self):
+        """Which observations lie within their intervals: bool of shape (n,), or None without observations."""
+        if self.y is None:
+            return None
+        y = np.asarray(self.y)
+        return (np.asarray(self.lower) <= y) & (y <= np.asarray(self.upper))
+
+    def plot(self, ax=None, *, line_kwargs=None, interval_kwargs=None, scatter_kwargs=None):
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            What to draw on; None makes a figure.
+        line_kwargs, interval_kwargs, scatter_kwargs : dict, default=None
+            Style of the means, the intervals and the observations, as matplotlib's ``plot``, ``fill_between`` or
+            ``vlines``, and ``scatter`` take it.
+
+        Returns
+        -------
+        self : PredictiveIntervalDisplay
+            The display, with what was drawn in its attributes.
+        """
+        self.ax_ = ax = open_axes(f"{type(self).__name__}.plot", ax)
+        self.figure_ = ax.figure
+        order = np.argsort(self.mean if self.x is None else self.x, kind="stable")
+        x = np.arange(1, len(order) + 1) if self.x is None else np.asarray(self.x)[order]
+        lower, upper, mean = (np.asarray(values)[order] for values in (self.lower, self.upper, self.mean))
+        level = f"{100 * self.confidence_level:g} % interval"
+        style = {"color": PALE_BLUE, "linewidth": 0, "label": level}
+        draw = ax.fill_between
+        if self.x is None:
+            style["linewidth"] = min(5, 240 / len(x)) if len(x) <= SEPARATE_ROWS else max(1, 520 / len(x))  # points
+            draw = ax.vlines
+        self.interval_ = draw(x, lower, upper, **styled(style, interval_kwargs))
+        line = {"color": BLUE, "linewidth": 1.8, "label": "mean"}
+        self.line_ = ax.plot(x, mean, **styled(line, line_kwargs))[0]
+        self._plot_observations(x, order, scatter_kwargs)
+        sorted_by_mean = "Rows, sorted by predicted mean"
+        ax.set(xlabel=sorted_by_mean if self.x is None else self.x_name or "x", ylabel="y")
+        ax.legend(loc="upper left" if self.x is None else "best", frameon=False)
+        return self
+
+    def _plot_observations(self, x, order, scatter_kwargs):
+        """Draw observations in the order of ``x``; those outside are red."""
+        self.inside_ = self.outside_ = None
+        if self.y is None:
+            return
+        y, inside = np.asarray(self.y)[order], self.inside[order]
+        for name, rows, color, size in (("inside", inside, DARK, 14), ("outside", ~inside, RED, 22)):
+            style = {"color": color, "s": size, "linewidth": 0, "zorder": 3, "label": f"observed, {name}"}
+            setattr(self, f"{name}_", self.ax_.scatter(x[rows], y[rows], **styled(style, scatter_kwargs)))
+        share = f"{inside.sum()} of {len(y)} rows ({100 * inside.mean():.1f} %)"
+        self.ax_.set_title(f"{share} lie inside their {100 * self.confidence_level:g} % interval")

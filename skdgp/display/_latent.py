@@ -1,0 +1,268 @@
+"""A picture of what the layers of a model do."""
+
+from numbers import Integral
+
+import numpy as np
+import torch
+from sklearn.base import is_regressor
+from sklearn.utils.validation import validate_data
+
+from ..estimators._base import PREDICT_NUMBERS
+from ._axes import open_row, styled
+from ._models import find_feature, unwrap_deep_gp
+
+#: Quantiles of a feature between which layers are shown.
+FEATURE_RANGE = (0.025, 0.975)
+
+#: Outputs of a layer that are told apart by colour.
+MAX_OUTPUTS = 4
+
+
+class LatentDisplay:
+    """What every layer of a deep GP makes of one or two features.
+
+    The features move over a grid while the others stay at their medians. Over one feature, every layer's outputs
+    are drawn as means ± 2 standard deviations, and of more than four outputs the four whose means vary most. Over
+    two features, contours show the layer's mean, or the first principal component of its outputs' means where it
+    has several.
+
+    Moments of a layer are those of the mixture that its random inputs make, without the observations' noise.
+    Layers speak of standardised inputs and, unless ``normalize_y=False``, of standardised targets.
+
+    Parameters
+    ----------
+    grids : sequence of one or two ndarrays of shape (G,)
+        Values of each feature.
+    means, stds : sequence of ndarray of shape (G, D) or (G, G, D)
+        Of the D outputs of each layer; axes of two features are in the order of ``grids``.
+    feature_names : sequence of str, default=None
+        What the features are called.
+    layer_names : sequence of str, default=None
+        What the layers are called.
+
+    Attributes
+    ----------
+    axes_ : ndarray of matplotlib Axes of shape (n_layers,)
+        What was drawn on.
+    figure_ : matplotlib Figure
+        Their figure.
+    outputs_ : list of ndarray
+        Numbers of the outputs that were drawn of each layer.
+    lines_, bands_ : list of list of matplotlib Line2D and PolyCollection
+        Means and their bands, for each layer and output drawn; empty over two features.
+    contours_ : list of matplotlib QuadContourSet
+        Contours of each layer; empty over one feature.
+
+    Examples
+    --------
+    >>> from skdgp import DSDGPRegressor
+    >>> from skdgp.datasets import make_waves
+    >>> from skdgp.display import LatentDisplay
+    >>> X, y = make_waves(random_state=0)
+    >>> model = DSDGPRegressor((2,), 5, max_iter=5, n_estimators=1, random_state=0).fit(X, y)
+    >>> display = LatentDisplay.from_estimator(model, X, grid_resolution=50)
+    >>> [mean.shape for mean in display.means]
+    [(50, 2), (50, 1)]
+    """
+
+    def __init__(self, grids, means, stds, *, feature_names=None, layer_names=None):
+        self.grids = grids
+        self.means = means
+        self.stds = stds
+        self.feature_names = feature_names
+        self.layer_names = layer_names
+
+    @classmethod
+    def from_estimator(cls, estimator, X, *, features=(0,), grid_resolution=100, member=0, ax=None, **kwargs):
+        """Follow a grid of inputs through the layers, and draw.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted regressor or classifier of this package, or a pipeline or search that ends in one.
+        X : array-like of shape (n, n_features)
+            Rows that say where features lie: grids reach from the 2.5 % to the 97.5 % quantile.
+        features : int, str or sequence of one or two of them, default=(0,)
+            Numbers or names of columns of ``X``, in a pipeline of what its last step is given.
+        grid_resolution : int, default=100
+            Number of values G of each feature, at least 2.
+        member : int, default=0
+            Which member of the ensemble.
+        ax : Axes or array-like of Axes of shape (n_layers,), default=None
+            What to draw on; None makes a figure.
+        **kwargs
+            Of :meth:`plot`.
+
+        Returns
+        -------
+        LatentDisplay
+            Drawn already.
+
+        Raises
+        ------
+        TypeError
+            If the estimator is not one of this package.
+        ValueError
+            If there is no such feature, member or resolution, or if a feature is constant.
+        """
+        model, before = unwrap_deep_gp(estimator, cls)
+        features = [features] if isinstance(features, (str, Integral)) else list(features)
+        n_members = len(model.module_)
+        if not 0 <= member < n_members:
+            raise ValueError(f"member={member} is none of the {n_members} members: give 0 to {n_members - 1}.")
+        if grid_resolution < 2:
+            raise ValueError(f"grid_resolution={grid_resolution} makes no grid: give at least 2.")
+        X, names = _inputs_of_last_step(model, before, X)
+        found = [find_feature(feature, names, X.shape[1]) for feature in features]
+        columns, names = [column for column, _ in found], [name for _, name in found]
+        if len(columns) not in (1, 2) or len({*columns}) < len(columns):
+            raise ValueError(f"features={features} must be one column of X, or two different ones.")
+        grids, rows = _make_grid(X, columns, names, grid_resolution)
+        moments = _layer_moments(model, model.module_[member], rows)
+        shape = tuple(len(grid) for grid in grids)
+        means, stds = ([each.reshape(*shape, -1) for each in layers] for layers in zip(*moments, strict=True))
+        layer_names = [f"Hidden layer {i + 1}" for i in range(len(means) - 1)] + [_name_of_last_layer(model)]
+        return cls(grids, means, stds, feature_names=names, layer_names=layer_names).plot(ax, **kwargs)
+
+    def plot(self, ax=None, *, line_kwargs=None, band_kwargs=None, contour_kwargs=None):
+        """Draw.
+
+        Parameters
+        ----------
+        ax : Axes or array-like of Axes of shape (n_layers,), default=None
+            What to draw on; None makes a figure.
+        line_kwargs, band_kwargs : dict, default=None
+            Style over one feature, as matplotlib's ``plot`` and ``fill_between`` take it.
+        contour_kwargs : dict, default=None
+            Style over two features, as matplotlib's ``contourf`` takes it.
+
+        Returns
+        -------
+        self : LatentDisplay
+            The display, with what was drawn in its attributes.
+
+        Raises
+        ------
+        ValueError
+            If there are not as many axes as layers.
+        """
+        self.axes_ = open_row(f"{type(self).__name__}.plot", ax, len(self.means))
+        self.figure_ = self.axes_[0].figure
+        self.outputs_, self.lines_, self.bands_, self.contours_ = [], [], [], []
+        names = self.feature_names or [f"Feature {i}" for i in range(len(self.grids))]
+        for layer, axes in enumerate(self.axes_):
+            if len(self.grids) == 1:
+                self._plot_outputs(axes, layer, line_kwargs, band_kwargs)
+            else:
+                self._plot_contours(axes, layer, contour_kwargs)
+            axes.set_xlabel(names[0])
+        self.axes_[0].set_ylabel("Mean ± 2 standard deviations" if len(self.grids) == 1 else names[1])
+        return self
+
+    def _title(self, layer):
+        return f"Layer {layer + 1}" if self.layer_names is None else self.layer_names[layer]
+
+    def _plot_outputs(self, axes, layer, line_kwargs, band_kwargs):
+        """Means and bands of one layer over one feature."""
+        from matplotlib.colors import to_rgba
+
+        (grid,), mean, std = self.grids, self.means[layer], self.stds[layer]
+        n_outputs = mean.shape[1]
+        shown = np.sort(np.argsort(-np.ptp(mean, axis=0), kind="stable")[:MAX_OUTPUTS])
+        lines, bands = [], []
+        for output in shown:
+            m, s = mean[:, output], std[:, output]
+            line = styled({"linewidth": 1.8, "label": f"output {output}"}, line_kwargs)
+            lines.append(axes.plot(grid, m, **line)[0])
+            # Bands of several outputs often lie on one another: pale faces, told apart by their edges.
+            face, edge = (to_rgba(lines[-1].get_color(), alpha) for alpha in (0.1, 0.5))
+            band = styled({"facecolor": face, "edgecolor": edge, "linewidth": 0.7}, band_kwargs)
+            bands.append(axes.fill_between(grid, m - 2 * s, m + 2 * s, **band))
+        self.outputs_.append(shown)
+        self.lines_.append(lines)
+        self.bands_.append(bands)
+        note = f"\n{len(shown)} of {n_outputs} outputs, which vary most" if len(shown) < n_outputs else ""
+        axes.set_title(self._title(layer) + note, fontsize="medium")
+        if n_outputs > 1:
+            axes.legend(frameon=False, ncols=2, fontsize="small")
+
+    def _plot_contours(self, axes, layer, contour_kwargs):
+        """Contours of one layer's mean over two features."""
+        mean = self.means[layer]
+        value, note = mean[..., 0], ""
+        if mean.shape[-1] > 1:
+            value, share = _first_component(mean)
+            note = f"\n1st component, {100 * share:.0f} % of variance"
+        contours = axes.contourf(*self.grids, value.T, **{"levels": 20, **(contour_kwargs or {})})
+        self.figure_.colorbar(contours, ax=axes)
+        self.outputs_.append(np.arange(mean.shape[-1]))
+        self.contours_.append(contours)
+        axes.set_title(self._title(layer) + note, fontsize="medium")
+
+
+def _inputs_of_last_step(model, before, X):
+    """Rows that the model is given after the steps before it, and names of their columns or None."""
+    names = None
+    for steps in before:
+        X = steps.transform(X)
+        try:
+            names = steps.get_feature_names_out()
+        except AttributeError:  # of a step that does not name its columns
+            names = None
+    names = getattr(model, "feature_names_in_", names)
+    return validate_data(model, X, reset=False, dtype=[np.float64, np.float32]), names
+
+
+def _make_grid(X, columns, names, resolution):
+    """Values of each feature, and rows (G, n_features) or (G², n_features) where all others are at their medians."""
+    grids = [np.linspace(*np.quantile(X[:, column], FEATURE_RANGE), resolution) for column in columns]
+    for name, grid in zip(names, grids, strict=True):
+        if not grid[0] < grid[-1]:
+            raise ValueError(
+                f"feature {name!r} is {grid[0]:.6g} at its 2.5 % quantile and at its 97.5 % quantile: choose one "
+                "that varies."
+            )
+    rows = np.tile(np.median(X, axis=0), (resolution ** len(columns), 1))
+    for column, values in zip(columns, np.meshgrid(*grids, indexing="ij"), strict=True):
+        rows[:, column] = values.ravel()
+    return grids, rows
+
+
+@torch.no_grad()
+def _layer_moments(model, member, X):
+    """For every layer of a member the means and standard deviations (n, D) of its outputs at rows ``X``."""
+    dtype = next(member.parameters()).dtype
+    batches = torch.as_tensor(model._scale_inputs(X), dtype=dtype, device=model.device_).split(
+        max(1, PREDICT_NUMBERS // member.numbers_per_row())
+    )
+    parts = [_moments(member, batch) for batch in batches]
+    layers = [[torch.cat(each) for each in zip(*layer, strict=True)] for layer in zip(*parts, strict=True)]
+    return [[each.double().cpu().numpy() for each in layer] for layer in layers]
+
+
+def _moments(member, X):
+    """Means and standard deviations (B, D) of each layer's mixture."""
+    layers, log_weight = member.propagate(X)
+    weight = log_weight.exp()[:, None, None]
+    moments = []
+    for mean, variance, _ in layers:  # the first layer's are those of all samples
+        centre = (weight * mean).sum(0)
+        spread = (weight * (variance + (mean - centre).square())).sum(0)
+        moments.append((centre, spread.sqrt()))
+    return moments
+
+
+def _name_of_last_layer(model):
+    if not is_regressor(model):
+        return "Last layer, latent"
+    return f"Last layer, {'standardised ' if model.normalize_y else ''}y"
+
+
+def _first_component(mean):
+    """First principal component (G, G) of outputs' means (G, G, D), and its share of their variance."""
+    centred = (mean - mean.mean(axis=(0, 1))).reshape(-1, mean.shape[-1])
+    _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
+    direction = directions[0]
+    direction = direction * np.sign(direction[np.abs(direction).argmax()])  # else its sign were arbitrary
+    total = np.square(sizes).sum()
+    return (centred @ direction).reshape(mean.shape[:-1]), sizes[0] ** 2 / total if total > 0 else 1.0
