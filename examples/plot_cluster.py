@@ -20,6 +20,7 @@ in for a real one; :doc:`/parallel` tells how to connect to that.
 
 import os
 import time
+from importlib import import_module
 
 import torch
 from sklearn.base import clone
@@ -89,6 +90,7 @@ from distributed import Client, SubprocessCluster
 with SubprocessCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
     client.wait_for_workers(2)
     client.run(torch.set_num_threads, 1)
+    client.run(import_module, "skdgp")  # as workers that have been up for a while would have
     with joblib.parallel_config(backend="dask"):
         start = time.time()
         search.fit(X, y)
@@ -125,7 +127,7 @@ print(f"Best: {search.best_params_}, log loss {-search.best_score_:.3f} in the s
 # Who fitted what, and when
 # -------------------------
 # Left, the candidates, the best of them outlined. Right, a lane for each process and a bar for each fit, in the colour
-# of its own log loss. Workers start late, for they import what fits need; then they share the work.
+# of its own log loss. A worker takes the next fit as soon as it is done with one.
 
 import matplotlib.pyplot as plt
 

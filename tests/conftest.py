@@ -1,5 +1,10 @@
 """Small data and small models that many tests share."""
 
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores; torch and what tests start would take all, each
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
 import numpy as np
 import pytest
 

@@ -26,7 +26,7 @@ class OneThread(WorkerPlugin):
 def client():
     """Two workers that would take two threads each, as the shell says, if the plugin did not hold them to one."""
     many = {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
-    local = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    local = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
     with mock.patch.dict(os.environ, many):  # where dask, too, leaves variables behind
         with LocalCluster(**local) as cluster, Client(cluster) as client:
             client.register_plugin(OneThread())

@@ -27,7 +27,7 @@ from ._inducing import cluster_centres, make_global_layer, warn_of_few_rows
 from ._regression import DeepGPRegressor
 
 #: Inducing points of either set.
-AUTO_INDUCING = 512
+AUTO_INDUCING = 256
 
 AUTO = Auto(
     steps=(1000, 2000), epochs=(20, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=1024
@@ -198,7 +198,8 @@ class SOLVEGPRegressor(DeepGPRegressor, BaseSOLVEGP):
     Parameters
     ----------
     n_inducing, n_orthogonal : "auto" or int, default="auto"
-        Inducing points of f∥, and of what those leave over; "auto" is 512 of each. ``n_orthogonal=0`` is
+        Inducing points of f∥, and of what those leave over; "auto" is 256 of each; more follow more complicated
+        functions, at a cost that grows with their square and in the end their cube. ``n_orthogonal=0`` is
         a sparse variational GP (SVGP). Together never more than there are distinct rows.
     method : {"auto", "svi", "collapsed"}, default="auto"
         How it learns: "svi" by minibatches and Adam; "collapsed" with all rows, posteriors at their
@@ -446,7 +447,8 @@ class SOLVEGPClassifier(DeepGPClassifier, BaseSOLVEGP):
     Parameters
     ----------
     n_inducing, n_orthogonal : "auto" or int, default="auto"
-        Inducing points of f∥, and of what those leave over; "auto" is 512 of each. ``n_orthogonal=0`` is
+        Inducing points of f∥, and of what those leave over; "auto" is 256 of each; more follow more complicated
+        functions, at a cost that grows with their square and in the end their cube. ``n_orthogonal=0`` is
         a sparse variational GP (SVGP). Together never more than there are distinct rows.
     orthogonal_covariance : {"free", "prior"}, default="free"
         Whether the posterior covariance of the second set is learnt, as ``covariance`` says, or stays the
