@@ -9,11 +9,11 @@ in for a real one; :doc:`/parallel` tells how to connect to that.
 """
 
 # %%
-# A question with 27 fits
+# A question with 18 fits
 # -----------------------
 # Points of a square lie inside the letters DGP or outside. A deep GP is a chain of layers, and
 # :class:`~skdgp.DSDGPClassifier` sums up each by its values at *inducing points*. How many layers does it take to read
-# the letters, and how many points in each? Nine candidates and three folds make 27 fits.
+# the letters, and how many points in each? Nine candidates and two folds make 18 fits.
 #
 # A search keeps all numbers that its scorer returns: here minus the log loss, to choose by, and beside it who fitted
 # the model, and from when to when.
@@ -59,7 +59,7 @@ search = GridSearchCV(
     {"hidden_dims": hidden_dims, "n_inducing": n_inducing},
     scoring=score,
     refit="neg_log_loss",
-    cv=StratifiedKFold(3, shuffle=True, random_state=0),
+    cv=StratifiedKFold(2, shuffle=True, random_state=0),
 )
 
 # %%
@@ -90,7 +90,9 @@ from distributed import Client, SubprocessCluster
 with SubprocessCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
     client.wait_for_workers(2)
     client.run(torch.set_num_threads, 1)
-    client.run(import_module, "skdgp")  # as workers that have been up for a while would have
+    # Scheduler and workers import the package now, as those that have been up for a while would have long ago.
+    client.run_on_scheduler(import_module, "skdgp")
+    client.run(import_module, "skdgp")
     with joblib.parallel_config(backend="dask"):
         start = time.time()
         search.fit(X, y)
@@ -107,8 +109,8 @@ import pandas as pd
 def table_of_fits(search, start):
     """A row per fit: candidate, process, threads, seconds from and to, log loss."""
     names = ["process", "threads", "neg_log_loss", "started", "stopped"]
-    folds = [{name: search.cv_results_[f"split{fold}_test_{name}"] for name in names} for fold in range(3)]
-    table = pd.concat([pd.DataFrame(fold) for fold in folds], keys=range(3), names=["fold", "candidate"]).reset_index()
+    folds = [{name: search.cv_results_[f"split{fold}_test_{name}"] for name in names} for fold in range(2)]
+    table = pd.concat([pd.DataFrame(fold) for fold in folds], keys=range(2), names=["fold", "candidate"]).reset_index()
     return table.assign(loss=-table.neg_log_loss, started=table.started - start, stopped=table.stopped - start)
 
 

@@ -15,7 +15,7 @@ eight inducing points to one layer, or shares them among two and three.
 
 from skdgp.datasets import make_letters
 
-X, y = make_letters(6000, random_state=0)
+X, y = make_letters(8000, random_state=0)
 X_test, y_test = make_letters(10000, random_state=1)
 print(f"{len(X)} points to learn from, {100 * y.mean():.0f} % of them inside, and {len(X_test)} to be tested on")
 
