@@ -367,6 +367,20 @@ class TestBadInput:
         with pytest.raises(ValueError, match="y overflows when it is standardised"):
             tiny().fit(X, 1e300 * y)
 
+    def test_targets_must_be_numbers(self, tiny, wave):
+        X, y = wave
+        model = tiny()
+        for unit in ("datetime64[s]", "timedelta64[s]"):
+            with pytest.raises(ValueError, match=r"y holds dates or durations, .*\[s\]: turn them into numbers"):
+                model.fit(X, np.arange(len(X)).astype(unit))
+        with pytest.raises(ValueError, match="could not convert string to float"):
+            model.fit(X, np.where(y > 0, "high", "low"))
+        with pytest.raises(ValueError, match="y contains NaN"):
+            model.fit(X, np.where(y > 0, y, None))
+        assert not hasattr(model, "module_")
+        expected = tiny().fit(X, y.round(3)).predict(X)
+        np.testing.assert_array_equal(tiny().fit(X, y.round(3).astype(str)).predict(X), expected)
+
     def test_failed_refit_leaves_the_earlier_fit(self, deep, wave):
         X, y = wave
         model = deep().fit(X, y)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from sklearn.base import MultiOutputMixin, RegressorMixin, _fit_context
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
@@ -33,7 +33,7 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
 
     def _check_targets(self, y: np.ndarray) -> None:
         self._y_is_flat = y.ndim == 1
-        columns = y.reshape(len(y), -1)
+        columns = _columns(y)
         self._target_scaler = make_scaler(columns, normalize=self.normalize_y)
         if overflowing(self._target_scaler, self._target_scaler.transform(columns)).any():
             raise ValueError(
@@ -42,7 +42,7 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
             )
 
     def _encode_targets(self, y: np.ndarray) -> np.ndarray:
-        columns = y.reshape(len(y), -1)
+        columns = _columns(y)
         n_outputs = self._target_scaler.n_features_in_
         if columns.shape[1] != n_outputs:
             raise ValueError(f"y has {columns.shape[1]} outputs, but the model was given {n_outputs}: match them.")
@@ -376,6 +376,13 @@ def _covariance(dist: PredictiveDistribution) -> np.ndarray:
     index = np.arange(len(dist))
     covariance[index, index] = dist.var
     return covariance
+
+
+def _columns(y: np.ndarray) -> np.ndarray:
+    """Targets (n,) or (n, P) as finite numbers (n, P)."""
+    if y.dtype.kind in "mM":
+        raise ValueError(f"y holds dates or durations, {y.dtype}: turn them into numbers, such as days, before.")
+    return check_array(y.reshape(len(y), -1), dtype=[np.float64, np.float32], input_name="y")
 
 
 def _scale_and_shift(scaler: StandardScaler) -> tuple[np.ndarray, np.ndarray]:
