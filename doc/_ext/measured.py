@@ -16,8 +16,7 @@ import tables  # noqa: E402
 class Measured(SphinxDirective):
     """Files in ``benchmarks/results``, and the options of ``benchmarks/tables.py``.
 
-    A line ``cell: text`` of the content says what to show instead of a cell, such as a name. Where no file is there
-    yet, it says so.
+    A line ``cell: text`` of the content says what to show instead of a cell, such as a name.
     """
 
     required_arguments = 1
@@ -32,9 +31,6 @@ class Measured(SphinxDirective):
         files = [BENCHMARKS / "results" / name for name in self.arguments[0].split()]
         for file in files:
             self.env.note_dependency(str(file))
-        files = [file for file in files if file.exists()]
-        if not files:
-            return self.parse_text_to_nodes("*Not measured since the last change; the command makes it.*")
         command = [str(file) for file in files]
         for option, text in self.options.items():
             command += [f"--{option}", *shlex.split(text)]
