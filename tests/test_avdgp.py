@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-from conftest import AVDGP, TINY
+from helpers import AVDGP, Tiny
 
 from skdgp import AVDGPRegressor
 
-
-def tiny(**parameters) -> AVDGPRegressor:
-    return AVDGPRegressor(**(TINY | AVDGP["own"] | parameters))
+tiny = Tiny(AVDGPRegressor, **AVDGP)
 
 
 @pytest.mark.parametrize("rule", ["ar1", "ar2", "ar2p"])

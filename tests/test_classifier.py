@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import CLASSIFIERS, DEEP_CLASSIFIERS, name_of
+from helpers import CLASSIFIERS, DEEP_CLASSIFIERS, name_of
 from scipy.special import ndtr
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV

@@ -8,8 +8,8 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from conftest import AVDGP, DSDGP, Tiny
 from distributed import Client, LocalCluster, WorkerPlugin
+from helpers import AVDGP, DSDGP, Tiny
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from helpers import generator, normal
 from scipy.stats import multivariate_normal
-from test_global_layer import generator, normal
 
 from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.kernels import StationaryKernel

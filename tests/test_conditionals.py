@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from helpers import every_covariance, every_whiten, normal
 from torch.distributions import MultivariateNormal
 from torch.distributions import kl_divergence as torch_kl_divergence
 
@@ -20,13 +21,6 @@ with warnings.catch_warnings():
 
 N_OUTPUTS, N_INDUCING, N_POINTS = 2, 5, 4
 JITTER = 1e-8
-
-every_whiten = pytest.mark.parametrize("whiten", [False, True], ids=["plain", "whitened"])
-every_covariance = pytest.mark.parametrize("covariance", ["diag", "full"])
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import DEEP_CLASSIFIERS, DEEP_REGRESSORS, REGRESSORS
+from helpers import DEEP_CLASSIFIERS, DEEP_REGRESSORS, REGRESSORS
 from scipy.stats import binom, norm
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor

@@ -5,14 +5,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from conftest import DSDGP, TINY
+from helpers import DSDGP, Tiny
 
 from skdgp import DSDGPClassifier, DSDGPRegressor
 from skdgp.gp.conditionals import kl_divergence
 
-
-def tiny(**parameters) -> DSDGPRegressor:
-    return DSDGPRegressor(**(TINY | DSDGP["own"] | parameters))
+tiny = Tiny(DSDGPRegressor, **DSDGP)
 
 
 @pytest.mark.parametrize("propagation", ["monte_carlo", "quadrature"])

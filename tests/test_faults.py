@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from conftest import CLASSIFIERS, REGRESSORS, name_of
+from helpers import CLASSIFIERS, FAMILIES, every_family, name_of, targets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
@@ -13,13 +13,6 @@ from sklearn.model_selection import cross_val_score
 
 from skdgp.gp import linalg
 from skdgp.gp.deep_gp import DeepGP
-
-FAMILIES = [*REGRESSORS, *CLASSIFIERS]
-every_family = pytest.mark.parametrize("tiny", FAMILIES, ids=name_of)
-
-
-def targets(tiny, y):
-    return y if tiny in REGRESSORS else np.digitize(y, [-0.5, 0.5])
 
 
 class TestTraining:

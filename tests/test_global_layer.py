@@ -13,8 +13,15 @@ from gpytorch.variational import (
     UnwhitenedVariationalStrategy,
     VariationalStrategy,
 )
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+from helpers import (
+    ExactRegression,
+    every_covariance,
+    every_whiten,
+    generator,
+    gradients_agree,
+    normal,
+    shared_or_own_kernels,
+)
 
 from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.kernels import StationaryKernel
@@ -27,17 +34,7 @@ from skdgp.inference.propagation import Quadrature, anchor_at_sample, make_propa
 
 N_INPUTS, N_OUTPUTS, N_INDUCING, N_ROWS, N_SAMPLES = 3, 2, 5, 4, 3
 
-every_whiten = pytest.mark.parametrize("whiten", [False, True], ids=["plain", "whitened"])
-every_covariance = pytest.mark.parametrize("covariance", ["diag", "full"])
-every_sharing = pytest.mark.parametrize("n_kernels", [1, N_OUTPUTS], ids=["shared kernel", "kernel per output"])
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+every_sharing = shared_or_own_kernels(N_OUTPUTS)
 
 
 @torch.no_grad()
@@ -101,14 +98,8 @@ def test_agrees_with_dense_algebra(whiten, covariance, n_kernels):
 @every_sharing
 def test_gradients(whiten, covariance, n_kernels):
     layer = make_layer(covariance, whiten=whiten, n_kernels=n_kernels, profile="matern52")
-    names = [name for name, _ in layer.named_parameters()]
-
-    def marginals(x, *parameters):
-        return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), (x, x))
-
-    x = normal(2, 2, N_INPUTS, seed=5).requires_grad_(True)
-    parameters = [parameter.detach().clone().requires_grad_(True) for parameter in layer.parameters()]
-    assert torch.autograd.gradcheck(marginals, (x, *parameters))
+    x = normal(2, 2, N_INPUTS, seed=5).requires_grad_()
+    assert gradients_agree(layer, x, x)
 
 
 class OneLayer(gpytorch.models.ApproximateGP):
@@ -160,32 +151,23 @@ def test_agrees_with_gpytorch(whiten, covariance, n_kernels):
     torch.testing.assert_close(kl, their_kl, rtol=1e-8, atol=0)
 
 
-class ExactRegression:
-    """Exact GP regression by scikit-learn, and the optimal q(u) at any inducing points."""
+class SparseRegression(ExactRegression):
+    """Exact regression, and the optimal q(u) at any inducing points."""
 
-    NOISE, VARIANCE, LENGTHSCALE, JITTER = 0.1, 1.5, 0.9, 1e-12
+    JITTER = 1e-12
 
-    def __init__(self, n_rows=12):
-        self.X = torch.linspace(-2.0, 2.0, n_rows, dtype=torch.float64)[:, None] ** 3 / 2
-        self.y = self.X.sin() + 0.3 * normal(n_rows, 1, seed=7)
-        self.X_test = torch.linspace(-5.0, 5.0, 11, dtype=torch.float64)[:, None]
-        self.kernel = ConstantKernel(self.VARIANCE) * Matern(self.LENGTHSCALE, nu=2.5)
-        exact = GaussianProcessRegressor(self.kernel, alpha=self.NOISE, optimizer=None)
-        exact.fit(self.X.numpy(), self.y[:, 0].numpy())
-        self.evidence = exact.log_marginal_likelihood_value_
-        self.mean, self.deviation = exact.predict(self.X_test.numpy(), return_std=True)
+    def __init__(self):
+        super().__init__(12, "monte_carlo")
 
     @torch.no_grad()
     def optimal_layer(self, Z, whiten):
         """A layer with inducing points ``Z``, at the posterior that is best for them (Titsias, 2009)."""
-        kernel = StationaryKernel("matern52", 1, lengthscale=self.LENGTHSCALE, variance=self.VARIANCE).double()
         v = torch.zeros(1, len(Z), dtype=Z.dtype)
-        layer = GlobalLayer(kernel, ZeroMean(1), Z, v, covariance="full", whiten=whiten, jitter=self.JITTER).double()
-        kernel.log_lengthscale.fill_(np.log(self.LENGTHSCALE))
-        kernel.log_variance.fill_(np.log(self.VARIANCE))
-        Kzz = self.kernel(Z.numpy()) + self.JITTER * self.VARIANCE * np.eye(len(Z))
+        options = {"covariance": "full", "whiten": whiten, "jitter": self.JITTER}
+        layer = GlobalLayer(self.make_kernel(), ZeroMean(1), Z, v, **options).double()
+        Kzz = self.covariance(Z.numpy()) + self.JITTER * self.VARIANCE * np.eye(len(Z))
         L = np.linalg.cholesky(Kzz)
-        A = np.linalg.solve(L, self.kernel(Z.numpy(), self.X.numpy()))  # whitened
+        A = np.linalg.solve(L, self.covariance(Z.numpy(), self.X.numpy()))  # whitened
         S = np.linalg.inv(np.eye(len(Z)) + A @ A.T / self.NOISE)
         mu, root = S @ A @ self.y[:, 0].numpy() / self.NOISE, np.linalg.cholesky(S)
         if not whiten:
@@ -193,20 +175,11 @@ class ExactRegression:
         layer.q.set(torch.from_numpy(mu)[None], torch.from_numpy(root)[None])
         return layer
 
-    @torch.no_grad()
-    def total_elbo(self, layer):
-        """Evidence lower bound on log p(y) of the model of one ``layer``."""
-        likelihood = Gaussian(1, variance=self.NOISE, floor=0.0).double()
-        likelihood.log_excess.fill_(np.log(self.NOISE))
-        model = DeepGP([layer], make_propagation("monte_carlo", (), 1, generator()), likelihood).double()
-        n_rows = len(self.X)
-        return n_rows * elbo(model(self.X), likelihood, self.y, torch.ones(n_rows), kl_weight=1 / n_rows).item()
-
 
 @every_whiten
 @torch.no_grad()
 def test_with_all_inputs_as_inducing_points_it_is_exact_regression(whiten):
-    exact = ExactRegression()
+    exact = SparseRegression()
     layer = exact.optimal_layer(exact.X, whiten)
     mean, variance, _ = layer(exact.X_test[None], exact.X_test)
     np.testing.assert_allclose(mean[0, :, 0], exact.mean, atol=1e-6)
@@ -217,7 +190,7 @@ def test_with_all_inputs_as_inducing_points_it_is_exact_regression(whiten):
 @every_whiten
 @torch.no_grad()
 def test_the_bound_rises_with_inducing_points_to_the_evidence(whiten):
-    exact = ExactRegression()
+    exact = SparseRegression()
     order = torch.randperm(len(exact.X), generator=generator())
     bounds = [exact.total_elbo(exact.optimal_layer(exact.X[order[:m]], whiten)) for m in range(1, len(exact.X))]
     assert (np.diff(bounds) > 0).all()
@@ -227,7 +200,7 @@ def test_the_bound_rises_with_inducing_points_to_the_evidence(whiten):
 @pytest.mark.parametrize("seed", range(3))
 @torch.no_grad()
 def test_no_other_posterior_reaches_the_bound_of_the_optimal_one(seed):
-    exact = ExactRegression()
+    exact = SparseRegression()
     Z = exact.X[::2]
     layer = exact.optimal_layer(Z, whiten=True)
     best = exact.total_elbo(layer)

@@ -3,34 +3,20 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+from helpers import ExactRegression, every_covariance, every_whiten, generator, normal, shared_or_own_kernels
 from torch import nn
 
 from skdgp.gp.conditionals import conditional, kl_divergence
-from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.layers import AmortisedLayer
-from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.linalg import JITTER, inverse_cholesky
 from skdgp.gp.means import LinearMean, ZeroMean
 from skdgp.gp.networks import INFERENCE_NETWORKS, SCALE_FLOOR
-from skdgp.inference.objectives import elbo
-from skdgp.inference.propagation import make_propagation
 
 N_INPUTS, N_OUTPUTS, N_INDUCING, N_ROWS, N_SAMPLES = 3, 2, 4, 5, 3
 
-every_whiten = pytest.mark.parametrize("whiten", [False, True], ids=["plain", "whitened"])
-every_covariance = pytest.mark.parametrize("covariance", ["diag", "full"])
+every_sharing = shared_or_own_kernels(N_OUTPUTS)
 every_network = pytest.mark.parametrize("network", INFERENCE_NETWORKS)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
 
 
 def make_network(network="affine", covariance="full", seed=0):
@@ -84,7 +70,7 @@ def make_posterior(covariance, n_inducing=N_INDUCING, n_outputs=N_OUTPUTS):
 @every_whiten
 @every_covariance
 @pytest.mark.parametrize("linear", [False, True], ids=["zero mean", "linear mean"])
-@pytest.mark.parametrize("n_kernels", [1, N_OUTPUTS], ids=["shared kernel", "kernel per output"])
+@every_sharing
 @torch.no_grad()
 def test_constant_networks_make_a_global_layer(whiten, covariance, linear, n_kernels):
     layer = make_layer("affine", covariance, whiten=whiten, linear=linear, n_kernels=n_kernels)
@@ -107,37 +93,16 @@ def test_constant_networks_make_a_global_layer(whiten, covariance, linear, n_ker
     torch.testing.assert_close(kl, expected_kl.expand(N_ROWS), rtol=1e-9, atol=1e-11)
 
 
-class ExactRegression:
-    """Exact GP regression by scikit-learn, and the optimal q(u) at its training inputs."""
+class DenseRegression(ExactRegression):
+    """Exact regression, and the optimal q(u) at its training inputs."""
 
-    NOISE, VARIANCE, LENGTHSCALE = 0.1, 1.5, 0.9
-
-    def __init__(self, n_rows=7):
-        self.X = torch.linspace(-2.0, 2.0, n_rows, dtype=torch.float64)[:, None] ** 3 / 2
-        self.y = self.X.sin() + 0.3 * normal(n_rows, 1, seed=7)
-        self.X_test = torch.linspace(-5.0, 5.0, 11, dtype=torch.float64)[:, None]
-        self.kernel = StationaryKernel("matern52", 1).double()
-        with torch.no_grad():
-            self.kernel.log_lengthscale.fill_(np.log(self.LENGTHSCALE))
-            self.kernel.log_variance.fill_(np.log(self.VARIANCE))
-        kernel = ConstantKernel(self.VARIANCE) * Matern(self.LENGTHSCALE, nu=2.5)
-        exact = GaussianProcessRegressor(kernel, alpha=self.NOISE, optimizer=None)
-        exact.fit(self.X.numpy(), self.y[:, 0].numpy())
-        self.evidence = exact.log_marginal_likelihood_value_
-        self.mean, self.deviation = exact.predict(self.X_test.numpy(), return_std=True)
-        K = kernel(self.X.numpy())
-        gain = K @ np.linalg.inv(K + self.NOISE * np.eye(n_rows))
+    def __init__(self):
+        super().__init__(7, "ar1")
+        self.kernel = self.make_kernel()
+        K = self.covariance(self.X.numpy())
+        gain = K @ np.linalg.inv(K + self.NOISE * np.eye(len(K)))
         self.q_mean = torch.from_numpy(gain @ self.y[:, 0].numpy())
         self.q_scale = torch.from_numpy(np.linalg.cholesky(K - gain @ K))
-
-    @torch.no_grad()
-    def total_elbo(self, layer):
-        """Evidence lower bound on log p(y) of the model of one ``layer``."""
-        likelihood = Gaussian(1, variance=self.NOISE, floor=0.0).double()
-        likelihood.log_excess.fill_(np.log(self.NOISE))
-        model = DeepGP([layer], make_propagation("ar1", (), 1, generator()), likelihood).double()
-        n_rows = len(self.X)
-        return n_rows * elbo(model(self.X), likelihood, self.y, torch.ones(n_rows), kl_weight=1 / n_rows).item()
 
 
 class GlobalLayer(nn.Module):
@@ -157,7 +122,7 @@ class GlobalLayer(nn.Module):
 
 @torch.no_grad()
 def test_the_optimal_posterior_is_exact_regression():
-    exact = ExactRegression()
+    exact = DenseRegression()
     layer = GlobalLayer(exact.kernel, exact.X, exact.q_mean, exact.q_scale)
     mean, variance, _ = layer(exact.X_test[None], exact.X_test)
     np.testing.assert_allclose(mean[0, :, 0], exact.mean, atol=1e-6)
@@ -168,7 +133,7 @@ def test_the_optimal_posterior_is_exact_regression():
 @pytest.mark.parametrize("seed", range(5))
 @torch.no_grad()
 def test_no_other_posterior_reaches_the_evidence(seed):
-    exact = ExactRegression()
+    exact = DenseRegression()
     step = 0.1 * normal(len(exact.X), seed=seed)
     moved = GlobalLayer(exact.kernel, exact.X, exact.q_mean + step, exact.q_scale)
     stretched = GlobalLayer(exact.kernel, exact.X, exact.q_mean, step.exp()[:, None] * exact.q_scale)
@@ -179,7 +144,7 @@ def test_no_other_posterior_reaches_the_evidence(seed):
 
 @torch.no_grad()
 def test_constant_networks_can_be_exact_regression():
-    exact = ExactRegression()
+    exact = DenseRegression()
     network = INFERENCE_NETWORKS["affine"](1, 1, len(exact.X), covariance="full", hidden=(2, 2), generator=generator())
     layer = AmortisedLayer(exact.kernel, ZeroMean(1), network, whiten=False).double()
     make_constant(network, exact.X, exact.q_mean[:, None], exact.q_scale[..., None])

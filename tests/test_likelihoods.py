@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers import normal
 from scipy.integrate import quad
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import norm
@@ -12,10 +13,6 @@ from skdgp.gp.likelihoods import Bernoulli, Gaussian, RobustMax
 
 N_SAMPLES, N_ROWS = 2, 3
 EPSILON = 0.02  # of slips; larger than anyone would choose, so that they show
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def make_likelihood(n_outputs, floor=1e-3):
@@ -110,10 +107,7 @@ def win_by_quad(mean, variance):
 
     def probability(c):
         others = np.arange(len(mean)) != c
-        density = lambda f: norm.pdf(f, mean[c], deviation[c])  # noqa: E731
-        product = lambda f: ndtr((f - mean[others]) / deviation[others]).prod()  # noqa: E731
-        limits = mean[c] - 12 * deviation[c], mean[c] + 12 * deviation[c]
-        return quad(lambda f: density(f) * product(f), *limits, epsabs=1e-12, epsrel=1e-11)[0]
+        return integrate(lambda f: ndtr((f - mean[others]) / deviation[others]).prod(), mean[c], variance[c])
 
     return np.array([probability(c) for c in range(len(mean))])
 

@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from helpers import normal
 
 from skdgp.gp.linalg import JITTER, cholesky, inverse_cholesky, whiten
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def gram(R):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers import generator
 from sklearn.decomposition import PCA
 
 from skdgp.gp.means import LinearMean, ZeroMean, make_mean, principal_projection
@@ -10,9 +11,9 @@ from skdgp.gp.means import LinearMean, ZeroMean, make_mean, principal_projection
 
 def inputs(n_columns=4):
     """Rows whose columns are correlated, shifted and of unequal spread."""
-    generator = torch.Generator().manual_seed(0)
-    X = torch.randn(20, n_columns, generator=generator, dtype=torch.float64)
-    mix = torch.randn(n_columns, n_columns, generator=generator, dtype=torch.float64)
+    source = generator()
+    X = torch.randn(20, n_columns, generator=source, dtype=torch.float64)
+    mix = torch.randn(n_columns, n_columns, generator=source, dtype=torch.float64)
     return X @ mix + 5.0
 
 

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from helpers import make_mixtures
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -12,7 +13,6 @@ from sklearn.metrics import mean_absolute_error, mean_pinball_loss
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from test_predictive import make_mixtures
 
 from skdgp import PredictiveDistribution, metrics
 

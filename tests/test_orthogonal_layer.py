@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from test_global_layer import N_INDUCING, N_INPUTS, N_OUTPUTS, N_ROWS, N_SAMPLES, every_sharing, every_whiten, normal
+from helpers import every_covariance, every_whiten, gradients_agree, normal, shared_or_own_kernels
 
 from skdgp.gp import linalg
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.layers import GlobalLayer, OrthogonalLayer
 from skdgp.gp.means import LinearMean
 
-N_ORTHOGONAL = 4
+N_INPUTS, N_OUTPUTS, N_INDUCING, N_ORTHOGONAL, N_ROWS, N_SAMPLES = 3, 2, 5, 4, 4, 3
 
-every_covariance = pytest.mark.parametrize("covariance", ["diag", "full"])
+every_sharing = shared_or_own_kernels(N_OUTPUTS)
 every_orthogonal = pytest.mark.parametrize("orthogonal_covariance", ["diag", "full", "prior"])
 
 
@@ -136,14 +136,8 @@ def test_with_v_at_its_prior_it_is_the_global_layer(whiten, covariance):
 @every_orthogonal
 def test_gradients(whiten, covariance, orthogonal_covariance):
     layer = make_layer(covariance, orthogonal_covariance, whiten=whiten)
-    names = [name for name, _ in layer.named_parameters()]
-
-    def marginals(x, *parameters):
-        return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), (x, x))
-
-    x = normal(2, 2, N_INPUTS, seed=5).requires_grad_(True)
-    parameters = [parameter.detach().clone().requires_grad_(True) for parameter in layer.parameters()]
-    assert torch.autograd.gradcheck(marginals, (x, *parameters))
+    x = normal(2, 2, N_INPUTS, seed=5).requires_grad_()
+    assert gradients_agree(layer, x, x)
 
 
 @every_whiten
@@ -186,7 +180,7 @@ def test_the_largest_tensor_is_announced(covariance, factor):
 
 
 @every_whiten
-@pytest.mark.parametrize("n_kernels", [1, N_OUTPUTS], ids=["shared kernel", "kernel per output"])
+@every_sharing
 @torch.no_grad()
 def test_a_frozen_layer_factorises_once_and_stays_what_it_was(monkeypatch, whiten, n_kernels):
     layer, x = make_layer(whiten=whiten, n_kernels=n_kernels), normal(3, 20, N_INPUTS, seed=3)

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from helpers import make_mixtures
 from scipy.integrate import quad
 from scipy.stats import kstest, norm
 
@@ -11,19 +12,6 @@ from skdgp import PredictiveDistribution
 from skdgp.estimators import _predictive
 
 LEVELS = np.array([1e-6, 0.05, 0.3, 0.5, 0.9, 0.999])[:, None]
-
-
-def make_mixtures(n_components, *shape, seed=0, shift=0.0, scale=1.0):
-    """Observations and mixtures with components of different widths, weights among them zero."""
-    rng = np.random.default_rng(seed)
-    mean = shift + scale * rng.normal(size=(n_components, *shape))
-    variance = scale**2 * rng.uniform(0.05, 2.0, size=(n_components, *shape))
-    weight = rng.dirichlet(np.ones(n_components))
-    if n_components > 2:
-        weight[1] = 0.0
-        weight /= weight.sum()
-    y = shift + 1.5 * scale * rng.normal(size=shape)
-    return y, PredictiveDistribution(mean, variance, weight)
 
 
 def weighted(dist, function, y):

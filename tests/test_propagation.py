@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from helpers import generator, normal
 
 from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.kernels import StationaryKernel
@@ -18,14 +19,6 @@ N_INPUTS, N_ROWS, N_SAMPLES = 2, 6, 4
 RULES = ["ar1", "ar2", "ar2p"]
 
 every_rule = pytest.mark.parametrize("rule", RULES)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
 
 
 def make_model(rule, hidden_dims=(N_INPUTS,), n_samples=N_SAMPLES):

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from helpers import every_covariance, normal, shared_or_own_kernels
 
 from skdgp.gp import conditionals, rowwise
 from skdgp.gp.linalg import inverse_cholesky
@@ -14,12 +15,7 @@ N_POINTS, N_OUTPUTS, N_ROWS = 3, 2, 4
 
 every_method = pytest.mark.parametrize("n_inducing", [1, ELIMINATED, FACTORISED])
 every_whitened = pytest.mark.parametrize("whitened", [False, True], ids=["plain", "whitened"])
-every_kernel = pytest.mark.parametrize("n_kernels", [1, N_OUTPUTS], ids=["shared kernel", "kernel per output"])
-every_covariance = pytest.mark.parametrize("covariance", ["diag", "full"])
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+every_kernel = shared_or_own_kernels(N_OUTPUTS)
 
 
 def rows_first(x):

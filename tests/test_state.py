@@ -9,7 +9,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from conftest import CLASSIFIERS, REGRESSORS, name_of
+from helpers import REGRESSORS, every_family, name_of, targets
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -17,12 +17,6 @@ from skdgp import AVDGPRegressor, DSDGPClassifier
 from skdgp.estimators._state import from_plain, to_plain
 
 STORED = Path(__file__).parent / "stored"
-
-every_family = pytest.mark.parametrize("tiny", [*REGRESSORS, *CLASSIFIERS], ids=name_of)
-
-
-def targets(tiny, y):
-    return y if tiny in REGRESSORS else np.digitize(y, [-0.5, 0.5])
 
 
 @every_family

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from test_training import Line, climb, make_data, settings
+from helpers import Line, climb, generator, make_data, settings
 from torch import nn
 
 from skdgp.inference import graphs, steps
@@ -14,10 +14,6 @@ from skdgp.inference.objectives import elbo
 from skdgp.inference.steps import FlatParameters, Trainee, shuffled
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-def generator(seed=0, device="cpu"):
-    return torch.Generator(device).manual_seed(seed)
 
 
 class TestShuffled:

@@ -6,9 +6,8 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from conftest import CLASSIFIERS, REGRESSORS, name_of
+from helpers import CLASSIFIERS, REGRESSORS, Line, every_family, generator, known, targets
 from sklearn.base import clone
-from test_training import Line
 
 from skdgp import DSDGPRegressor, SOLVEGPRegressor
 from skdgp.inference import streaming
@@ -17,8 +16,6 @@ from skdgp.inference.steps import Batch, Settings, Trainee
 from skdgp.inference.streaming import Stream
 from skdgp.metrics import negative_log_predictive_density
 
-every_family = pytest.mark.parametrize("tiny", [*REGRESSORS, *CLASSIFIERS], ids=name_of)
-
 
 def line_rows(n_rows):
     X = torch.linspace(-1, 1, n_rows, dtype=torch.float64)[:, None]
@@ -26,14 +23,6 @@ def line_rows(n_rows):
 
 
 SETTINGS = Settings(elbo, 1e-3, 1, 16, 0.02, 10, 0.0)
-
-
-def targets(tiny, y):
-    return y if tiny in REGRESSORS else np.digitize(y, [-0.5, 0.5])
-
-
-def known(tiny):
-    return {} if tiny in REGRESSORS else {"classes": [0, 1, 2]}
 
 
 def chunks(X, y, n_chunks):
@@ -172,7 +161,7 @@ class TestPartialFit:
 class TestStream:
     def test_average_weighs_later_steps_more(self, monkeypatch):
         """The weights of t steps, written out: the product of what later steps leave of each."""
-        data, stream = line_rows(64), Stream(Line(jiggle=0.1), torch.Generator().manual_seed(0))
+        data, stream = line_rows(64), Stream(Line(jiggle=0.1), generator())
         visited = []
         real = Trainee.step
 
@@ -192,7 +181,7 @@ class TestStream:
             torch.testing.assert_close(average.detach(), expected)
 
     def test_impossible_steps_are_tried_again_at_half_the_rate(self, monkeypatch):
-        data, stream = line_rows(64), Stream(Line(jiggle=0.1), torch.Generator().manual_seed(0))
+        data, stream = line_rows(64), Stream(Line(jiggle=0.1), generator())
         before = deepcopy(stream.model.state_dict())
         real, steps = Trainee.step, []
 

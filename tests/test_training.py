@@ -6,40 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from helpers import PEAK, Line, climb, generator, make_data, settings
 
-from skdgp.gp.deep_gp import Marginals
-from skdgp.gp.likelihoods import Gaussian
 from skdgp.inference.calibration import recalibrate_noise
 from skdgp.inference.objectives import elbo
-from skdgp.inference.steps import Batch, Settings, Trainee
+from skdgp.inference.steps import Batch, Trainee
 from skdgp.inference.training import MAX_RETRIES, WARM_UP, WARM_UP_FROM, mean_log_density, one_cycle, train
-
-PEAK = 0.1
-
-
-class Line(nn.Module):
-    """y = slope · x, with fresh noise in training where ``jiggle`` is positive."""
-
-    def __init__(self, slope=0.0, *, noise=0.25, jiggle=0.0):
-        super().__init__()
-        self.slope = nn.Parameter(torch.tensor(slope, dtype=torch.float64))
-        self.likelihood = Gaussian(1, variance=noise, floor=0.0).double()
-        self.jiggle = jiggle
-
-    def frozen(self):
-        return self
-
-    def forward(self, X, generator=None, share=None):
-        mean = self.slope * X[None]
-        if generator is not None:
-            mean = mean + self.jiggle * torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
-        return Marginals(mean, torch.zeros_like(mean), mean.new_zeros(1), mean.new_zeros(()))
-
-
-def climb(marginals, likelihood, y, row_weight, kl_weight):
-    """An objective whose gradient is always one where x is: Adam then moves by the learning rate."""
-    return marginals.mean.mean()
 
 
 class Recorder:
@@ -73,22 +45,8 @@ def fail_to_factorise(value):
     raise np.linalg.LinAlgError("no factor")
 
 
-def make_data(n_rows=8, slope=1.0, noise=0.0, seed=0):
-    """Rows of x = 1 and y = slope + noise."""
-    residuals = torch.randn(n_rows, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    X = torch.ones(n_rows, 1, dtype=torch.float64)
-    return Batch(X, slope * X + noise * residuals, torch.ones(n_rows, dtype=torch.float64))
-
-
-def settings(objective=climb, **changes):
-    default = Settings(
-        objective, kl_weight=0.1, max_iter=8, batch_size=8, learning_rate=PEAK, n_iter_no_change=100, tol=0.0
-    )
-    return replace(default, **changes)
-
-
 def run(model, data, options, held_out=None, seed=0, **kwargs):
-    return train(model, data, held_out, options, torch.Generator().manual_seed(seed), **kwargs)
+    return train(model, data, held_out, options, generator(seed), **kwargs)
 
 
 @pytest.mark.parametrize(
