@@ -42,3 +42,14 @@ def test_troubleshooting_explains_every_message(message):
     entries = re.findall(r"^``(.+)``\n +\S", page, flags=re.MULTILINE)
     found = any(re.match(pattern_of(message), entry) for entry in entries)
     assert found, f"doc/troubleshooting.rst has no entry for: {ast.unparse(message)}"
+
+
+@pytest.mark.parametrize("name", ["README.rst", *sorted(f"doc/{path.name}" for path in (ROOT / "doc").glob("*.rst"))])
+def test_pages_show_stored_pictures_only(name):
+    """What the gallery draws is missing from a fresh clone, and from documentation built without the gallery."""
+    page = ROOT / name
+    text = page.read_text(encoding="utf-8")
+    for picture in re.findall(r"^ *\.\. (?:image|figure):: +(\S+)", text, flags=re.MULTILINE):
+        path = (page.parent / picture).resolve().relative_to(ROOT)
+        assert path.parts[:2] not in {("doc", "gallery"), ("doc", "generated")}, f"the gallery makes {path}"
+        assert (ROOT / path).is_file(), f"{path} does not exist"
