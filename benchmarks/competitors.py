@@ -18,7 +18,10 @@ import torch
 from gauges import clock, first_steps, forget_peak, peak_memory, peaks, step_memory, timed
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
-from skdgp.inference.training import train
+from skdgp.gp.likelihoods import Gaussian
+from skdgp.inference import Batch
+from skdgp.methods import AVDGP, DSDGP, SOLVEGP
+from skdgp.methods.solvegp import MINIBATCH_BETA
 
 N_FEATURES, HIDDEN_DIMS, N_POINTS = 8, (16, 4), 32
 PAPER = {"whiten": False, "network_width": None, "beta": 1.0}  # of AVDGP (App. C.1)
@@ -69,21 +72,20 @@ def make_rows(n_rows):
 # Training steps.
 
 
-def our_training(device, estimator, n_rows, batch_size, *, n_passes=1, **params):
-    """A function that trains a member in the package's own loop."""
-    X, y = make_rows(n_rows)
-    model = estimator(batch_size=batch_size, n_estimators=1, dtype="float32", device=device, random_state=0, **params)
-    model.set_params(max_iter=1).fit(X[:INITIAL_ROWS], y[:INITIAL_ROWS])  # for initial values alone
-    settings = model.set_params(max_iter=n_passes)._settings(n_rows)
-    member = model.module_[0].requires_grad_(True)
-    data = model._to_batch(X, y, np.ones(n_rows), dtype=np.float32)
+def our_training(device, method, n_rows, batch_size, *, n_passes=1, **params):
+    """A function that trains a model in the package's own loop."""
+    chosen = method(batch_size=batch_size, max_iter=n_passes, **params)
+    plan = chosen.plan(n_rows)
+    data = Batch.of(*make_rows(n_rows))  # standardised, nearly
+    model = chosen.build(data.X[:INITIAL_ROWS], Gaussian(1), torch.Generator().manual_seed(0))
+    model, data = model.to(device, plan.precision), data.near(torch.device(device))
     generator = torch.Generator(device).manual_seed(0)
-    return lambda: train(member, data, None, settings, generator)
+    return lambda: plan.trainer(model, data, None, plan.settings, generator)
 
 
-def our_steps(device, *, estimator=DSDGPRegressor, n_steps=1, batch_size, **params):
+def our_steps(device, *, method=DSDGP, n_steps=1, batch_size, **params):
     """A pass of ``n_steps``, whole loop."""
-    return timed(our_training(device, estimator, n_steps * batch_size, batch_size, **params), device, n_steps)
+    return timed(our_training(device, method, n_steps * batch_size, batch_size, **params), device, n_steps)
 
 
 def gpytorch_steps(device, *, kind, n_steps, batch_size, n_inducing):
@@ -117,9 +119,9 @@ def plain_steps(device, *, n_steps, batch_size):
     return timed(run, device, n_steps)
 
 
-def growth(device, *, estimator, n_rows, batch_size, n_steps, **params):
+def growth(device, *, method, n_rows, batch_size, n_steps, **params):
     """The first steps of a training with the whole table in place, and what they say about a pass."""
-    run = our_training(device, estimator, n_rows, batch_size, n_passes=n_steps + 1, **params)
+    run = our_training(device, method, n_rows, batch_size, n_passes=n_steps + 1, **params)
     n_batches = -(-n_rows // batch_size)
     memory = step_memory(run, n_steps, device)
 
@@ -155,8 +157,8 @@ def other_budgets(name, n_rows):
         return [n for n in powers if n < peers.TREES], [n for n in powers if n > peers.TREES]
     if name.startswith("GPR"):
         return [], []
-    auto = OURS.get(name, SOLVEGPRegressor)()._auto  # GPyTorch's SVGP has the budget of ours
-    return [n for n in powers if n < auto.max_iter(n_rows, auto.batch_size(n_rows))], []
+    settings = OURS.get(name, SOLVEGP)().plan(n_rows).settings  # GPyTorch's SVGP has the budget of ours
+    return [n for n in powers if n < settings.max_iter], []
 
 
 def fit_to_target(device, *, name, n_rows, own=None):
@@ -261,8 +263,8 @@ def step_heat(n_steps, batch_size, n_inducing=(256, 128, 128)):
     dspp = partial(dsdgp, propagation="quadrature", objective="predictive", n_samples=N_POINTS)
     gpytorch = partial(gpytorch_steps, n_inducing=n_inducing, **minibatches)
     runs = {
-        "AVDGP": partial(ours, estimator=AVDGPRegressor),
-        "AVDGP as in its paper": partial(ours, estimator=AVDGPRegressor, **PAPER),
+        "AVDGP": partial(ours, method=AVDGP),
+        "AVDGP as in its paper": partial(ours, method=AVDGP, **PAPER),
         "AVDGP as in its paper, plain torch": partial(plain_steps, **minibatches),
         "DSDGP": dsdgp,
         "DSDGP, full covariance": partial(dsdgp, covariance="full"),
@@ -293,7 +295,7 @@ def depth_heats(quick):
 def orthogonal_heats(quick):
     batch_size, n_steps, sizes = (64, 1, (32,)) if quick else (1024, 3, (128, 256, 512, 1024))
     minibatches = {"n_steps": n_steps, "batch_size": batch_size}
-    solve = partial(our_steps, estimator=SOLVEGPRegressor, method="svi")
+    solve = partial(our_steps, method=SOLVEGP, beta=MINIBATCH_BETA)  # as of the regressor
     runs = {}
     for size in sizes:
         both, one = {"n_inducing": size, "n_orthogonal": size}, {"n_inducing": 2 * size, "n_orthogonal": 0}
@@ -352,9 +354,9 @@ def growth_heats(quick):
     """One thing grows; the others stay at 10 000 rows, minibatches of 500 and the estimators' defaults."""
     n_rows, batch_size, n_steps = (200, 50, 2) if quick else (10_000, 500, 10)
     base = partial(growth, n_rows=n_rows, batch_size=batch_size, n_steps=n_steps)
-    avdgp = {"AVDGP": partial(base, estimator=AVDGPRegressor)}
+    avdgp = {"AVDGP": partial(base, method=AVDGP)}
     # "auto" inducing points would depend on the number of rows.
-    dsdgp = {"DSDGP": partial(base, estimator=DSDGPRegressor, n_inducing=128)}
+    dsdgp = {"DSDGP": partial(base, method=DSDGP, n_inducing=128)}
     # Monte Carlo takes a single sample in training.
     quadrature = {"DSDGP, quadrature": partial(dsdgp["DSDGP"], propagation="quadrature")}
     row_numbers = (200, 1000) if quick else (10**3, 10**4, 10**5, 10**6, 10**7)

@@ -14,7 +14,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from torch import nn
 
-from skdgp import SOLVEGPRegressor
+from skdgp.methods import SOLVEGP
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # at its import, of parts of torch that will go
@@ -158,13 +158,12 @@ def fit_hgb(X, y, seed, budget, device):
 
 
 def fit_svgp(X, y, seed, budget, device):
-    """GPyTorch's SVGP, with as many steps of as many rows as SOLVEGPRegressor."""
+    """GPyTorch's SVGP, with as many steps of as many rows as SOLVEGPRegressor by minibatches."""
     torch.manual_seed(seed)
-    auto = SOLVEGPRegressor()._auto
-    batch_size = auto.batch_size(len(X))
+    settings = SOLVEGP().plan(len(X)).settings
     model, objective = svgp(X, SVGP_POINTS)
-    run = make_pass(model, objective, (X, y), -(-len(X) // batch_size), device)
-    for _ in range(budget or auto.max_iter(len(X), batch_size)):
+    run = make_pass(model, objective, (X, y), -(-len(X) // settings.batch_size), device)
+    for _ in range(budget or settings.max_iter):
         run()
     return in_chunks(partial(predict_svgp, model.eval(), device=device))
 

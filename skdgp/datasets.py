@@ -4,7 +4,8 @@ from numbers import Integral, Real
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, validate_params
+
+from ._sklearn import Interval, validate_params
 
 __all__ = ["make_banana", "make_letters", "make_step", "make_waves"]
 

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-from .inference.processes import Together, shared_among
+from .inference.processes import ProcessGroup, shared_among
 
 __all__ = ["data_parallel"]
 
@@ -90,7 +90,7 @@ def data_parallel(backend: str | None = None) -> Iterator[int]:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group(backend)
     try:
-        with shared_among(Together()):
+        with shared_among(ProcessGroup()):
             yield dist.get_rank()
     finally:
         dist.destroy_process_group()

@@ -10,11 +10,11 @@ greater for better predictions: losses come with a minus sign. They work with ev
 """
 
 import numpy as np
-from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from .estimators._predictive import PredictiveDistribution, central_levels
+from ._sklearn import BaseSearchCV
+from .distributions import PredictiveDistribution, central_levels
 
 __all__ = [
     "calibration_error",

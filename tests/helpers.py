@@ -22,9 +22,10 @@ from skdgp import (
 from skdgp.gp.deep_gp import DeepGP, Marginals
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.likelihoods import Gaussian
-from skdgp.inference.objectives import elbo
-from skdgp.inference.propagation import make_propagation
-from skdgp.inference.steps import Batch, Settings
+from skdgp.gp.propagation import make_propagation
+from skdgp.inference.batches import Batch
+from skdgp.inference.objectives import OBJECTIVES, Objective, elbo
+from skdgp.inference.settings import Settings
 
 # Random numbers
 
@@ -152,22 +153,29 @@ class Line(nn.Module):
     def __init__(self, slope=0.0, *, noise=0.25, jiggle=0.0):
         super().__init__()
         self.slope = nn.Parameter(torch.tensor(slope, dtype=torch.float64))
-        self.likelihood = Gaussian(1, variance=noise, floor=0.0).double()
+        self.likelihood = Gaussian(1, excess=noise, floor=0.0).double()
         self.jiggle = jiggle
 
     def frozen(self):
         return self
 
-    def forward(self, X, generator=None, share=None):
+    def forward(self, X, generator=None, *, targets=None, share=None, mixture=True):
         mean = self.slope * X[None]
         if generator is not None:
             mean = mean + self.jiggle * torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
-        return Marginals(mean, torch.zeros_like(mean), mean.new_zeros(1), mean.new_zeros(()))
+        return Marginals(mean, torch.zeros_like(mean), mean.new_zeros(1, 1), mean.new_zeros(()))
 
 
-def climb(marginals, likelihood, y, row_weight, kl_weight):
-    """An objective whose gradient is always one where x is: Adam then moves by the learning rate."""
+def mean_of_means(marginals, likelihood, y, row_weight, kl_weight):
+    """A value whose gradient is always one where x is."""
     return marginals.mean.mean()
+
+
+#: The evidence lower bound, for settings.
+ELBO = OBJECTIVES["elbo"]
+
+#: An objective with which Adam moves by the learning rate.
+climb = Objective(mean_of_means, linear=True)
 
 
 def make_data(n_rows=8, slope=1.0, noise=0.0, seed=0):
@@ -234,7 +242,7 @@ class ExactRegression:
     @torch.no_grad()
     def total_elbo(self, layer):
         """Evidence lower bound on log p(y) of the model of one ``layer``."""
-        likelihood = Gaussian(1, variance=self.NOISE, floor=0.0).double()
+        likelihood = Gaussian(1, excess=self.NOISE, floor=0.0).double()
         likelihood.log_excess.fill_(np.log(self.NOISE))
         model = DeepGP([layer], make_propagation(self.propagation, (), 1, generator()), likelihood).double()
         n_rows = len(self.X)

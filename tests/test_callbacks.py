@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skdgp import SOLVEGPRegressor
-from skdgp.inference import collapsed, training
+from skdgp.inference import collapsed, minibatches
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from version 1.9 on")
 
@@ -109,7 +109,7 @@ class TestCallbacks:
     def test_are_torn_down_when_a_fit_fails(self, tiny, wave, monkeypatch):
         watch = Recorder()
         model = tiny().set_callbacks(watch)
-        monkeypatch.setattr(training, "_run_epoch", lambda *args: 1 / 0)
+        monkeypatch.setattr(minibatches, "_run_epoch", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             model.fit(*wave)
         assert watch.told[-1] == "teardown"
@@ -133,7 +133,7 @@ class TestInterruption:
     @pytest.fixture
     def interrupt(self, monkeypatch):
         def at_epoch(number):
-            run, count = training._run_epoch, iter(range(1, 100))
+            run, count = minibatches._run_epoch, iter(range(1, 100))
 
             def run_epoch(model, *others):
                 loss = run(model, *others)
@@ -141,7 +141,7 @@ class TestInterruption:
                     raise KeyboardInterrupt
                 return loss
 
-            monkeypatch.setattr(training, "_run_epoch", run_epoch)
+            monkeypatch.setattr(minibatches, "_run_epoch", run_epoch)
 
         return at_epoch
 
@@ -176,7 +176,7 @@ class TestInterruption:
         model = tiny()
         with pytest.raises(KeyboardInterrupt):
             model.fit(*wave)
-        assert not model.__sklearn_is_fitted__()
+        assert not hasattr(model, "module_")
 
     def test_of_a_collapsed_fit(self, wave, monkeypatch):
         X, y = wave

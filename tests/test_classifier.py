@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from helpers import CLASSIFIERS, DEEP_CLASSIFIERS, name_of
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import VotingClassifier
@@ -19,9 +19,11 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_pre
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import compute_sample_weight
+from sklearn.utils import compute_class_weight, compute_sample_weight
 
-from skdgp.estimators import _base
+from skdgp.estimators import _shell
+from skdgp.inference import ensemble
+from skdgp.inference.batches import Batch
 
 every_number_of_classes = pytest.mark.parametrize("n_classes", [2, 3])
 
@@ -79,7 +81,11 @@ def assert_probabilities(model, X):
 
 def draw_labels(marginals, n_classes, n_draws, rng):
     """Labels (n_draws, n) by the definition of the likelihoods, a component of the mixture for each."""
-    mean, variance, weight = marginals.mean.numpy(), marginals.variance.numpy(), marginals.log_weight.exp().numpy()
+    mean, variance, weight = (
+        marginals.mean.numpy(),
+        marginals.variance.numpy(),
+        marginals.log_weight[:, 0].exp().numpy(),
+    )
     chosen = rng.choice(len(mean), size=n_draws, p=weight)
     f = mean[chosen] + np.sqrt(variance[chosen]) * rng.standard_normal((n_draws, *mean.shape[1:]))
     u = rng.random(f.shape[:2])
@@ -154,15 +160,31 @@ class TestFit:
         assert not hasattr(model, "noise_variance_")
 
     @every_number_of_classes
-    def test_lower_bound_is_below_the_log_probability_of_the_labels(self, tiny, n_classes):
+    def test_lower_bound_is_the_expected_log_probability_less_the_penalty(self, tiny, n_classes):
+        """By deterministic propagation; expectations by many nodes of quadrature in NumPy."""
         X, y = make_rows(n_classes)
-        model = tiny(max_iter=10).fit(X, y)
-        log_probability = -len(y) * log_loss(y, model.predict_proba(X))
-        assert model.lower_bound_ < log_probability
-        expected = model._to_batch(X, y, np.ones(len(X)), dtype=np.float64)
-        marginals = model.module_[0](expected.X)
-        kl = float(marginals.kl.mean())
-        assert log_probability - 5 * len(y) - kl < model.lower_bound_ < log_probability - kl
+        deterministic = {"propagation": "quadrature"} if "propagation" in tiny().get_params() else {}
+        model = tiny(max_iter=10, **deterministic).fit(X, y)
+        (member,) = model.module_
+        mean, variance, log_weight, kl = (
+            each.detach().numpy() for each in member(torch.as_tensor(StandardScaler().fit_transform(X)))
+        )
+        nodes, weights = np.polynomial.hermite_e.hermegauss(200)
+        own = 0 if n_classes == 2 else y[None, :, None]
+        m, s = (
+            np.take_along_axis(each, np.broadcast_to(own, (len(mean), len(y), 1)), -1) for each in (mean, variance**0.5)
+        )
+        f = m + s * nodes  # (S, B, nodes), of the label's own function
+        if n_classes == 2:
+            expected = log_ndtr((2 * y[:, None] - 1) * f) @ weights
+        else:
+            win = ndtr((f[..., None] - mean[:, :, None]) / np.sqrt(variance)[:, :, None])
+            win = np.where(np.arange(3) == y[:, None, None], 1.0, win).prod(-1) @ weights / weights.sum()
+            expected = win * np.log(1 - 1e-3) + (1 - win) * np.log(1e-3 / 2)
+        expected = expected / (weights.sum() if n_classes == 2 else 1.0)
+        bound = (np.exp(log_weight) * expected).sum() - np.mean(kl)
+        assert model.lower_bound_ == pytest.approx(bound, abs=1e-3 * abs(bound))
+        assert np.mean(kl) > 0.01 * abs(bound)  # its sign and its size matter to the comparison
 
     def test_warm_start_goes_on(self, tiny):
         X, y = make_rows(2)
@@ -222,7 +244,7 @@ class TestPredict:
         X, _ = make_rows(n_classes)
         model, X, n_draws = fitted[n_classes], X[:5], 100_000
         rng = np.random.default_rng(0)
-        members = next(model._predict_batches(X, list))[1]
+        members = next(_shell.predict(model, X, lambda members, marginals: marginals))[1]
         draws = [draw_labels(marginals, n_classes, n_draws // len(members), rng) for marginals in members]
         seen = (np.concatenate(draws)[..., None] == np.arange(n_classes)).mean(0)
         proba = model.predict_proba(X)
@@ -235,8 +257,8 @@ class TestPredict:
         expected = model.predict_log_proba(X)
         np.testing.assert_allclose(model.predict_log_proba(X[::-1])[::-1], expected, rtol=1e-11)
         np.testing.assert_allclose(model.predict_log_proba(X[5:8]), expected[5:8], rtol=1e-11)
-        monkeypatch.setattr(_base, "PREDICT_NUMBERS", 500)
-        assert len(list(model._predict_batches(X, list))) > 3
+        monkeypatch.setattr(ensemble, "PREDICT_NUMBERS", 500)
+        assert len(list(_shell.predict(model, X, lambda members, marginals: marginals))) > 3
         np.testing.assert_allclose(model.predict_log_proba(X), expected, rtol=1e-11)
         assert np.array_equal(model.predict(X), model.classes_[expected.argmax(1)])
 
@@ -297,10 +319,10 @@ class TestHeldOutRows:
     def test_every_member_holds_out_its_share_of_a_rare_class(self, tiny):
         X, y = make_rare_class(20)
         model = tiny(n_estimators=3).fit(X, y)
-        data = model._to_batch(X, y, np.ones(len(X)), dtype=np.float64)
+        data = Batch.of(X, y)
         order = model._order_rows(data.y.numpy(), np.random.RandomState(0))
         for index in range(3):
-            learn, held_out = model._split(data, None, order, index)
+            learn, held_out = ensemble.Split(order, None, 12).of(data, index)
             assert len(held_out) == 12 and len(learn) == 108
             assert 1 <= held_out.y.sum() <= 3
 
@@ -312,6 +334,19 @@ class TestHeldOutRows:
         best = model.validation_scores_[model.best_iter_[0] - 1]
         assert best == model.validation_scores_.max()
         assert -log_loss(y[80:], model.predict_proba(X[80:])) == pytest.approx(best, abs=error)
+
+    @pytest.mark.parametrize("class_weight", ["balanced", {0: 3.0, 1: 0.5}], ids=str)
+    def test_the_users_rows_weigh_as_held_out_ones_do(self, tiny, class_weight):
+        """By the weights of classes in the rows that are learnt from."""
+        X, y = make_rare_class(20)
+        learn, judge = np.arange(120) % 3 > 0, np.arange(120) % 3 == 0
+        model = tiny(class_weight=class_weight, learning_rate=0.2, max_iter=15)
+        score = model.fit(X[learn], y[learn], X_val=X[judge], y_val=y[judge]).validation_scores_.max()
+        weight_of = dict(zip([0, 1], compute_class_weight(class_weight, classes=np.arange(2), y=y[learn]), strict=True))
+        weights = [weight_of[label] for label in y[judge]]
+        expected = -log_loss(y[judge], model.predict_proba(X[judge]), sample_weight=weights)
+        assert score == pytest.approx(expected, abs=1e-5)
+        assert score != pytest.approx(-log_loss(y[judge], model.predict_proba(X[judge])), abs=1e-3)
 
     def test_early_stopping(self, tiny):
         X, y = make_rows(2)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers import generator, normal
+from helpers import ELBO, generator, normal, settings
 from scipy.stats import multivariate_normal
 
 from skdgp.gp.deep_gp import DeepGP
@@ -11,11 +11,11 @@ from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.layers import GlobalLayer, OrthogonalLayer
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import ZeroMean
+from skdgp.gp.propagation import make_propagation
 from skdgp.inference import collapsed as module
-from skdgp.inference.collapsed import collapsed, set_posteriors, train_collapsed
+from skdgp.inference.batches import Batch
+from skdgp.inference.collapsed import collapsed, set_posteriors, train
 from skdgp.inference.objectives import elbo
-from skdgp.inference.propagation import make_propagation
-from skdgp.inference.steps import Batch
 
 N_ROWS, N_INPUTS, N_INDUCING, N_ORTHOGONAL = 30, 2, 6, 5
 
@@ -41,7 +41,7 @@ def make_model(data, n_orthogonal=N_ORTHOGONAL, jitter=1e-12):
         layer = OrthogonalLayer(kernel, ZeroMean(n_outputs), Z, v, **options, O=O, orthogonal_covariance="full")
     else:
         layer = GlobalLayer(kernel, ZeroMean(n_outputs), Z, v, **options)
-    likelihood = Gaussian(n_outputs, variance=0.1)
+    likelihood = Gaussian(n_outputs, excess=0.1)
     likelihood.log_excess.add_(0.3 * torch.arange(n_outputs))
     return DeepGP([layer], make_propagation("monte_carlo", (), 1, generator()), likelihood).double()
 
@@ -156,12 +156,16 @@ def test_gradients(monkeypatch):
             assert (bounds[0] - bounds[1]) / 2e-5 == pytest.approx((gradient * direction).sum().item(), rel=1e-5)
 
 
+def run(model, data, *on_epoch):
+    return train(model, data, None, settings(ELBO, max_iter=30), generator(), *on_epoch)
+
+
 @every_split
 def test_training_climbs_and_ends_at_the_optimal_posteriors(n_orthogonal):
     data = make_data()
     model = make_model(data, n_orthogonal, jitter=1e-6)
     start = collapsed(model, data).bound.item()
-    history = train_collapsed(model, data, max_iter=30)
+    history = run(model, data)
     end = collapsed(model, data).bound.item()
     assert end > start + 1.0
     assert len(history.loss) == history.best_epoch <= 30
@@ -172,5 +176,5 @@ def test_training_climbs_and_ends_at_the_optimal_posteriors(n_orthogonal):
 
 def test_a_callback_can_stop_training():
     data = make_data()
-    history = train_collapsed(make_model(data, jitter=1e-6), data, 30, lambda history: len(history.loss) == 3)
+    history = run(make_model(data, jitter=1e-6), data, lambda history: len(history.loss) == 3)
     assert len(history.loss) == 3

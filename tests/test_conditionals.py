@@ -92,8 +92,8 @@ def test_plain_and_whitened_describe_the_same_posterior(covariance):
     plain_mean, plain_scale = (L @ mean[..., None])[..., 0], L @ root  # u = L v
     for function, prior in ((conditional, Kxx.diagonal(dim1=-2, dim2=-1)), (full_conditional, Kxx)):
         prior = {"kxx": prior} if function is conditional else {"Kxx": prior}
-        whitened = function(W, Kzx, mean=mean, scale=scale, whiten=True, **prior)
-        plain = function(W, Kzx, mean=plain_mean, scale=plain_scale, whiten=False, **prior)
+        whitened = function(W, Kzx, mean=mean, root=scale, whiten=True, **prior)
+        plain = function(W, Kzx, mean=plain_mean, root=plain_scale, whiten=False, **prior)
         torch.testing.assert_close(plain, whitened, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(kl_divergence(plain_mean, plain_scale, W), kl_divergence(mean, scale), rtol=1e-9, atol=0)
 

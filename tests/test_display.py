@@ -311,7 +311,7 @@ def follow(model, member, rows):
     """Standardised moments (n, P) of a member's last layer, from its own forward pass."""
     inputs = torch.as_tensor(rows, dtype=next(model.module_.parameters()).dtype)
     mean, variance, log_weight, _ = model.module_[member](inputs)
-    mean, variance, weight = (each.double().numpy() for each in (mean, variance, log_weight.exp()))
+    mean, variance, weight = (each.double().numpy() for each in (mean, variance, log_weight[:, 0].exp()))
     centre = np.tensordot(weight, mean, axes=1)
     return centre, np.sqrt(np.tensordot(weight, variance + (mean - centre) ** 2, axes=1))
 
@@ -436,7 +436,7 @@ def test_targets_that_are_not_standardised_are_not_called_so(wave):
 
 def test_layers_do_not_depend_on_batches(model, wave, monkeypatch):
     whole = LatentDisplay.from_estimator(model, wave[0], grid_resolution=9)
-    monkeypatch.setattr("skdgp.display._latent.PREDICT_NUMBERS", 1)
+    monkeypatch.setattr("skdgp.inference.ensemble.PREDICT_NUMBERS", 1)
     rows = LatentDisplay.from_estimator(model, wave[0], grid_resolution=9)
     for expected, found in zip(whole.means + whole.stds, rows.means + rows.stds, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

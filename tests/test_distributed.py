@@ -135,7 +135,7 @@ def test_a_build_without_torch_distributed_is_named(monkeypatch):
 
 @pytest.mark.parametrize(("n_rows", "size"), [(7, 2), (10, 4), (3, 3), (100, 7)])
 def test_shares_are_consecutive_and_even(n_rows, size):
-    class Fake(processes.Alone):
+    class Fake(processes.Processes):
         def __init__(self, rank):
             self.rank, self.size = rank, size
 

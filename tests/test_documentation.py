@@ -1,15 +1,37 @@
 """What the documentation promises of the package."""
 
 import ast
+import inspect
 import re
 from pathlib import Path
 
 import pytest
+from sklearn.base import BaseEstimator
+
+import skdgp
 
 ROOT = Path(__file__).resolve().parents[1]
 
 #: Characters of a message that the page must begin an entry with, values aside.
 OPENING = 40
+
+ESTIMATORS = [each for each in vars(skdgp).values() if inspect.isclass(each) and issubclass(each, BaseEstimator)]
+
+#: Where a method has a text of its own for what others document under the same name, and why.
+OWN_TEXTS = {
+    "AVDGP.hidden_dims": 'it has no "auto"',
+    "AVDGP.n_inducing": "points are a row's own, and fewer",
+    "SOLVEGP.n_inducing": "there is one layer, and a second set",
+    "SOLVEGP.n_orthogonal": 'it has an "auto"',
+    "AVDGP.beta": "the penalty is that of a row",
+    "SOLVEGP.beta": 'it has an "auto"',
+    "AVDGP.max_iter": 'another "auto"',
+    "SOLVEGP.max_iter": 'another "auto", and L-BFGS',
+    "AVDGP.batch_size": 'another "auto"',
+    "SOLVEGP.batch_size": 'another "auto"',
+    "AVDGP.lower_bound_": "it is no bound",
+    "SOLVEGP.inducing_points_": "an array, since there is one layer",
+}
 
 
 def messages():
@@ -53,3 +75,53 @@ def test_pages_show_stored_pictures_only(name):
         path = (page.parent / picture).resolve().relative_to(ROOT)
         assert path.parts[:2] not in {("doc", "gallery"), ("doc", "generated")}, f"the gallery makes {path}"
         assert (ROOT / path).is_file(), f"{path} does not exist"
+
+
+def entries(cls, section):
+    """What a section of a class's docstring says by name: type, default (None where there is none) and text."""
+    body = re.search(rf"^{section}\n-+\n(.*?)(?:\n\n|\Z)", inspect.getdoc(cls), flags=re.MULTILINE | re.DOTALL)[1]
+    assert re.fullmatch(r"(?:\S.* : \S.*\n(?: +\S.*\n)+)+", body + "\n"), "an entry is 'name : type' and a text"
+    found = re.findall(r"^(\S.*?) : (.+?)(?:, default=(.+))?\n((?: .+\n)+)", body + "\n", flags=re.MULTILINE)
+    return [
+        (name, (kind, default or None, " ".join(text.split())))
+        for names, kind, default, text in found
+        for name in names.split(", ")
+    ]
+
+
+def texts_of(name, left_out=()):
+    """Types and texts under a name, by method and class, but for some methods'."""
+    found = {}
+    for cls in ESTIMATORS:
+        method = re.sub("Regressor|Classifier", "", cls.__name__)
+        for section in ("Parameters", "Attributes"):
+            for each, (kind, _, text) in entries(cls, section):
+                if each == name and f"{method}.{name}" not in left_out:
+                    found[method, cls.__name__] = kind, text
+    return found
+
+
+NAMES = sorted({name for cls in ESTIMATORS for part in ("Parameters", "Attributes") for name, _ in entries(cls, part)})
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_every_parameter_is_documented_with_its_default(cls):
+    documented = entries(cls, "Parameters")
+    defaults = {name: each.default for name, each in inspect.signature(cls).parameters.items()}
+    assert sorted(name for name, _ in documented) == sorted(defaults)
+    assert {name: ast.literal_eval(default) for name, (_, default, _) in documented} == defaults
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_has_one_name_has_one_text(name):
+    texts = texts_of(name, left_out=OWN_TEXTS)
+    assert len(set(texts.values())) <= 1, f"make these the same, or give a reason in OWN_TEXTS: {texts}"
+
+
+@pytest.mark.parametrize("own", OWN_TEXTS)
+def test_texts_of_its_own_are_needed(own):
+    """A method that has one differs from the others, and its regressor and classifier share it."""
+    method, name = own.split(".")
+    texts = {text for (each, _), text in texts_of(name).items() if each == method}
+    others = set(texts_of(name, left_out=OWN_TEXTS).values())
+    assert len(texts) == 1 and others and not texts & others

@@ -29,8 +29,8 @@ from skdgp.gp.layers import GlobalLayer
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.linalg import JITTER
 from skdgp.gp.means import LinearMean, ZeroMean, make_mean
+from skdgp.gp.propagation import Quadrature, anchor_at_sample, make_propagation
 from skdgp.inference.objectives import elbo, predictive
-from skdgp.inference.propagation import Quadrature, anchor_at_sample, make_propagation
 
 N_INPUTS, N_OUTPUTS, N_INDUCING, N_ROWS, N_SAMPLES = 3, 2, 5, 4, 3
 
@@ -43,7 +43,7 @@ def make_layer(covariance="full", *, whiten=True, n_kernels=N_OUTPUTS, linear=Tr
     kernel = StationaryKernel(profile, N_INPUTS, n_kernels, ard=True).double()
     mean = LinearMean(normal(N_INPUTS, N_OUTPUTS, seed=8), learnable=True) if linear else ZeroMean(N_OUTPUTS)
     Z, v = normal(N_INDUCING, N_INPUTS, seed=9), normal(N_OUTPUTS, N_INDUCING, seed=10)
-    layer = GlobalLayer(kernel, mean, Z, v, covariance=covariance, whiten=whiten, noise=noise).double()
+    layer = GlobalLayer(kernel, mean, Z, v, covariance=covariance, whiten=whiten, white_noise=noise).double()
     for seed, parameter in enumerate(layer.parameters()):
         parameter.add_(0.2 * normal(*parameter.shape, seed=seed))
     return layer
@@ -58,14 +58,14 @@ def dense_marginals(layer, x):
         k = lambda a, b, d=d: dense_kernel(layer.kernel, a, b, min(d, len(layer.kernel.log_variance) - 1))  # noqa: E731
         variance = k(Z[:1], Z[:1])[0, 0]
         K = k(Z, Z) + JITTER * variance * np.eye(len(Z))
-        mu, root = layer.q.mean[d].detach().numpy(), layer.q.scale[d].detach().numpy()
+        mu, root = layer.q.mean[d].detach().numpy(), layer.q.root[d].detach().numpy()
         S = np.diag(root**2) if root.ndim == 1 else root @ root.T
         if layer.whiten:
             L = np.linalg.cholesky(K)
             mu, S = m_Z[:, d] + L @ mu, L @ S @ L.T
         gain = np.linalg.solve(K, k(Z, points))  # (M, N)
         means.append(m_x[:, d] + gain.T @ (mu - m_Z[:, d]))
-        noise = layer.log_noise[d].exp().item()
+        noise = layer.log_white_noise[d].exp().item()
         variances.append(variance - (gain * k(Z, points)).sum(0) + (gain * (S @ gain)).sum(0) + noise)
         off = mu - m_Z[:, d]
         log_det = np.linalg.slogdet(K)[1] - np.linalg.slogdet(S)[1]
@@ -122,7 +122,7 @@ class OneLayer(gpytorch.models.ApproximateGP):
             self.covar_module.outputscale = layer.kernel.variance.expand(n_outputs)
             q.variational_mean.copy_(layer.q.mean)
             root = q._variational_stddev if covariance == "diag" else q.chol_variational_covar
-            root.copy_(layer.q.scale)
+            root.copy_(layer.q.root)
 
     def forward(self, x):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
@@ -135,7 +135,7 @@ class OneLayer(gpytorch.models.ApproximateGP):
 @torch.no_grad()
 def test_agrees_with_gpytorch(whiten, covariance, n_kernels):
     layer = make_layer(covariance, whiten=whiten, n_kernels=n_kernels, linear=False)
-    layer.log_noise.fill_(-1e3)
+    layer.log_white_noise.fill_(-1e3)
     layer.jitter = 1e-12
     x = normal(1, 20, N_INPUTS, seed=5)
     mean, variance, kl = layer(x, x)
@@ -207,7 +207,7 @@ def test_no_other_posterior_reaches_the_bound_of_the_optimal_one(seed):
     layer.q.mean.add_(0.1 * normal(1, len(Z), seed=seed))
     moved = exact.total_elbo(layer)
     layer = exact.optimal_layer(Z, whiten=True)
-    layer.q.set(layer.q.mean, layer.q.scale * (0.1 * normal(1, len(Z), 1, seed=seed)).exp())
+    layer.q.set(layer.q.mean, layer.q.root * (0.1 * normal(1, len(Z), 1, seed=seed)).exp())
     assert moved < best - 1e-4
     assert exact.total_elbo(layer) < best - 1e-4
 
@@ -222,7 +222,7 @@ def make_model(propagation, *, hidden_scale, n_hidden=2):
         kernel = StationaryKernel("rbf", N_INPUTS).double()
         mean = make_mean("identity", normal(9, N_INPUTS), n_outputs) if hidden else ZeroMean(n_outputs)
         Z, v = normal(N_INDUCING, N_INPUTS, seed=depth), normal(n_outputs, N_INDUCING, seed=depth + 5)
-        options = {"scale": hidden_scale, "noise": hidden_scale} if hidden else {}
+        options = {"initial_deviation": hidden_scale, "white_noise": hidden_scale} if hidden else {}
         layer = GlobalLayer(
             kernel, mean, Z, v * hidden_scale if hidden else v, covariance="full", whiten=True, **options
         )
@@ -249,7 +249,7 @@ def test_quadrature_with_the_points_of_monte_carlo_is_monte_carlo():
     hidden_dims = (N_INPUTS, N_INPUTS)
     sampled = make_model(make_propagation("monte_carlo", hidden_dims, N_SAMPLES, generator(1)), hidden_scale=0.5)
     points = Quadrature(hidden_dims, N_SAMPLES, anchor_at_sample, generator(2)).double()
-    for point, noise in zip(points.noise, sampled.propagation.noise, strict=True):
+    for point, noise in zip(points.points, sampled.propagation.points, strict=True):
         point.copy_(noise)
     x, y, weight = normal(N_ROWS, N_INPUTS, seed=5), normal(N_ROWS, 1, seed=6), torch.ones(N_ROWS)
     values = []
@@ -265,7 +265,6 @@ def test_quadrature_with_the_points_of_monte_carlo_is_monte_carlo():
 def test_samples_have_the_moments_of_the_layer():
     """Fresh noise makes a hidden layer's samples: their mean and variance are the layer's marginals."""
     model = make_model(make_propagation("monte_carlo", (N_INPUTS,), 20_000, generator()), hidden_scale=0.5, n_hidden=1)
-    model.propagation.n_train_samples = 20_000
     x, seen = normal(N_ROWS, N_INPUTS, seed=5), []
     model.layers[1].register_forward_pre_hook(lambda layer, arguments: seen.append(arguments[0]))
     model(x, generator(3))
@@ -303,7 +302,7 @@ def test_starts_at_a_scaled_prior(whiten, covariance):
     if covariance == "full" or whiten:
         torch.testing.assert_close(variance, torch.full_like(variance, 2.0), rtol=1e-4, atol=0)
         assert kl < 1e-4
-    small = GlobalLayer(kernel, mean, Z, v.double(), scale=1e-3, **options).double()
+    small = GlobalLayer(kernel, mean, Z, v.double(), initial_deviation=1e-3, **options).double()
     assert (small(Z[None], Z)[1] < 1e-4).all()
 
 
@@ -319,7 +318,9 @@ def test_single_precision_is_close_where_inducing_points_crowd():
     layer = make_layer()
     crowded = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None].expand(-1, N_INPUTS)
     v = 0.3 * normal(N_OUTPUTS, 60)
-    layer = GlobalLayer(layer.kernel, layer.mean, crowded, v, covariance="full", whiten=True, scale=0.1).double()
+    layer = GlobalLayer(
+        layer.kernel, layer.mean, crowded, v, covariance="full", whiten=True, initial_deviation=0.1
+    ).double()
     x = crowded[None, ::7] + 0.01
     expected = layer(x, x)
     single = layer.float()(x.float(), x.float())

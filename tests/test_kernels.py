@@ -11,7 +11,8 @@ from torch import nn
 from torch.autograd import gradcheck
 
 from skdgp.gp.kernels import PROFILES, StationaryKernel
-from skdgp.gp.rowwise import packing
+from skdgp.gp.kernels import make_kernel as kernel_of
+from skdgp.gp.rowwise import packed_correlation, packing
 
 N_INPUTS = 3
 
@@ -37,15 +38,25 @@ def make_kernel(profile, n_outputs, ard):
 
 
 class Call(nn.Module):
-    """A method of a kernel as a function of everything it depends on."""
+    """A function of a kernel and two sets of points, of everything that it depends on."""
 
-    def __init__(self, kernel, method):
+    def __init__(self, kernel, function):
         super().__init__()
         self.kernel = kernel
-        self.method = method
+        self.function = function
 
     def forward(self, X1, X2):
-        return getattr(self.kernel, self.method)(X1, X2)
+        return self.function(self.kernel, X1, X2)
+
+
+@every_sharing
+def test_the_diagonal_is_that_of_the_covariance(n_outputs):
+    kernel, X = make_kernel("matern32", n_outputs, True), normal(2, 5, N_INPUTS, seed=3)
+    expected = kernel(X, X).diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(kernel.diagonal(X), expected)
+    relative = kernel.relative_covariance(X, X) * kernel.variance[:, None, None]
+    torch.testing.assert_close(relative, kernel(X, X))
+    torch.testing.assert_close(kernel.relative_diagonal(X) * kernel.variance[:, None].expand(2, -1, 5), expected)
 
 
 @every_profile
@@ -66,13 +77,13 @@ def test_equals_scikit_learn(profile, ard, n_outputs):
             )
 
 
-@pytest.mark.parametrize("method", ["forward", "packed_correlation"])
+@pytest.mark.parametrize("function", [StationaryKernel.covariance, packed_correlation])
 @every_profile
 @every_ard
 @every_sharing
-def test_gradients(profile, ard, n_outputs, method):
+def test_gradients(profile, ard, n_outputs, function):
     X1, X2 = normal(2, 3, N_INPUTS, seed=3), normal(2, 2, N_INPUTS, seed=4)
-    call = Call(make_kernel(profile, n_outputs, ard), method)
+    call = Call(make_kernel(profile, n_outputs, ard), function)
     assert gradients_agree(call, X1.requires_grad_(), X2.requires_grad_())
 
 
@@ -99,8 +110,8 @@ def test_the_kink_of_matern12_has_a_finite_gradient(ard):
 def test_packed_correlations_are_a_selection(profile, ard, n_outputs):
     kernel = make_kernel(profile, n_outputs, ard)
     Z, x = normal(4, 3, N_INPUTS, seed=3), normal(4, 2, N_INPUTS, seed=4)
-    joint = kernel.correlation(Z, torch.cat([Z, x], dim=1)).permute(2, 3, 1, 0).flatten(0, 1)
-    packed = kernel.packed_correlation(Z, x)
+    joint = kernel.relative_covariance(Z, torch.cat([Z, x], dim=1)).permute(2, 3, 1, 0).flatten(0, 1)
+    packed = packed_correlation(kernel, Z, x)
     assert packed.shape == (3 + 3 * 2, n_outputs, 4)
     torch.testing.assert_close(packed, joint[packing(3, 2, Z.device).square], rtol=1e-12, atol=0)
 
@@ -111,11 +122,11 @@ def test_single_precision_far_from_the_origin(profile, ard):
     """Points are centred before they are scaled and multiplied, so that little is rounded or cancels."""
     kernel = make_kernel(profile, 2, ard).float()
     X = (1e3 + normal(50, N_INPUTS)).float()
-    correlation = kernel.correlation(X, X)
+    correlation = kernel.relative_covariance(X, X)
     torch.testing.assert_close(
         correlation.diagonal(dim1=-2, dim2=-1), torch.ones(2, 50), rtol=0, atol=0 if profile == "matern12" else 1e-5
     )
-    exact = kernel.double().correlation(X.double(), X.double())
+    exact = kernel.double().relative_covariance(X.double(), X.double())
     torch.testing.assert_close(correlation.double(), exact, rtol=0, atol=1e-5)
 
 
@@ -126,10 +137,19 @@ def test_points_out_of_reach_are_uncorrelated(profile, dtype):
     X = normal(3, N_INPUTS).to(dtype)
     for distance in (1e8, 1e15, 1e18):
         far = (X + distance).requires_grad_()
-        correlation = kernel.correlation(X, far)
+        correlation = kernel.relative_covariance(X, far)
         assert (correlation == 0).all()
         correlation.sum().backward()
         assert (far.grad == 0).all()
+
+
+def test_what_makes_no_kernel_is_refused():
+    with pytest.raises(ValueError, match=r"kernel is a StationaryKernel already, .* pass what makes it"):
+        kernel_of(StationaryKernel("rbf", 3), 3)
+    with pytest.raises(ValueError, match=r"kernel=<function .* made a int: it must make a skdgp.gp.kernels.Kernel"):
+        kernel_of(lambda *args, **options: 3, 3)
+    with pytest.raises(ValueError, match=r"profile=3 is none of \['matern12', .*'rbf'\]: choose one"):
+        kernel_of(StationaryKernel, 3)
 
 
 @every_ard

@@ -11,7 +11,7 @@ from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.layers import AmortisedLayer
 from skdgp.gp.linalg import JITTER, inverse_cholesky
 from skdgp.gp.means import LinearMean, ZeroMean
-from skdgp.gp.networks import INFERENCE_NETWORKS, SCALE_FLOOR
+from skdgp.gp.networks import DEVIATION_FLOOR, INFERENCE_NETWORKS
 
 N_INPUTS, N_OUTPUTS, N_INDUCING, N_ROWS, N_SAMPLES = 3, 2, 4, 5, 3
 
@@ -48,7 +48,7 @@ def make_constant(network, Z, mean, scale):
         rows, columns = torch.tril_indices(len(Z), len(Z), -1)
         numbers = torch.cat([scale.diagonal().mT, scale[rows, columns]])
     numbers = numbers.clone()
-    numbers[: len(Z)] = inverse_softplus(numbers[: len(Z)] - SCALE_FLOOR)
+    numbers[: len(Z)] = inverse_softplus(numbers[: len(Z)] - DEVIATION_FLOOR)
     network.points.weight.zero_()
     network.points.bias.copy_(Z.flatten())
     for nets in network.nets:
@@ -112,7 +112,7 @@ class GlobalLayer(nn.Module):
         super().__init__()
         self.kernel, self.Z, self.q = kernel, Z, (q_mean[None], q_scale[None])
 
-    def forward(self, x, anchor):
+    def forward(self, x, anchor, targets=None):
         W = inverse_cholesky(self.kernel(self.Z, self.Z), jitter=1e-12)
         mean, variance = conditional(
             W, self.kernel(self.Z, x[0]), *self.q, kxx=self.kernel.variance[:, None], whiten=False
@@ -233,7 +233,7 @@ def test_scales_cannot_vanish_in_single_precision(whiten, covariance):
     anchor = normal(N_ROWS, N_INPUTS).float()
     scale = layer.inference(anchor)[2]
     diagonal = scale.diagonal(dim1=0, dim2=1).movedim(-1, 0) if covariance == "full" else scale
-    torch.testing.assert_close(diagonal, torch.full_like(diagonal, SCALE_FLOOR))
+    torch.testing.assert_close(diagonal, torch.full_like(diagonal, DEVIATION_FLOOR))
     assert all(part.isfinite().all() for part in layer(anchor[None], anchor))
 
 

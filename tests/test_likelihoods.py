@@ -81,7 +81,7 @@ def test_the_noise_never_falls_below_its_floor(floor):
 
 
 def test_initial_noise():
-    torch.testing.assert_close(Gaussian(2, variance=0.3, floor=0.1).variance, torch.full((2,), 0.4))
+    torch.testing.assert_close(Gaussian(2, excess=0.3, floor=0.1).variance, torch.full((2,), 0.4))
 
 
 def labels_of(n_classes, n_rows=N_ROWS):

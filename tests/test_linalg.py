@@ -5,7 +5,7 @@ import pytest
 import torch
 from helpers import normal
 
-from skdgp.gp.linalg import JITTER, cholesky, inverse_cholesky, whiten
+from skdgp.gp.linalg import JITTER, cholesky, inverse_cholesky, whiten_sets
 
 
 def gram(R):
@@ -83,7 +83,7 @@ SETS = [(5,), (2, 3), (2, 1, 2)]
 def test_whitening_of_sets_equals_whitening_by_the_whole_factor(sizes, batch):
     K, k = gram(normal(*batch, 5, 6)), normal(*batch, 5, 3, seed=1)
     L = cholesky(K)
-    parts = whiten(K, k, sizes=sizes)
+    parts = whiten_sets(K, k, sizes=sizes)
     torch.testing.assert_close(torch.cat([A for _, A in parts], -2), torch.linalg.solve(L, k))
     start = 0
     for (W, A), size in zip(parts, sizes, strict=True):
@@ -97,7 +97,7 @@ def test_whitening_of_sets_equals_whitening_by_the_whole_factor(sizes, batch):
 @pytest.mark.parametrize("used", ["both", "W", "A", "last"])
 def test_gradient_of_whitening(sizes, used):
     def outputs(R, k):
-        W, A = zip(*whiten(gram(R), k, 0.0, sizes), strict=True)
+        W, A = zip(*whiten_sets(gram(R), k, 0.0, sizes), strict=True)
         return {"both": (*W, *A), "W": W, "A": A, "last": (A[-1],)}[used]
 
     R, k = normal(2, 5, 5, seed=2).requires_grad_(), normal(2, 5, 3, seed=3).requires_grad_()
@@ -107,7 +107,7 @@ def test_gradient_of_whitening(sizes, used):
 def test_whitening_keeps_the_precision_of_both():
     K, k = gram(normal(4, 4)), normal(4, 2).float().requires_grad_()
     K.requires_grad_()
-    [(_, A1), (_, A2)] = whiten(K, k, sizes=(2, 2))
+    [(_, A1), (_, A2)] = whiten_sets(K, k, sizes=(2, 2))
     assert A1.dtype == A2.dtype == torch.float32
     (A1.sum() + A2.sum()).backward()
     assert (K.grad.dtype, k.grad.dtype) == (torch.float64, torch.float32)

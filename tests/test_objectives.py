@@ -12,9 +12,9 @@ from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.layers import AmortisedLayer
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import LinearMean, ZeroMean
-from skdgp.gp.networks import AffineInference
+from skdgp.gp.networks import AffineInference, InferenceNetwork
+from skdgp.gp.propagation import make_propagation
 from skdgp.inference.objectives import OBJECTIVES, elbo, log_mixture, predictive
-from skdgp.inference.propagation import make_propagation
 
 N_SAMPLES, N_ROWS, N_OUTPUTS = 3, 4, 2
 KL_WEIGHT = 0.3
@@ -29,17 +29,17 @@ def make_case(kl_shape=(N_ROWS,)):
     marginals = Marginals(
         normal(*shape, seed=1),
         normal(*shape, seed=2).square(),
-        normal(N_SAMPLES, seed=3).log_softmax(0),
+        normal(N_SAMPLES, 1, seed=3).log_softmax(0),
         normal(N_ROWS, seed=4).square().resize_(kl_shape),
     )
-    likelihood = Gaussian(N_OUTPUTS, variance=0.5).double()
+    likelihood = Gaussian(N_OUTPUTS, excess=0.5).double()
     likelihood.log_excess.copy_(torch.tensor([-1.0, 0.5]))
     return marginals, likelihood, normal(N_ROWS, N_OUTPUTS, seed=5), normal(N_ROWS, seed=6).square()
 
 
 def arrays(marginals, likelihood, y, row_weight):
     """The same case in NumPy: mixture weights, means, variances, divergences, noise, targets, row weights."""
-    tensors = (marginals.log_weight.exp(), *marginals[:2], marginals.kl, likelihood.variance, y, row_weight)
+    tensors = (marginals.log_weight[:, 0].exp(), *marginals[:2], marginals.kl, likelihood.variance, y, row_weight)
     return [tensor.detach().numpy() for tensor in tensors]
 
 
@@ -89,7 +89,7 @@ def test_jensen():
     assert elbo(*case, 0.0) < predictive(*case, 0.0)
     marginals, *rest = case
     certain = Marginals(
-        marginals.mean[:1], torch.zeros_like(marginals.variance[:1]), torch.zeros(1).double(), marginals.kl
+        marginals.mean[:1], torch.zeros_like(marginals.variance[:1]), torch.zeros(1, 1).double(), marginals.kl
     )
     torch.testing.assert_close(elbo(certain, *rest, 0.0), predictive(certain, *rest, 0.0))
 
@@ -118,7 +118,7 @@ class Loss(nn.Module):
         self.objective = objective
 
     def forward(self, X, y, row_weight):
-        return self.objective(self.model(X), self.model.likelihood, y, row_weight, KL_WEIGHT)
+        return self.objective.value(self.model(X), self.model.likelihood, y, row_weight, KL_WEIGHT)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES.values())
@@ -128,3 +128,33 @@ def test_gradients_of_a_deep_model(objective, rule, whiten, covariance):
     loss = Loss(make_model(rule, whiten, covariance), objective)
     rows = normal(3, 2, seed=1), normal(3, 1, seed=2), normal(3, seed=3).square()
     assert gradients_agree(loss, *rows, fast_mode=True)
+
+
+class OwnPoint(InferenceNetwork):
+    """Every row's inducing point is the row; its posterior mean has the sign of the second input."""
+
+    shape = (1, 1)
+
+    def __init__(self, mean, deviation):
+        super().__init__()
+        self.mean, self.deviation = mean, deviation
+
+    def forward(self, anchor):
+        mean = (self.mean * anchor[:, 1])[None, None]  # (1, 1, B)
+        return anchor[:, None], mean, torch.full_like(mean, self.deviation)
+
+
+@torch.no_grad()
+def test_the_objective_of_amortised_layers_is_no_bound():
+    """Rows that are far apart share nothing, and yet pay for their inducing variables a hundredth each."""
+    n_rows, noise = 100, 0.01
+    sign = torch.where(torch.arange(n_rows) % 2 == 0, 1.0, -1.0).double()
+    X = torch.stack([1e3 * torch.arange(n_rows).double(), sign], dim=1)
+    likelihood = Gaussian(1, excess=noise, floor=0.0).double()
+    layer = AmortisedLayer(StationaryKernel("rbf", 2), ZeroMean(1), OwnPoint(1.0, 1e-2), whiten=True).double()
+    model = DeepGP([layer], make_propagation("ar2p", (), 1, generator()), likelihood).double()
+    evidence = norm.logpdf(sign.numpy(), 0.0, np.sqrt(1.0 + noise)).mean()
+    objective = elbo(model(X), likelihood, sign[:, None], torch.ones(n_rows).double(), 1 / n_rows).item()
+    assert evidence == pytest.approx(-1.42, abs=0.005)
+    assert objective > 0.8  # 1.33 where mean and deviation are best
+    assert elbo(model(X), likelihood, sign[:, None], torch.ones(n_rows).double(), 1.0).item() < evidence

@@ -46,9 +46,9 @@ def dense(tensor):
 def moments(posterior, d, L):
     """Mean and covariance of plain variables with prior LLᵀ, from those of a posterior in whitened coordinates."""
     mean = dense(posterior.mean)[d]
-    if posterior.scale is None:
+    if posterior.root is None:
         return L @ mean, L @ L.T
-    root = dense(posterior.scale)[d]
+    root = dense(posterior.root)[d]
     root = np.diag(root) if root.ndim == 1 else root
     return L @ mean, L @ root @ root.T @ L.T
 
@@ -95,7 +95,7 @@ def test_coordinates_do_not_matter(orthogonal_covariance, n_kernels):
         O=layer.O, orthogonal_covariance=orthogonal_covariance,
     ).double()  # fmt: skip
     Kzz, Kzo, Koo = (
-        layer.kernel.correlation(*pair) for pair in ((layer.Z, layer.Z), (layer.Z, layer.O), (layer.O, layer.O))
+        layer.kernel.relative_covariance(*pair) for pair in ((layer.Z, layer.Z), (layer.Z, layer.O), (layer.O, layer.O))
     )
     C = Koo - Kzo.mT @ torch.linalg.solve(Kzz, Kzo)
     deviation = layer.kernel.variance.sqrt()[:, None, None]
@@ -103,8 +103,8 @@ def test_coordinates_do_not_matter(orthogonal_covariance, n_kernels):
     L_v = deviation * torch.linalg.cholesky(C)
     for posterior, other, root in ((plain.q, layer.q, L), (plain.q_orthogonal, layer.q_orthogonal, L_v)):
         posterior.mean.copy_((root @ other.mean[..., None])[..., 0])
-        if other.scale is not None:
-            scale = root @ other.scale
+        if other.root is not None:
+            scale = root @ other.root
             posterior.log_diagonal.copy_(scale.diagonal(dim1=-2, dim2=-1).log())
             posterior.below.copy_(scale)
     plain.q.mean.add_(layer.mean(layer.Z).mT)

@@ -4,6 +4,7 @@ import ast
 import csv
 import importlib
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -12,20 +13,29 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import laplace, norm
+from sklearn.gaussian_process.kernels import RationalQuadratic as SklearnRationalQuadratic
+
+import skdgp
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "skdgp"
 
 #: Height of every part of the package; a part imports only what lies lower, or itself.
 FLOORS = {
-    "gp": 0,
-    "inference": 1,
-    "estimators": 2,
-    "datasets": 3,
-    "metrics": 3,
-    "distributed": 3,
-    "display": 4,
-    "__init__": 5,
+    "_sklearn": 0,
+    "distributions": 0,
+    "gp": 1,
+    "inference": 2,
+    "methods": 3,
+    "estimators": 4,
+    "datasets": 5,
+    "metrics": 5,
+    "distributed": 5,
+    "display": 6,
+    "__init__": 7,
 }
 
 IMPORT_PROBE = """
@@ -89,18 +99,99 @@ def test_examples_are_stories_of_the_gallery(path):
     assert f'"{path.stem.removeprefix("plot_")}"' in order, "Give it a place in the order of doc/_ext/gallery.py."
 
 
-def test_method_of_the_contributing_page_works(monkeypatch):
-    blocks = code_blocks("CONTRIBUTING.rst", "python")
-    names = {"__name__": "contributed"}
-    monkeypatch.setitem(sys.modules, "contributed", ModuleType("contributed"))
-    for block in blocks:
-        exec(block, names)
-    X = np.random.default_rng(0).uniform(-2, 2, (200, 2))
-    y = np.sin(2 * X[:, 0]) * X[:, 1]
-    model = names["FourierGPRegressor"](n_inducing=50, max_iter=60, n_estimators=1, random_state=0).fit(X, y)
+@pytest.fixture
+def contributed(monkeypatch):
+    """A module with all code of the contributing page."""
+    module = ModuleType("contributed")
+    monkeypatch.setitem(sys.modules, "contributed", module)
+    for block in code_blocks("CONTRIBUTING.rst", "python"):
+        exec(block, vars(module))
+    return module
+
+
+def surface(n_rows=200):
+    """Rows of a smooth function of two features."""
+    X = np.random.default_rng(0).uniform(-2, 2, (n_rows, 2))
+    return X, np.sin(2 * X[:, 0]) * X[:, 1]
+
+
+def assert_survives_storage(model, X):
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X, return_std=True), model.predict(X, return_std=True))
+
+
+def test_method_of_the_contributing_page_works(contributed):
+    X, y = surface()
+    model = contributed.FourierGPRegressor(n_inducing=50, max_iter=60, n_estimators=1, random_state=0).fit(X, y)
     mean, std = model.predict(X, return_std=True)
     assert model.score(X, y) > 0.8
     assert std.shape == mean.shape == (200,) and (std > 0).all()
+    assert_survives_storage(model, X)
+
+
+def test_likelihood_of_the_contributing_page_works(contributed):
+    (X, y), rng = surface(400), np.random.default_rng(1)
+    y = 50 + 10 * (y + 0.3 * rng.laplace(size=len(y)))
+    options = {"hidden_dims": (), "n_inducing": 50, "max_iter": 60, "n_estimators": 1, "random_state": 0}
+    model = contributed.LaplaceGPRegressor(**options).fit(X[:300], y[:300])
+    lower, upper = model.predict_interval(X[300:], 0.9).T
+    assert 0.8 < np.mean((lower < y[300:]) & (y[300:] < upper)) < 0.98
+    assert model.noise_variance_ == pytest.approx(2 * 3.0**2, rel=0.4)
+    plain = contributed.LaplaceGPRegressor(**options, early_stopping=False).fit(X[:300], y[:300])
+    streamed = contributed.LaplaceGPRegressor(**options).partial_fit(X[:300], y[:300])
+    assert streamed.partial_fit(X[:300], y[:300]).noise_variance_ != plain.noise_variance_ != model.noise_variance_
+    assert_survives_storage(model, X)
+
+
+def test_expectations_of_the_likelihood_of_the_contributing_page(contributed):
+    likelihood = contributed.Laplace(1, n_nodes=64).double()
+    b = likelihood.log_b.exp().item()
+    for y, m, v in ((0.3, 0.0, 0.5), (-1.0, 0.4, 0.1), (0.2, 0.2, 1.0)):
+        y_, m_, v_ = (torch.tensor(each, dtype=torch.float64) for each in ([[y]], [[[m]]], [[[v]]]))
+        gaussian = lambda f, m=m, v=v: norm.pdf(f, m, v**0.5)  # noqa: E731
+        limits = (m - 12 * v**0.5, m + 12 * v**0.5)
+        expected = quad(lambda f: laplace.logpdf(y, f, b) * gaussian(f), *limits, points=[y])[0]  # noqa: B023
+        assert likelihood.expected_log_prob(y_, m_, v_).item() == pytest.approx(expected, rel=1e-6)
+        density = quad(lambda f: laplace.pdf(y, f, b) * gaussian(f), *limits, points=[y])[0]  # noqa: B023
+        assert likelihood.log_predictive(y_, m_, v_).item() == pytest.approx(np.log(density), abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("AVDGPRegressor", {"hidden_dims": (2,), "n_estimators": 1}),
+        (
+            "AVDGPRegressor",
+            {"hidden_dims": (2,), "n_estimators": 1, "whiten": False, "covariance": "full", "ard": True},
+        ),
+        ("DSDGPRegressor", {"hidden_dims": (2,), "n_inducing": 20, "n_estimators": 1, "ard": False}),
+        ("DSDGPRegressor", {"hidden_dims": (), "n_inducing": 20, "n_estimators": 1, "whiten": False}),
+        ("SOLVEGPRegressor", {"n_inducing": 20, "n_orthogonal": 10}),
+    ],
+)
+def test_kernel_of_the_contributing_page_works(contributed, name, options):
+    X, y = surface(120)
+    estimator = getattr(skdgp, name)(kernel=contributed.RationalQuadratic, max_iter=60, random_state=0, **options)
+    model = estimator.fit(X, y)
+    assert model.score(X, y) > 0.8
+    assert [scales.ndim for scales in model.length_scales_] == [3] * len(model.module_[0].layers)
+    assert_survives_storage(model, X)
+
+
+def test_kernel_of_the_contributing_page_is_that_of_scikit_learn(contributed):
+    kernel = contributed.RationalQuadratic(2, 3).double()
+    with torch.no_grad():
+        for i, parameter in enumerate(kernel.parameters()):
+            parameter.add_(
+                0.1 * i + 0.2 * torch.arange(3, dtype=torch.float64).reshape(-1, *[1] * (parameter.dim() - 1))
+            )
+    X1, X2 = (torch.randn(2, n, 2, generator=torch.Generator().manual_seed(n), dtype=torch.float64) for n in (4, 3))
+    K = kernel(X1, X2).detach().numpy()
+    for d in range(3):
+        lengthscale, alpha, variance = (each[d].item() for each in kernel.hyperparameters().values())
+        expected = variance * SklearnRationalQuadratic(lengthscale, alpha)(X1[1].numpy(), X2[1].numpy())
+        np.testing.assert_allclose(K[1, d], expected, rtol=1e-12)
+    torch.testing.assert_close(kernel.diagonal(X1), kernel(X1, X1).diagonal(dim1=-2, dim2=-1))
 
 
 def test_citation_names_this_version():
@@ -144,7 +235,25 @@ def test_imports_go_down_only(path):
             same = module.split(".")[1:2] == [part]
             assert same or floor_of(module) < FLOORS[part], f"{path} imports {module}, which lies no lower"
         if module.split(".")[0] == "sklearn":
-            assert FLOORS[part] >= FLOORS["estimators"], f"{path} imports {module}: only estimators and above may"
+            assert part not in ("gp", "inference"), f"{path} imports {module}: tensors know nothing of scikit-learn"
+            private = any(name.startswith("_") for name in module.split(".")[1:])
+            assert part == "_sklearn" or not private, f"{path} imports {module}: what is private goes into _sklearn.py"
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_functions_fit_on_a_screen(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            documentation = ast.get_docstring(node, clean=False)
+            n_lines = node.end_lineno - node.lineno + 1 - (len(documentation.splitlines()) if documentation else 0)
+            assert n_lines <= 45, f"{path}: {node.name} has {n_lines} lines of code; 45 are many"
+
+
+@pytest.mark.parametrize("name", [name for name in skdgp.__all__ if name.endswith(("Regressor", "Classifier"))])
+def test_estimators_are_a_method_and_a_kind(name):
+    ours = [kind for kind in getattr(skdgp, name).__mro__ if kind.__module__.startswith("skdgp.")]
+    ours = [kind.__name__ for kind in ours if kind.__module__ != "skdgp._sklearn"]
+    assert ours == [name, f"DeepGP{name[name.index('GP') + 2 :]}", name[: name.index("GP") + 2]]
 
 
 @pytest.fixture(scope="module")

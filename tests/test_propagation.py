@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 import torch
 from helpers import generator, normal
+from scipy.stats import norm
 
 from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.kernels import StationaryKernel
-from skdgp.gp.layers import AmortisedLayer
+from skdgp.gp.layers import AmortisedLayer, Layer
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import LinearMean, ZeroMean
 from skdgp.gp.networks import AffineInference
-from skdgp.inference.propagation import anchor_at_mean, anchor_at_sample, make_propagation
+from skdgp.gp.propagation import Propagation, anchor_at_mean, anchor_at_sample, make_propagation
+from skdgp.inference.objectives import log_mixture
 
 N_INPUTS, N_ROWS, N_SAMPLES = 2, 6, 4
 RULES = ["ar1", "ar2", "ar2p"]
@@ -81,7 +83,7 @@ def test_quadrature_at_the_noise_of_monte_carlo_equals_it(hidden_dims):
     monte_carlo, quadrature = (make_model(rule, hidden_dims) for rule in ("ar2", "ar2p"))
     noise = [normal(N_SAMPLES, 1, width, seed=2) for width in hidden_dims]
     for model in (monte_carlo, quadrature):
-        for stored, value in zip(model.propagation.noise, noise, strict=True):
+        for stored, value in zip(model.propagation.points, noise, strict=True):
             stored.copy_(value)
     assert_same_mixture(quadrature(X), monte_carlo(X))
     torch.testing.assert_close(quadrature(X).log_weight, monte_carlo(X).log_weight)
@@ -110,7 +112,7 @@ def test_three_layers_step_by_step(rule):
         model.propagation.logits.copy_(normal(N_SAMPLES, seed=2))
         weight = model.propagation.logits.exp() / model.propagation.logits.exp().sum()
     first, second, third = model.layers
-    xi1, xi2 = model.propagation.noise
+    xi1, xi2 = model.propagation.points
 
     mean, variance, kl1 = first(X[None], X)
     F = mean[0] + variance[0].sqrt() * xi1
@@ -124,7 +126,7 @@ def test_three_layers_step_by_step(rule):
     torch.testing.assert_close(marginals.mean, mean)
     torch.testing.assert_close(marginals.variance, variance)
     torch.testing.assert_close(marginals.kl, kl1 + kl2 + kl3)
-    torch.testing.assert_close(marginals.log_weight, weight.log())
+    torch.testing.assert_close(marginals.log_weight, weight.log()[:, None])
 
 
 def test_anchors():
@@ -148,14 +150,15 @@ def test_a_prediction_depends_on_its_row_alone(rule):
         torch.testing.assert_close(model(X[i : i + 1]).mean[:, 0], together.mean[:, i], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize(("rule", "n_train_samples"), [("ar1", 1), ("ar2", N_SAMPLES)])
+@pytest.mark.parametrize(("rule", "mixture", "n_samples"), [("ar1", False, 1), ("ar1", True, 4), ("ar2", False, 4)])
 @torch.no_grad()
-def test_training_noise_is_fresh_and_from_the_generator_alone(rule, n_train_samples):
+def test_training_noise_is_fresh_and_from_the_generator_alone(rule, mixture, n_samples):
     model, X = make_model(rule), normal(1, N_INPUTS, seed=1).expand(N_ROWS, -1)
     state, source = torch.random.get_rng_state(), generator(1)
-    first, second, again = model(X, source), model(X, source), model(X, generator(1))
+    first, second, again = (model(X, each, mixture=mixture) for each in (source, source, generator(1)))
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert first.mean.shape == (n_train_samples, N_ROWS, 1)
+    assert first.mean.shape == (n_samples, N_ROWS, 1)
+    np.testing.assert_allclose(first.log_weight.exp(), np.full((n_samples, 1), 1 / n_samples))
     assert len(first.mean.unique()) == first.mean.numel()  # equal rows, different noise
     assert not torch.isclose(first.mean, second.mean).any()
     assert torch.equal(first.mean, again.mean)
@@ -163,11 +166,11 @@ def test_training_noise_is_fresh_and_from_the_generator_alone(rule, n_train_samp
 
 @torch.no_grad()
 def test_noise_of_monte_carlo_is_standard_normal():
-    noise, log_weight = make_propagation("ar2", (5,), 100, generator())(200, generator(1))
-    np.testing.assert_allclose(log_weight.exp(), np.full(100, 0.01), rtol=1e-6)
-    assert noise[0].shape == (100, 200, 5)
-    assert noise[0].mean().item() == pytest.approx(0.0, abs=0.02)
-    assert noise[0].var().item() == pytest.approx(1.0, abs=0.02)
+    points, log_weight = make_propagation("ar2", (5,), 100, generator())(torch.empty(200, 3), generator(1))
+    np.testing.assert_allclose(log_weight.exp(), np.full((100, 1), 0.01), rtol=1e-6)
+    assert points[0].shape == (100, 200, 5)
+    assert points[0].mean().item() == pytest.approx(0.0, abs=0.02)
+    assert points[0].var().item() == pytest.approx(1.0, abs=0.02)
 
 
 @torch.no_grad()
@@ -176,11 +179,11 @@ def test_quadrature_has_no_noise():
     assert_same_mixture(model(X, generator(1)), model(X))
 
 
-@pytest.mark.parametrize(("rule", "learnt"), [("ar1", set()), ("ar2", set()), ("ar2p", {"noise.0", "logits"})])
+@pytest.mark.parametrize(("rule", "learnt"), [("ar1", set()), ("ar2", set()), ("ar2p", {"points.0", "logits"})])
 def test_only_quadrature_learns(rule, learnt):
     model = make_model(rule)
     marginals = model(normal(N_ROWS, N_INPUTS, seed=1))
-    (marginals.mean * marginals.log_weight[:, None, None]).sum().backward()
+    (marginals.mean * marginals.log_weight[..., None]).sum().backward()
     parameters = model.propagation.named_parameters()
     assert {name for name, parameter in parameters if parameter.grad is not None and parameter.grad.any()} == learnt
 
@@ -192,11 +195,55 @@ def test_noise_is_drawn_once(rule, hidden_dims):
     first, same = (make_propagation(rule, hidden_dims, N_SAMPLES, generator()) for _ in range(2))
     assert torch.equal(torch.random.get_rng_state(), state)
     assert first.n_samples == (N_SAMPLES if hidden_dims else 1)
-    assert [tuple(noise.shape) for noise in first.noise] == [(N_SAMPLES, 1, width) for width in hidden_dims]
-    assert all(torch.equal(*pair) for pair in zip(first.noise, same.noise, strict=True))
+    assert [tuple(noise.shape) for noise in first.points] == [(N_SAMPLES, 1, width) for width in hidden_dims]
+    assert all(torch.equal(*pair) for pair in zip(first.points, same.points, strict=True))
 
 
 @every_rule
 def test_the_largest_tensor_is_that_of_the_widest_layer(rule):
     model = make_model(rule, (5,), n_samples=2)
     assert model.numbers_per_row() == 3 * 5 * (3 + 2)
+
+
+class WeighsByTarget(Propagation):
+    """A mixture of two whose weights differ between rows."""
+
+    n_samples = 2
+
+    def forward(self, X, generator=None, share=None, *, mixture=True):
+        return [torch.tensor([[[-1.0]], [[1.0]]]).double()], torch.stack(
+            [0.2 + 0.1 * X[:, 0], 0.8 - 0.1 * X[:, 0]]
+        ).log()
+
+    def anchor(self, F, mean, weight):
+        return anchor_at_mean(F, mean, weight)
+
+
+class KnowsTargets(Layer):
+    """Moves its input by the row's target, where there is one."""
+
+    def forward(self, x, anchor, targets=None):
+        mean = x if targets is None else x + targets
+        return mean, torch.ones_like(mean), mean.new_zeros(())
+
+
+def test_weights_may_differ_between_rows():
+    X = torch.tensor([[0.0], [1.0], [2.0]], dtype=torch.float64)
+    model = DeepGP([KnowsTargets(), KnowsTargets()], WeighsByTarget(), Gaussian(1, excess=1.0, floor=0.0).double())
+    marginals = model(X)
+    assert marginals.log_weight.shape == (2, 3)
+    weight = np.array([[0.2, 0.3, 0.4], [0.8, 0.7, 0.6]])
+    components = X[:, 0].numpy() + np.array([[-1.0], [1.0]])
+    mean, variance = marginals.moments()
+    np.testing.assert_allclose(mean[:, 0], (weight * components).sum(0))
+    np.testing.assert_allclose(variance[:, 0], (weight * (1 + (components - mean[:, 0].numpy()) ** 2)).sum(0))
+    y = torch.zeros(3, 1, dtype=torch.float64)
+    density = (weight * norm.pdf(0.0, components, np.sqrt(2.0))).sum(0)
+    np.testing.assert_allclose(log_mixture(marginals, model.likelihood, y).detach(), np.log(density), rtol=1e-6)
+
+
+def test_layers_see_the_targets_in_training_alone():
+    X, y = normal(3, 1, seed=1), normal(3, 1, seed=2)
+    model = DeepGP([KnowsTargets()], make_propagation("ar1", (), 1, generator()), Gaussian(1)).double()
+    assert torch.equal(model(X).mean[0], X)
+    assert torch.equal(model(X, targets=y).mean[0], X + y)

@@ -38,7 +38,7 @@ def pack(K, k):
 
 
 def whiten(K, k, **options):
-    return rowwise.whiten(pack(K, k), len(K), **options)
+    return rowwise.whiten_rows(pack(K, k), len(K), **options)
 
 
 def make_posterior(n_inducing, covariance):
@@ -85,7 +85,7 @@ def make_problem(n_inducing, covariance, n_kernels):
 def test_conditional_equals_that_of_one_problem(n_inducing, whitened, covariance, n_kernels):
     packed, mean, scale, deviation = make_problem(n_inducing, covariance, n_kernels)
     k = correlations(n_inducing)[1][..., :n_kernels, :]
-    W, _ = rowwise.whiten(packed, n_inducing)
+    W, _ = rowwise.whiten_rows(packed, n_inducing)
     f_mean, f_variance, kl = rowwise.conditional(packed, mean, scale, deviation, whiten=whitened)
     expected = conditionals.conditional(*map(rows_first, (W, k, mean, scale)), whiten=whitened)
     torch.testing.assert_close(rows_first(f_mean), expected[0] * deviation, rtol=1e-10, atol=1e-12)
@@ -134,7 +134,7 @@ def test_gradients_written_out_equal_those_of_the_formulas(whitened, n_kernels):
     problem = make_problem(ELIMINATED, "diag", n_kernels)
 
     def formulas(packed, *others):
-        return rowwise.posterior(*rowwise.whiten(packed, ELIMINATED), *others, whiten=whitened)
+        return rowwise.posterior(*rowwise.whiten_rows(packed, ELIMINATED), *others, whiten=whitened)
 
     found = []
     for function in (partial(rowwise.conditional, whiten=whitened), formulas):

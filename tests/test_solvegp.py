@@ -6,8 +6,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from skdgp import SOLVEGPClassifier, SOLVEGPRegressor
-from skdgp.estimators import _solvegp
 from skdgp.gp.layers import OrthogonalLayer
+from skdgp.inference import collapsed
+from skdgp.methods import solvegp
 
 
 def tiny(n_inducing=10, n_orthogonal=6, **parameters) -> SOLVEGPRegressor:
@@ -75,7 +76,7 @@ def test_auto_collapses_small_data_unless_something_speaks_against_it(wave, monk
     assert tiny().fit(X, y).method_ == "collapsed"
     assert all(tiny(**parameters).fit(X, y).method_ == "svi" for parameters in against)
     assert tiny().fit(X, y, X_val=X[:5], y_val=y[:5]).method_ == "svi"
-    monkeypatch.setattr(_solvegp, "COLLAPSED_ROWS", len(X) - 1)
+    monkeypatch.setattr(solvegp, "COLLAPSED_ROWS", len(X) - 1)
     assert tiny().fit(X, y).method_ == "svi"
 
 
@@ -123,7 +124,7 @@ def test_bad_parameters(wave, parameters, message):
 
 def test_a_collapsed_fit_that_memory_would_not_hold_is_refused(wave, monkeypatch):
     X, y = wave
-    monkeypatch.setattr(_solvegp, "free_memory", lambda: 2**20)
+    monkeypatch.setattr(collapsed, "free_memory", lambda: 2**20)
     with pytest.raises(
         ValueError, match=r"16 inducing points needs about 0\.\d GiB, and 0\.0 GiB are free: set method='svi'"
     ):
@@ -136,7 +137,7 @@ def test_memory_is_not_asked_for_where_the_system_does_not_say(wave, monkeypatch
     def sysconf(name):
         raise ValueError("unrecognized configuration name")  # as on macOS
 
-    monkeypatch.setattr(_solvegp.os, "sysconf", sysconf)
+    monkeypatch.setattr(collapsed.os, "sysconf", sysconf)
     assert tiny(method="collapsed").fit(X, y).method_ == "collapsed"
 
 

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skdgp import AVDGPRegressor, DSDGPClassifier
-from skdgp.estimators._state import from_plain, to_plain
+from skdgp.inference.state import from_plain, to_plain
 
 STORED = Path(__file__).parent / "stored"
 
@@ -25,7 +25,7 @@ def test_modules_survive_as_plain_data(tiny, wave, way):
     X, y = wave
     model = tiny(n_estimators=2, **tiny.propagations[way]).fit(X, targets(tiny, y))
     expected = model.predict(X)
-    model.module_ = from_plain(pickle.loads(pickle.dumps(to_plain(model.module_))))
+    model._ensemble.members = from_plain(pickle.loads(pickle.dumps(to_plain(model.module_))))
     assert np.array_equal(model.predict(X), expected)
     assert not any(parameter.requires_grad for parameter in model.module_.parameters())
 
@@ -77,7 +77,7 @@ def test_skops_trusts_a_pipeline_with_the_estimator_alone(tiny, wave):
 @pytest.mark.parametrize("device", ["cuda:3", "cpu"])
 def test_state_names_no_device(wave, device):
     model = AVDGPRegressor(max_iter=1, n_estimators=1, random_state=0).fit(*wave)
-    model.device_ = torch.device(device)
+    model._ensemble.device = torch.device(device)
     again = pickle.loads(pickle.dumps(model))
     assert again.device_ == torch.device("cpu") and model.device_ == torch.device(device)
 
@@ -95,7 +95,7 @@ def test_files_of_the_first_version_open(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["os:system", "skdgp.estimators._solvegp:os", "torch.nn.modules.linear:math", "skdgp.gp.layers:Absent"]
+    "name", ["os:system", "skdgp.inference.collapsed:os", "torch.nn.modules.linear:math", "skdgp.gp.layers:Absent"]
 )
 def test_files_cannot_name_what_is_no_module(name):
     state = to_plain(torch.nn.Linear(2, 2)) | {"class": name}

@@ -5,13 +5,15 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from helpers import Line, climb, generator, make_data, settings
+from helpers import ELBO, Line, climb, generator, make_data, settings
 from torch import nn
 
-from skdgp.inference import graphs, steps
+from skdgp.inference import batches as batches_module
+from skdgp.inference import graphs
+from skdgp.inference.batches import shuffled
 from skdgp.inference.graphs import CapturedTrainee
 from skdgp.inference.objectives import elbo
-from skdgp.inference.steps import FlatParameters, Trainee, shuffled
+from skdgp.inference.steps import FlatParameters, Trainee
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -21,14 +23,14 @@ class TestShuffled:
     def test_minibatches_do_not_depend_on_how_many_are_gathered_together(self, monkeypatch, together):
         data = make_data(23, noise=1.0)
         expected = [batch.y for batch in shuffled(data, 5, generator())]
-        monkeypatch.setattr(steps, "GATHERED_ROWS", together)
+        monkeypatch.setattr(batches_module, "GATHERED_ROWS", together)
         found = [batch.y for batch in shuffled(data, 5, generator())]
         assert [len(batch) for batch in found] == [4, 5, 4, 5, 5]
         assert all(map(torch.equal, found, expected))
         assert torch.equal(torch.cat(found).sort(dim=0).values, data.y.sort(dim=0).values)
 
     def test_rows_are_gathered_a_bounded_number_at_a_time(self, monkeypatch):
-        monkeypatch.setattr(steps, "GATHERED_ROWS", 8)
+        monkeypatch.setattr(batches_module, "GATHERED_ROWS", 8)
         storages = {
             batch.X.untyped_storage().data_ptr(): batch.X.untyped_storage().nbytes()
             for batch in list(shuffled(make_data(64), 4, generator()))
@@ -73,7 +75,7 @@ def take_steps(make, device="cpu"):
     """A model after five steps of two sizes, three after it was put back, and the losses."""
     model, batches = Line(0.3, jiggle=0.5).to(device), [make_data(n, noise=1.0, seed=n) for n in (5, 6, 5, 6, 5)]
     batches = [batch.to(device, torch.float64) for batch in batches]
-    trainee = make(model, settings(elbo), generator(1, device))
+    trainee = make(model, settings(ELBO), generator(1, device))
     losses = [float(trainee.step(batch, 0.1 / (i + 1))) for i, batch in enumerate(batches[:2])]
     before = trainee.parameters(), trainee.moments(), trainee.generator.get_state()
     for batch in batches[2:]:
@@ -123,7 +125,7 @@ class TestCapturedTrainee:
         assert losses == pytest.approx(expected_losses, rel=1e-6)
 
     def test_memory_of_a_recording_stays_where_it_is(self, replayed_by_calling):
-        trainee = CapturedTrainee(Line(0.3), settings(elbo), generator())
+        trainee = CapturedTrainee(Line(0.3), settings(ELBO), generator())
 
         def addresses():
             fixed = [trainee.flat.vector, trainee.flat.sums, trainee.rate, *trainee.adam.memory]

@@ -6,13 +6,14 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from helpers import CLASSIFIERS, REGRESSORS, Line, every_family, generator, known, targets
+from helpers import CLASSIFIERS, ELBO, REGRESSORS, Line, every_family, generator, known, targets
 from sklearn.base import clone
 
 from skdgp import DSDGPRegressor, SOLVEGPRegressor
 from skdgp.inference import streaming
-from skdgp.inference.objectives import elbo
-from skdgp.inference.steps import Batch, Settings, Trainee
+from skdgp.inference.batches import Batch
+from skdgp.inference.settings import Settings
+from skdgp.inference.steps import Trainee
 from skdgp.inference.streaming import Stream
 from skdgp.metrics import negative_log_predictive_density
 
@@ -22,7 +23,7 @@ def line_rows(n_rows):
     return Batch(X, 2 * X + 0.1 * torch.sin(30 * X), torch.ones(n_rows, dtype=torch.float64))
 
 
-SETTINGS = Settings(elbo, 1e-3, 1, 16, 0.02, 10, 0.0)
+SETTINGS = Settings(ELBO, 1e-3, 1, 16, 0.02, 10, 0.0)
 
 
 def chunks(X, y, n_chunks):
@@ -95,26 +96,26 @@ class TestPartialFit:
 
     def test_weights_of_a_chunk_count_beside_those_of_others(self, wave, monkeypatch):
         X, y = wave
-        seen, learn = [], Stream.learn
+        seen, learn = [], Stream.__call__
 
-        def spy(self, chunk, settings):
+        def spy(self, model, chunk, *others):
             seen.append(chunk.weight.numpy())
-            return learn(self, chunk, settings)
+            return learn(self, model, chunk, *others)
 
-        monkeypatch.setattr(Stream, "learn", spy)
+        monkeypatch.setattr(Stream, "__call__", spy)
         model = SOLVEGPRegressor(10, 0, random_state=0)
         model.partial_fit(X, y).partial_fit(X, y, sample_weight=np.full(len(X), 5.0))
         assert (seen[0] == 1).all() and (seen[1] == 5).all()
 
     def test_total_size_weighs_the_penalty(self, wave, monkeypatch):
         X, y = wave
-        weights, learn = [], Stream.learn
+        weights, learn = [], Stream.__call__
 
-        def spy(self, chunk, settings):
+        def spy(self, model, chunk, held_out, settings, *others):
             weights.append(settings.kl_weight)
-            return learn(self, chunk, settings)
+            return learn(self, model, chunk, held_out, settings, *others)
 
-        monkeypatch.setattr(Stream, "learn", spy)
+        monkeypatch.setattr(Stream, "__call__", spy)
         model = SOLVEGPRegressor(10, 0, random_state=0, beta=3.0)
         model.partial_fit(X, y).partial_fit(X[:60], y[:60]).partial_fit(X, y, total_size=10_000)
         np.testing.assert_allclose(weights, [3 / 120, 3 / 180, 3 / 10_000])
@@ -123,19 +124,21 @@ class TestPartialFit:
     def test_a_chunk_that_fails_leaves_all_as_it_was(self, tiny, wave, monkeypatch):
         X, y = wave[0], targets(tiny, wave[1])
         model = tiny(n_estimators=2).partial_fit(X, y, **known(tiny))
-        expected, streams = model.predict(X), deepcopy(model._streams[0].average)
-        calls = iter(range(100))
+        again = tiny(n_estimators=2).partial_fit(X, y, **known(tiny))
+        expected = model.predict(X)
+        calls, learn = iter(range(100)), Stream.__call__
 
-        def failing(self, chunk, settings):
+        def failing(self, *others):
             if next(calls) == 1:  # the second member's
                 raise MemoryError
-            return 0.0
+            return learn(self, *others)
 
-        monkeypatch.setattr(Stream, "learn", failing)
-        with pytest.raises(MemoryError):
+        with monkeypatch.context() as patch, pytest.raises(MemoryError):
+            patch.setattr(Stream, "__call__", failing)
             model.partial_fit(X, y)
         assert np.array_equal(model.predict(X), expected) and model.n_iter_ == 1
-        assert all(map(torch.equal, model._streams[0].average, streams))
+        # What it goes on with is not changed either.
+        assert np.array_equal(model.partial_fit(X, y).predict(X), again.partial_fit(X, y).predict(X))
 
     def test_bad_calls(self, wave):
         X, y = wave
@@ -161,7 +164,7 @@ class TestPartialFit:
 class TestStream:
     def test_average_weighs_later_steps_more(self, monkeypatch):
         """The weights of t steps, written out: the product of what later steps leave of each."""
-        data, stream = line_rows(64), Stream(Line(jiggle=0.1), generator())
+        data, stream, model, source = line_rows(64), Stream(), Line(jiggle=0.1), generator()
         visited = []
         real = Trainee.step
 
@@ -171,18 +174,18 @@ class TestStream:
             return loss
 
         monkeypatch.setattr(Trainee, "step", spy)
-        stream.learn(data, SETTINGS)
-        stream.learn(data, SETTINGS)
+        stream(model, data, None, SETTINGS, source)
+        stream(model, data, None, SETTINGS, source)
         shares = 9 / (8 + np.arange(1, len(visited) + 1))
         weights = shares * np.append(np.cumprod((1 - shares)[::-1])[::-1][1:], 1.0)
         assert abs(weights.sum() - 1) < 1e-12 and (np.diff(weights) > 0).all()
-        for i, average in enumerate(stream.averaged().parameters()):
+        for i, average in enumerate(stream.averaged(model).parameters()):
             expected = sum(weight * step[i] for weight, step in zip(weights, visited, strict=True))
             torch.testing.assert_close(average.detach(), expected)
 
     def test_impossible_steps_are_tried_again_at_half_the_rate(self, monkeypatch):
-        data, stream = line_rows(64), Stream(Line(jiggle=0.1), generator())
-        before = deepcopy(stream.model.state_dict())
+        data, stream, model, source = line_rows(64), Stream(), Line(jiggle=0.1), generator()
+        before = deepcopy(model.state_dict())
         real, steps = Trainee.step, []
 
         def fragile(trainee, batch, rate):
@@ -193,11 +196,11 @@ class TestStream:
             return real(trainee, batch, rate)
 
         monkeypatch.setattr(Trainee, "step", fragile)
-        stream.learn(data, SETTINGS)
+        stream(model, data, None, SETTINGS, source)
         assert stream.rate == 0.25 and stream.n_steps == 4
         monkeypatch.setattr(Trainee, "step", lambda *args: (_ for _ in ()).throw(np.linalg.LinAlgError("never")))
-        state = deepcopy(stream.model.state_dict())
+        state = deepcopy(model.state_dict())
         with pytest.raises(np.linalg.LinAlgError, match="never"):
-            stream.learn(data, SETTINGS)
-        assert all(torch.equal(state[name], value) for name, value in stream.model.state_dict().items())
+            stream(model, data, None, SETTINGS, source)
+        assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
         assert any(not torch.equal(before[name], value) for name, value in state.items())

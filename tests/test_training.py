@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import PEAK, Line, climb, generator, make_data, settings
+from helpers import ELBO, PEAK, REGRESSORS, Line, climb, generator, make_data, settings
 
-from skdgp.inference.calibration import recalibrate_noise
-from skdgp.inference.objectives import elbo
-from skdgp.inference.steps import Batch, Trainee
-from skdgp.inference.training import MAX_RETRIES, WARM_UP, WARM_UP_FROM, mean_log_density, one_cycle, train
+from skdgp.inference.batches import Batch
+from skdgp.inference.calibration import recalibrate
+from skdgp.inference.minibatches import MAX_RETRIES, WARM_UP, WARM_UP_FROM, mean_log_density, one_cycle, train
+from skdgp.inference.objectives import OBJECTIVES, elbo
+from skdgp.inference.steps import Trainee
 
 
 class Recorder:
@@ -19,11 +20,12 @@ class Recorder:
 
     def __init__(self, objective=climb, misbehave=None, calls=()):
         self.objective, self.misbehave, self.calls = objective, misbehave, calls
+        self.linear = objective.linear
         self.seen = []
 
-    def __call__(self, marginals, likelihood, y, row_weight, kl_weight):
+    def value(self, marginals, likelihood, y, row_weight, kl_weight):
         self.seen.append(y[:, 0])
-        value = self.objective(marginals, likelihood, y, row_weight, kl_weight)
+        value = self.objective.value(marginals, likelihood, y, row_weight, kl_weight)
         return self.misbehave(value) if len(self.seen) - 1 in self.calls else value
 
 
@@ -78,7 +80,7 @@ def test_rows_to_score_are_spread_over_all(monkeypatch):
     data = make_data(n_rows=10, noise=1.0)
     assert data.spread(10) is data
     assert torch.equal(data.spread(4).y, data.y[[0, 2, 5, 7]])
-    monkeypatch.setattr("skdgp.inference.training.SCORED_ROWS", 4)
+    monkeypatch.setattr("skdgp.inference.minibatches.SCORED_ROWS", 4)
     model = Line()
     seen = []
     model.register_forward_pre_hook(lambda module, arguments: seen.append(len(arguments[0])))
@@ -108,7 +110,7 @@ def test_steps_follow_the_cycle(batch_size):
 
 def test_the_maximum_of_the_objective_is_found():
     data, model = make_data(64, slope=2.0, noise=0.5), Line(slope=1.5)
-    history = run(model, data, settings(elbo, max_iter=200, batch_size=64))
+    history = run(model, data, settings(ELBO, max_iter=200, batch_size=64))
     assert model.slope.item() == pytest.approx(data.y.mean().item(), abs=1e-2)
     assert model.likelihood.variance.item() == pytest.approx(data.y.var(correction=0).item(), rel=1e-2)
     assert len(history.loss) == history.best_epoch == 200
@@ -120,7 +122,7 @@ def test_the_maximum_of_the_objective_is_found():
 
 def test_the_loss_of_an_epoch_is_a_mean_over_rows():
     data = make_data(5, noise=1.0)
-    history = run(Line(slope=0.5), data, settings(elbo, max_iter=1, batch_size=2, learning_rate=1e-12))
+    history = run(Line(slope=0.5), data, settings(ELBO, max_iter=1, batch_size=2, learning_rate=1e-12))
     model = Line(slope=0.5)
     expected = -elbo(model(data.X), model.likelihood, data.y, data.weight, 0.0).item()
     assert history.loss == [pytest.approx(expected, rel=1e-9)]
@@ -197,8 +199,8 @@ def test_a_step_to_nan_is_undone_and_repeated_at_half_the_rate(failing):
 def test_moments_of_the_optimiser_are_undone_too(misbehave):
     """All rows are alike, so a failure in the first epoch must leave a run at half the rate."""
     failed, unharmed = Line(), Line()
-    run(failed, make_data(), settings(Recorder(elbo, misbehave, calls=[1]), batch_size=4))
-    run(unharmed, make_data(), settings(elbo, batch_size=4, learning_rate=PEAK / 2))
+    run(failed, make_data(), settings(Recorder(ELBO, misbehave, calls=[1]), batch_size=4))
+    run(unharmed, make_data(), settings(ELBO, batch_size=4, learning_rate=PEAK / 2))
     torch.testing.assert_close(failed.state_dict(), unharmed.state_dict())
 
 
@@ -211,7 +213,7 @@ def test_a_failure_on_held_out_rows_is_undone_too(monkeypatch):
             raise FloatingPointError
         return mean_log_density(trainee, data, batch_size)
 
-    monkeypatch.setattr("skdgp.inference.training.mean_log_density", fail_once)
+    monkeypatch.setattr("skdgp.inference.minibatches.mean_log_density", fail_once)
     history = run(Line(), make_data(), settings(), make_data(slope=100.0))
     assert len(history.score) == len(history.loss) == 8
     assert calls[2] - calls[0] == pytest.approx((calls[1] - calls[0]) / 2, rel=1e-6)
@@ -243,7 +245,7 @@ def test_equal_generators_make_equal_models():
     data, state = make_data(16, noise=1.0), torch.random.get_rng_state()
     models = [Line(jiggle=0.5) for _ in range(3)]
     for model, seed in zip(models, (0, 0, 1), strict=True):
-        run(model, data, settings(elbo, batch_size=4), seed=seed)
+        run(model, data, settings(ELBO, batch_size=4), seed=seed)
     first, same, other = (model.slope.item() for model in models)
     assert first == same != other
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -265,7 +267,7 @@ def test_recalibration_finds_the_noise_of_rows_not_learnt_from(noise):
     """Two models judge 300 and 100 rows; the factor is the one of all of them together."""
     models = [Line(slope=1.0, noise=0.25), Line(slope=3.0, noise=0.25)]
     held_out = [make_data(300, 1.0, noise, seed=1), make_data(100, 3.0, 1.5 * noise, seed=2)]
-    factor = recalibrate_noise(models, held_out, batch_size=64)
+    factor = math.exp(recalibrate(models, held_out, batch_size=64))
     residuals = torch.cat([held_out[0].y - 1.0, held_out[1].y - 3.0])
     assert factor == pytest.approx(residuals.square().mean().item() / 0.25, rel=0.02)
     for model in models:
@@ -277,7 +279,23 @@ def test_recalibration_finds_the_noise_of_rows_not_learnt_from(noise):
 def test_recalibration_keeps_the_ratios_between_models():
     models = [Line(slope=1.0, noise=0.04), Line(slope=1.0, noise=0.16)]
     held_out = [make_data(300, 1.0, 0.6, seed=1), make_data(300, 1.0, 1.2, seed=2)]
-    recalibrate_noise(models, held_out, batch_size=64)
+    recalibrate(models, held_out, batch_size=64)
     first, second = (model.likelihood.variance.item() for model in models)
     assert second / first == pytest.approx(4.0)
     assert first == pytest.approx(0.36, rel=0.1)
+
+
+@pytest.mark.parametrize(("objective", "expected"), [("elbo", 1), ("predictive", 4)])
+@pytest.mark.parametrize("options", [{"propagation": "monte_carlo"}, {"rule": "ar1"}], ids=["dsdgp", "avdgp"])
+def test_objectives_that_are_not_linear_see_the_whole_mixture(wave, monkeypatch, objective, expected, options):
+    """The logarithm of a mean over one sample would be no mixture at all."""
+    seen, real = [], OBJECTIVES[objective].value
+
+    def spy(marginals, *others):
+        seen.append(len(marginals.mean))
+        return real(marginals, *others)
+
+    monkeypatch.setitem(OBJECTIVES, objective, OBJECTIVES[objective]._replace(value=spy))
+    tiny = REGRESSORS[1] if "propagation" in options else REGRESSORS[0]
+    tiny(objective=objective, n_samples=4, max_iter=1, **options).fit(*wave)
+    assert set(seen) == {expected}

@@ -1,13 +1,12 @@
 """A picture of what the layers of a model do."""
 
+import warnings
 from numbers import Integral
 
 import numpy as np
-import torch
 from sklearn.base import is_regressor
 from sklearn.utils.validation import validate_data
 
-from ..estimators._base import PREDICT_NUMBERS
 from ._axes import open_row, styled
 from ._models import find_feature, unwrap_deep_gp
 
@@ -107,9 +106,6 @@ class LatentDisplay:
         """
         model, before = unwrap_deep_gp(estimator, cls)
         features = [features] if isinstance(features, (str, Integral)) else list(features)
-        n_members = len(model.module_)
-        if not 0 <= member < n_members:
-            raise ValueError(f"member={member} is none of the {n_members} members: give 0 to {n_members - 1}.")
         if grid_resolution < 2:
             raise ValueError(f"grid_resolution={grid_resolution} makes no grid: give at least 2.")
         X, names = _inputs_of_last_step(model, before, X)
@@ -118,7 +114,9 @@ class LatentDisplay:
         if len(columns) not in (1, 2) or len({*columns}) < len(columns):
             raise ValueError(f"features={features} must be one column of X, or two different ones.")
         grids, rows = _make_grid(X, columns, names, grid_resolution)
-        moments = _layer_moments(model, model.module_[member], rows)
+        with warnings.catch_warnings():  # names of columns have been compared already
+            warnings.filterwarnings("ignore", message="X does not have valid feature names", category=UserWarning)
+            moments = model.predict_layers(rows, member)
         shape = tuple(len(grid) for grid in grids)
         means, stds = ([each.reshape(*shape, -1) for each in layers] for layers in zip(*moments, strict=True))
         layer_names = [f"Hidden layer {i + 1}" for i in range(len(means) - 1)] + [_name_of_last_layer(model)]
@@ -226,30 +224,6 @@ def _make_grid(X, columns, names, resolution):
     for column, values in zip(columns, np.meshgrid(*grids, indexing="ij"), strict=True):
         rows[:, column] = values.ravel()
     return grids, rows
-
-
-@torch.no_grad()
-def _layer_moments(model, member, X):
-    """For every layer of a member the means and standard deviations (n, D) of its outputs at rows ``X``."""
-    dtype = next(member.parameters()).dtype
-    batches = torch.as_tensor(model._scale_inputs(X), dtype=dtype, device=model.device_).split(
-        max(1, PREDICT_NUMBERS // member.numbers_per_row())
-    )
-    parts = [_moments(member, batch) for batch in batches]
-    layers = [[torch.cat(each) for each in zip(*layer, strict=True)] for layer in zip(*parts, strict=True)]
-    return [[each.double().cpu().numpy() for each in layer] for layer in layers]
-
-
-def _moments(member, X):
-    """Means and standard deviations (B, D) of each layer's mixture."""
-    layers, log_weight = member.propagate(X)
-    weight = log_weight.exp()[:, None, None]
-    moments = []
-    for mean, variance, _ in layers:  # the first layer's are those of all samples
-        centre = (weight * mean).sum(0)
-        spread = (weight * (variance + (mean - centre).square())).sum(0)
-        moments.append((centre, spread.sqrt()))
-    return moments
 
 
 def _name_of_last_layer(model):

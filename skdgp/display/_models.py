@@ -7,7 +7,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from ..estimators._base import BaseDeepGP
 from ._axes import import_pyplot
 
 
@@ -65,7 +64,7 @@ def unwrap_deep_gp(estimator, display):
     import_pyplot(f"{display.__name__}.from_estimator")
     model, before = unwrap(estimator)
     check_is_fitted(model)
-    if not isinstance(model, BaseDeepGP):
+    if not hasattr(model, "predict_layers"):
         raise TypeError(
             f"{display.__name__} draws estimators of skdgp, or pipelines and searches that end in one, got "
             f"{type(model).__name__}."

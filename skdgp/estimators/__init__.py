@@ -1,8 +1,8 @@
 """Estimators: NumPy in, NumPy out."""
 
+from ..distributions import PredictiveDistribution
 from ._avdgp import AVDGPClassifier, AVDGPRegressor
 from ._dsdgp import DSDGPClassifier, DSDGPRegressor
-from ._predictive import PredictiveDistribution
 from ._solvegp import SOLVEGPClassifier, SOLVEGPRegressor
 
 __all__ = [

@@ -1,251 +1,90 @@
 """Deep Gaussian processes with amortised inducing variables."""
 
-from numbers import Integral
-from typing import ClassVar
-
-import torch
-from sklearn.utils._param_validation import Interval, StrOptions
-from torch import Tensor
-
-from ..gp.deep_gp import DeepGP
-from ..gp.kernels import PROFILES, StationaryKernel
-from ..gp.layers import AmortisedLayer
-from ..gp.likelihoods import Likelihood
-from ..gp.means import Mean, ZeroMean, make_mean
-from ..gp.networks import INFERENCE_NETWORKS
-from ..inference.propagation import make_propagation
-from ._auto import Auto
-from ._base import BaseDeepGP
+from ..methods import AVDGP
 from ._classification import DeepGPClassifier
-from ._inducing import HIDDEN_DIMS, N_INDUCING, inducing_per_layer, positive_ints
+from ._parameters import estimator
 from ._regression import DeepGPRegressor
 
-#: Inducing points of the first layer and of every later one (AVDGP, App. C.1).
-AUTO_INDUCING = (8, 4)
 
-
-#: Chosen on held-out rows, within half a minute for ten thousand rows on two cores.
-AUTO = Auto(
-    steps=(400, 400), epochs=(40, 300), member_rows=18_000, max_members=5, batch_sizes=(16, 200), large_batch=500
-)
-
-
-class BaseAVDGP(BaseDeepGP):
-    """Which layers an amortised deep GP has."""
-
-    _structural_parameters: ClassVar[tuple[str, ...]] = (
-        *BaseDeepGP._structural_parameters,
-        "hidden_dims",
-        "n_inducing",
-        "rule",
-        "kernel",
-        "ard",
-        "mean",
-        "covariance",
-        "whiten",
-        "inducing_map",
-        "network_width",
-        "network_depth",
-        "n_samples",
-    )
-
-    _parameter_constraints: ClassVar[dict] = {
-        **BaseDeepGP._parameter_constraints,
-        "hidden_dims": HIDDEN_DIMS,
-        "n_inducing": N_INDUCING,
-        "rule": [StrOptions({"ar1", "ar2", "ar2p"})],
-        "kernel": [StrOptions(set(PROFILES))],
-        "ard": ["boolean"],
-        "mean": [StrOptions({"zero", "linear", "identity"})],
-        "covariance": [StrOptions({"diag", "full"})],
-        "whiten": ["boolean"],
-        "inducing_map": [StrOptions(set(INFERENCE_NETWORKS))],
-        "network_width": [Interval(Integral, 1, None, closed="left"), None],
-        "network_depth": [Interval(Integral, 1, None, closed="left")],
-        "n_samples": [Interval(Integral, 1, None, closed="left")],
-    }
-
-    def __init__(
-        self,
-        hidden_dims=(16, 4),
-        n_inducing="auto",
-        *,
-        rule="ar2p",
-        objective="elbo",
-        kernel="matern52",
-        ard=False,
-        mean="zero",
-        covariance="diag",
-        whiten=True,
-        inducing_map="affine",
-        network_width=128,
-        network_depth=2,
-        n_samples=32,
-        n_estimators="auto",
-        beta=100.0,
-        max_iter="auto",
-        batch_size="auto",
-        learning_rate=0.02,
-        early_stopping=True,
-        validation_fraction=0.1,
-        n_iter_no_change=40,
-        tol=0.0,
-        normalize_X=True,
-        device="auto",
-        dtype="auto",
-        cuda_graphs=False,
-        warm_start=False,
-        random_state=None,
-        verbose=0,
-    ):
-        self.hidden_dims = hidden_dims
-        self.n_inducing = n_inducing
-        self.rule = rule
-        self.objective = objective
-        self.kernel = kernel
-        self.ard = ard
-        self.mean = mean
-        self.covariance = covariance
-        self.whiten = whiten
-        self.inducing_map = inducing_map
-        self.network_width = network_width
-        self.network_depth = network_depth
-        self.n_samples = n_samples
-        self.n_estimators = n_estimators
-        self.beta = beta
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.normalize_X = normalize_X
-        self.device = device
-        self.dtype = dtype
-        self.cuda_graphs = cuda_graphs
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-
-    @property
-    def _auto(self) -> Auto:
-        return AUTO
-
-    def _make_model(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
-        hidden_dims = positive_ints("hidden_dims", self.hidden_dims)
-        widths = (X.shape[1], *hidden_dims, likelihood.n_outputs)
-        layers, inputs = [], X
-        for depth, n_inducing in enumerate(inducing_per_layer(self.n_inducing, hidden_dims, AUTO_INDUCING)):
-            n_in, n_out = widths[depth], widths[depth + 1]
-            hidden = depth < len(hidden_dims)
-            mean = make_mean(self.mean, inputs, n_out) if hidden else ZeroMean(n_out)
-            layers.append(self._make_layer(n_in, n_out, n_inducing, mean, generator))
-            inputs = mean(inputs)
-        propagation = make_propagation(self.rule, hidden_dims, self.n_samples, generator)
-        return DeepGP(layers, propagation, likelihood)
-
-    def _make_layer(
-        self, n_inputs: int, n_outputs: int, n_inducing: int, mean: Mean, generator: torch.Generator
-    ) -> AmortisedLayer:
-        width = min(n_inputs, n_inducing * n_outputs) if self.network_width is None else self.network_width
-        network = INFERENCE_NETWORKS[self.inducing_map](
-            n_inputs,
-            n_outputs,
-            n_inducing,
-            covariance=self.covariance,
-            hidden=[width] * self.network_depth,
-            generator=generator,
-        )
-        kernel = StationaryKernel(self.kernel, n_inputs, n_outputs, ard=self.ard)
-        return AmortisedLayer(kernel, mean, network, whiten=self.whiten)
-
-
-class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
+@estimator()
+class AVDGPRegressor(DeepGPRegressor, AVDGP):
     """Deep Gaussian process regression with amortised inducing variables.
 
-    Every row has a few inducing variables of its own, which small networks compute from the row itself
-    and, in deeper layers, from what the layer below makes of it [1]_. That needs far fewer inducing
-    points than variables shared by all rows, and takes minibatches of any size. An ensemble of such
-    models, each judged by rows that it has not learnt from, predicts as one Gaussian mixture.
+    Every row has a few inducing variables of its own, which small networks compute from the row itself and, in deeper
+    layers, from what the layer below makes of it [1]_. That needs far fewer inducing points than variables shared by
+    all rows, and takes minibatches of any size. An ensemble of such models, each judged by rows that it has not learnt
+    from, predicts as one Gaussian mixture.
 
     Parameters
     ----------
     hidden_dims : sequence of int, default=(16, 4)
-        Widths of the hidden GP layers, first to last. ``()`` is a shallow GP: the paper's SGP-AVI and,
-        with ``inducing_map="mlp"`` and ``covariance="full"``, IDSGP [2]_.
+        Widths of the hidden GP layers, first to last. ``()`` is a shallow GP, the paper's SGP-AVI.
     n_inducing : "auto", int or sequence of int, default="auto"
-        Inducing points of each row: one number for all layers or one for each, output layer included.
-        "auto" is 8 for the first layer and 4 for the others.
+        Inducing points of each row: one number, or one for each layer and the output. "auto" is 8, in later layers 4.
     rule : {"ar1", "ar2", "ar2p"}, default="ar2p"
-        What a deeper layer computes a row's inducing variables from, and how uncertainty gets there:
-        "ar1" from every Monte Carlo sample, "ar2" from the samples' mean, "ar2p" from the mean over
-        learnt quadrature points, without randomness.
+        What a deeper layer computes a row's inducing variables from: "ar1" from every Monte Carlo sample, "ar2" from
+        the samples' mean, "ar2p" from the mean over learnt quadrature points, without randomness.
     objective : {"elbo", "predictive"}, default="elbo"
-        What training maximises: the evidence lower bound, or the log predictive density less the same
-        penalty. The latter, with "ar2p" the paper's AR2PP, can sharpen densities at the cost of means, and with a
-        smaller ``beta`` follows noise that changes over inputs or has several modes; restarts differ more. With
-        samples, as in "ar1" and "ar2", it is a lower bound that more samples tighten.
-    kernel : {"matern52", "matern32", "matern12", "rbf"}, default="matern52"
-        Covariance function of every layer.
+        What training maximises: the evidence lower bound (in AVDGP its paper's approximation), or the log predictive
+        density, or probability, less the same penalty. The latter can sharpen densities at the cost of means.
+    kernel : {"matern52", "matern32", "matern12", "rbf"} or callable, default="matern52"
+        Covariance function of every layer. A callable makes one: ``kernel(n_inputs, n_outputs, ard=ard)`` returns a
+        ``skdgp.gp.kernels.Kernel``, with ``n_outputs=1`` where outputs share it; see CONTRIBUTING.
     ard : bool, default=False
         Whether every input dimension of a layer has its own lengthscale.
     mean : {"zero", "linear", "identity"}, default="zero"
-        Mean functions of the hidden layers: none, learnt linear, or fixed (the identity, or principal
-        components where widths differ, of which "linear" starts too). The last layer's mean is zero.
+        Mean functions of the hidden layers: none, learnt linear, or fixed (the identity, or principal components where
+        a layer narrows). "linear" starts at the fixed one. The last layer's mean is zero.
     covariance : {"diag", "full"}, default="diag"
-        Posterior covariance of a row's inducing variables.
+        Posterior covariance of inducing variables. "diag" leaves out how they vary together, and takes less time.
     whiten : bool, default=True
-        Whether the networks speak of inducing variables relative to the Cholesky factor of their prior.
+        Whether posteriors are of inducing variables relative to the Cholesky factor of their prior covariance.
     inducing_map : {"affine", "mlp"}, default="affine"
-        Affine maps to the inducing points and two networks for the rest, or one network for all.
+        Affine maps to inducing points and two networks for the rest, or one network for all, as in IDSGP [2]_.
     network_width : int or None, default=128
-        Units of each hidden layer of every inference network. None is the paper's choice, the
-        smaller of a network's inputs and the inducing variables it speaks of; wider networks predict
-        better at little cost, for the time goes into the kernels.
+        Units of each hidden layer of every inference network. Wide ones predict better at little cost. None is the
+        smaller of a layer's inputs and ``n_inducing`` times its outputs, for all networks of the layer.
     network_depth : int, default=2
         Hidden layers of every inference network.
     n_samples : int, default=32
-        Monte Carlo samples, or quadrature points, for each row.
+        Monte Carlo samples, or quadrature points, for each row. With ``objective="elbo"`` training takes one sample
+        where that is enough ("monte_carlo", "ar1"). With "predictive" it takes all, and more tighten it.
     n_estimators : "auto" or int, default="auto"
-        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 3600 rows, and
-        falls to 1 above 9000.
+        Members of the ensemble; 1 is the model of the paper. "auto" is 5 up to some 4000 rows, and 1 from some 10000.
     beta : float, default=100.0
-        Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which
-        lets small data sets overfit: it divides the penalty of every row by the number of rows.
+        Weight of the Kullback-Leibler penalty on inducing variables; 1 is the paper's choice. Small data sets overfit
+        then: a row pays only 1 / n_rows of its penalty. A label says less than a number: for classes the default is 30.
     max_iter : "auto" or int, default="auto"
-        Passes over the data for each member. "auto" takes about 400 steps, in 40 to 300 passes.
+        Passes over the data (epochs) of each member at most. "auto" takes about 400 steps, in 40 to 300 epochs.
     batch_size : "auto" or int, default="auto"
-        Rows of a minibatch; "auto" is a quarter of the rows, within 16
-        and 200, or 500 from 4000 rows on. Minibatches have equal sizes, up
-        to this one.
+        Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 200, or 500 from 4000 rows on.
     learning_rate : float, default=0.02
-        Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
-        to nothing along a cosine.
+        Peak learning rate of Adam. It is reached after a quarter of training, and falls to nothing along a cosine.
     early_stopping : bool, default=True
-        Whether every member holds out a part of the rows, keeps the parameters of the epoch with the
-        best log predictive density there, and sets its noise variance by them. False leaves the noise as
-        training made it: intervals tend to be too wide or too narrow then, which a held-out coverage shows.
+        Whether every member holds out rows, of each class alike, and keeps the parameters of the epoch with the best
+        log predictive density, or probability, there. Held-out rows then set a regressor's noise variance. False leaves
+        the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
     validation_fraction : float, default=0.1
-        Share of the rows that a member holds out.
+        Share of the rows that a member holds out with ``early_stopping``.
     n_iter_no_change : int, default=40
-        Epochs without improvement after which a member stops.
+        Epochs without improvement after which a member stops. Late ones are often best: a small number costs accuracy.
     tol : float, default=0.0
-        Improvement of the held-out log density that counts.
-    normalize_X, normalize_y : bool, default=True
-        Whether to standardise features and targets inside. Results are in the user's units anyway.
+        Improvement of the held-out score, as in ``validation_scores_``, that counts.
+    normalize_X : bool, default=True
+        Whether to standardise features inside.
+    normalize_y : bool, default=True
+        Whether to standardise targets inside. Results are in the user's units anyway.
     device : str, default="auto"
         torch device such as "cpu" or "cuda:0"; "auto" prefers CUDA.
     dtype : {"auto", "float32", "float64"}, default="auto"
-        Precision. "auto" trains in float32, which is faster, and then predicts in that of ``X`` where
-        it is a float; the others do both in theirs.
+        Precision. "auto" trains in float32, which is faster, and predicts in float32 if ``X`` has it, otherwise in
+        float64; the others do both in theirs. What float32 is too coarse for is in float64 anyway.
     cuda_graphs : bool, default=False
-        Whether to record a step of minibatch training on a CUDA device and replay it, at one launch for all its
-        operations. No effect on other devices.
+        Whether to record a minibatch's step on a CUDA device and replay it, which launches all its operations at once.
     warm_start : bool, default=False
-        Whether ``fit`` goes on from the last fit's parameters, keeping its scaling of the data.
+        Whether ``fit`` goes on from the last fit's parameters, with its scaling of the data and a classifier's classes.
     random_state : int, RandomState instance or None, default=None
-        Source of initial values, held-out rows, minibatches and samples.
+        Source of all that is random, such as initial values, held-out rows and minibatches.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
@@ -254,19 +93,21 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
     module_ : torch.nn.ModuleList
         The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
-        Epochs of the member that ran longest.
+        Iterations of the member that ran longest, as ``max_iter`` counts them.
     loss_curve_ : ndarray of shape (`n_iter_`,)
-        Negative objective per row and epoch, mean over members still training.
+        Negative objective per row in each iteration, mean over members still training.
     validation_scores_ : ndarray of shape (`n_iter_`,)
-        Held-out log predictive density per row and epoch, of standardised targets, mean over members;
-        empty without held-out rows.
+        Held-out log predictive density of standardised targets, or log probability of the labels, per row and epoch,
+        mean over members; empty without held-out rows.
     best_iter_ : list of int
-        For every member the epoch, counted from 1, whose parameters it has.
+        For every member the iteration, counted from 1, whose parameters it has.
     lower_bound_ : float
-        Evidence lower bound of the log density of the training targets, in the user's units, summed
-        over rows; mean over members.
-    length_scales_ : list of ndarray of shape (n_estimators, D, Q) or (n_estimators, D, 1)
-        Lengthscales of every layer, of its D outputs, in units of its standardised inputs.
+        Objective "elbo" with ``beta=1`` in the user's units, summed over rows, mean over members. Each row has inducing
+        variables of its own, but is charged only 1 / n_rows of their penalty. So this may exceed the log evidence, the
+        log density of all targets: it is not a lower bound. Never compare it with that of other families.
+    length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
+        Lengthscales of every layer, of its D outputs or of all, in units of its Q inputs; those of the first layer are
+        standardised. None where a callable ``kernel`` has none.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Variance of the observation noise in the user's units, mean over members.
     device_ : torch.device
@@ -283,8 +124,7 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
     References
     ----------
     .. [1] Q. Meng and Y. Zhang, "Amortized Variational Inference for Deep Gaussian Processes", 2024.
-    .. [2] B. Jafrasteh, C. Villacampa-Calvo and D. Hernández-Lobato, "Input Dependent Sparse Gaussian
-       Processes", ICML 2022.
+    .. [2] B. Jafrasteh et al., "Input Dependent Sparse Gaussian Processes", ICML 2022.
 
     Examples
     --------
@@ -299,163 +139,86 @@ class AVDGPRegressor(DeepGPRegressor, BaseAVDGP):
     True
     """
 
-    _structural_parameters: ClassVar[tuple[str, ...]] = (*BaseAVDGP._structural_parameters, "normalize_y")
-    _parameter_constraints: ClassVar[dict] = {**BaseAVDGP._parameter_constraints, "normalize_y": ["boolean"]}
 
-    def __init__(
-        self,
-        hidden_dims=(16, 4),
-        n_inducing="auto",
-        *,
-        rule="ar2p",
-        objective="elbo",
-        kernel="matern52",
-        ard=False,
-        mean="zero",
-        covariance="diag",
-        whiten=True,
-        inducing_map="affine",
-        network_width=128,
-        network_depth=2,
-        n_samples=32,
-        n_estimators="auto",
-        beta=100.0,
-        max_iter="auto",
-        batch_size="auto",
-        learning_rate=0.02,
-        early_stopping=True,
-        validation_fraction=0.1,
-        n_iter_no_change=40,
-        tol=0.0,
-        normalize_X=True,
-        normalize_y=True,
-        device="auto",
-        dtype="auto",
-        cuda_graphs=False,
-        warm_start=False,
-        random_state=None,
-        verbose=0,
-    ):
-        super().__init__(
-            hidden_dims,
-            n_inducing,
-            rule=rule,
-            objective=objective,
-            kernel=kernel,
-            ard=ard,
-            mean=mean,
-            covariance=covariance,
-            whiten=whiten,
-            inducing_map=inducing_map,
-            network_width=network_width,
-            network_depth=network_depth,
-            n_samples=n_samples,
-            n_estimators=n_estimators,
-            beta=beta,
-            max_iter=max_iter,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            tol=tol,
-            normalize_X=normalize_X,
-            device=device,
-            dtype=dtype,
-            cuda_graphs=cuda_graphs,
-            warm_start=warm_start,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.normalize_y = normalize_y
-
-
-class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
+@estimator()
+class AVDGPClassifier(DeepGPClassifier, AVDGP):
     """Deep Gaussian process classification with amortised inducing variables.
 
-    Every row has a few inducing variables of its own, which small networks compute from the row itself
-    and, in deeper layers, from what the layer below makes of it [1]_. Two classes have a probit link
-    p(y = 1 | f) = Φ(f), more a function each, of which the largest wins up to a slip of probability
-    0.001 (robust max [2]_). An ensemble of such models, each judged by rows that it has not learnt
-    from, averages its probabilities.
+    Every row has a few inducing variables of its own, which small networks compute from the row itself and, in deeper
+    layers, from what the layer below makes of it [1]_. Two classes have a probit link p(y = 1 | f) = Φ(f), more a
+    function each, of which the largest wins up to a slip of probability 0.001 (robust max [3]_). An ensemble of such
+    models, each judged by rows that it has not learnt from, averages its probabilities.
 
     Parameters
     ----------
     hidden_dims : sequence of int, default=(16, 4)
-        Widths of the hidden GP layers, first to last. ``()`` is a shallow GP.
+        Widths of the hidden GP layers, first to last. ``()`` is a shallow GP, the paper's SGP-AVI.
     n_inducing : "auto", int or sequence of int, default="auto"
-        Inducing points of each row: one number for all layers or one for each, output layer included.
-        "auto" is 8 for the first layer and 4 for the others.
+        Inducing points of each row: one number, or one for each layer and the output. "auto" is 8, in later layers 4.
     rule : {"ar1", "ar2", "ar2p"}, default="ar2p"
-        What a deeper layer computes a row's inducing variables from, and how uncertainty gets there:
-        "ar1" from every Monte Carlo sample, "ar2" from the samples' mean, "ar2p" from the mean over
-        learnt quadrature points, without randomness.
+        What a deeper layer computes a row's inducing variables from: "ar1" from every Monte Carlo sample, "ar2" from
+        the samples' mean, "ar2p" from the mean over learnt quadrature points, without randomness.
     objective : {"elbo", "predictive"}, default="elbo"
-        What training maximises: the evidence lower bound, or the log probability of the labels less
-        the same penalty.
-    kernel : {"matern52", "matern32", "matern12", "rbf"}, default="matern52"
-        Covariance function of every layer.
+        What training maximises: the evidence lower bound (in AVDGP its paper's approximation), or the log predictive
+        density, or probability, less the same penalty. The latter can sharpen densities at the cost of means.
+    kernel : {"matern52", "matern32", "matern12", "rbf"} or callable, default="matern52"
+        Covariance function of every layer. A callable makes one: ``kernel(n_inputs, n_outputs, ard=ard)`` returns a
+        ``skdgp.gp.kernels.Kernel``, with ``n_outputs=1`` where outputs share it; see CONTRIBUTING.
     ard : bool, default=False
         Whether every input dimension of a layer has its own lengthscale.
     mean : {"zero", "linear", "identity"}, default="zero"
-        Mean functions of the hidden layers: none, learnt linear, or fixed (the identity, or principal
-        components where widths differ, of which "linear" starts too). The last layer's mean is zero.
+        Mean functions of the hidden layers: none, learnt linear, or fixed (the identity, or principal components where
+        a layer narrows). "linear" starts at the fixed one. The last layer's mean is zero.
     covariance : {"diag", "full"}, default="diag"
-        Posterior covariance of a row's inducing variables.
+        Posterior covariance of inducing variables. "diag" leaves out how they vary together, and takes less time.
     whiten : bool, default=True
-        Whether the networks speak of inducing variables relative to the Cholesky factor of their prior.
+        Whether posteriors are of inducing variables relative to the Cholesky factor of their prior covariance.
     inducing_map : {"affine", "mlp"}, default="affine"
-        Affine maps to the inducing points and two networks for the rest, or one network for all.
+        Affine maps to inducing points and two networks for the rest, or one network for all, as in IDSGP [2]_.
     network_width : int or None, default=128
-        Units of each hidden layer of every inference network. None is the paper's choice, the
-        smaller of a network's inputs and the inducing variables it speaks of.
+        Units of each hidden layer of every inference network. Wide ones predict better at little cost. None is the
+        smaller of a layer's inputs and ``n_inducing`` times its outputs, for all networks of the layer.
     network_depth : int, default=2
         Hidden layers of every inference network.
     n_samples : int, default=32
-        Monte Carlo samples, or quadrature points, for each row.
+        Monte Carlo samples, or quadrature points, for each row. With ``objective="elbo"`` training takes one sample
+        where that is enough ("monte_carlo", "ar1"). With "predictive" it takes all, and more tighten it.
     n_estimators : "auto" or int, default="auto"
-        Members of the ensemble. 1 is the model of the paper; "auto" is 5 for up to 3600 rows, and
-        falls to 1 above 9000.
+        Members of the ensemble; 1 is the model of the paper. "auto" is 5 up to some 4000 rows, and 1 from some 10000.
     beta : float, default=30.0
-        Weight of the Kullback-Leibler penalty on inducing variables. 1 is the paper's bound, which
-        lets small data sets overfit: it divides the penalty of every row by the number of rows. A
-        label says less than a number, so the default is smaller than the regressor's.
+        Weight of the Kullback-Leibler penalty on inducing variables; 1 is the paper's choice. Small data sets overfit
+        then: a row pays only 1 / n_rows of its penalty. A label says less than a number: for classes the default is 30.
     class_weight : dict, "balanced" or None, default=None
-        Factors of the weights of rows by their label, as in :mod:`sklearn.linear_model`; "balanced"
-        makes all classes equally heavy. They shift probabilities towards the heavier classes.
+        Weights of classes, times ``sample_weight``; "balanced" makes all weigh the same. Heavier ones gain probability.
     max_iter : "auto" or int, default="auto"
-        Passes over the data for each member. "auto" takes about 400 steps, in 40 to 300 passes.
+        Passes over the data (epochs) of each member at most. "auto" takes about 400 steps, in 40 to 300 epochs.
     batch_size : "auto" or int, default="auto"
-        Rows of a minibatch; "auto" is a quarter of the rows, within 16
-        and 200, or 500 from 4000 rows on. Minibatches have equal sizes, up
-        to this one.
+        Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 200, or 500 from 4000 rows on.
     learning_rate : float, default=0.02
-        Peak learning rate of Adam; the rate climbs to it in the first quarter of training and falls
-        to nothing along a cosine.
+        Peak learning rate of Adam. It is reached after a quarter of training, and falls to nothing along a cosine.
     early_stopping : bool, default=True
-        Whether every member holds out a part of the rows, of each class alike, and keeps the
-        parameters of the epoch with the best log loss there.
+        Whether every member holds out rows, of each class alike, and keeps the parameters of the epoch with the best
+        log predictive density, or probability, there. Held-out rows then set a regressor's noise variance. False leaves
+        the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
     validation_fraction : float, default=0.1
-        Share of the rows that a member holds out.
+        Share of the rows that a member holds out with ``early_stopping``.
     n_iter_no_change : int, default=40
-        Epochs without improvement after which a member stops.
+        Epochs without improvement after which a member stops. Late ones are often best: a small number costs accuracy.
     tol : float, default=0.0
-        Improvement of the held-out log probability that counts.
+        Improvement of the held-out score, as in ``validation_scores_``, that counts.
     normalize_X : bool, default=True
         Whether to standardise features inside.
     device : str, default="auto"
         torch device such as "cpu" or "cuda:0"; "auto" prefers CUDA.
     dtype : {"auto", "float32", "float64"}, default="auto"
-        Precision. "auto" trains in float32, which is faster, and then predicts in that of ``X`` where
-        it is a float; the others do both in theirs.
+        Precision. "auto" trains in float32, which is faster, and predicts in float32 if ``X`` has it, otherwise in
+        float64; the others do both in theirs. What float32 is too coarse for is in float64 anyway.
     cuda_graphs : bool, default=False
-        Whether to record a step of minibatch training on a CUDA device and replay it, at one launch for all its
-        operations. No effect on other devices.
+        Whether to record a minibatch's step on a CUDA device and replay it, which launches all its operations at once.
     warm_start : bool, default=False
-        Whether ``fit`` goes on from the last fit's parameters, keeping its scaling of the data and
-        its classes.
+        Whether ``fit`` goes on from the last fit's parameters, with its scaling of the data and a classifier's classes.
     random_state : int, RandomState instance or None, default=None
-        Source of initial values, held-out rows, minibatches and samples.
+        Source of all that is random, such as initial values, held-out rows and minibatches.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
@@ -466,19 +229,21 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
     module_ : torch.nn.ModuleList
         The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
-        Epochs of the member that ran longest.
+        Iterations of the member that ran longest, as ``max_iter`` counts them.
     loss_curve_ : ndarray of shape (`n_iter_`,)
-        Negative objective per row and epoch, mean over members still training.
+        Negative objective per row in each iteration, mean over members still training.
     validation_scores_ : ndarray of shape (`n_iter_`,)
-        Held-out log probability of the labels per row and epoch, mean over members; empty without
-        held-out rows.
+        Held-out log predictive density of standardised targets, or log probability of the labels, per row and epoch,
+        mean over members; empty without held-out rows.
     best_iter_ : list of int
-        For every member the epoch, counted from 1, whose parameters it has.
+        For every member the iteration, counted from 1, whose parameters it has.
     lower_bound_ : float
-        Evidence lower bound of the log probability of the training labels, summed over rows; mean
-        over members.
-    length_scales_ : list of ndarray of shape (n_estimators, D, Q) or (n_estimators, D, 1)
-        Lengthscales of every layer, of its D outputs, in units of its standardised inputs.
+        Objective "elbo" with ``beta=1`` in the user's units, summed over rows, mean over members. Each row has inducing
+        variables of its own, but is charged only 1 / n_rows of their penalty. So this may exceed the log evidence, the
+        log density of all targets: it is not a lower bound. Never compare it with that of other families.
+    length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
+        Lengthscales of every layer, of its D outputs or of all, in units of its Q inputs; those of the first layer are
+        standardised. None where a callable ``kernel`` has none.
     device_ : torch.device
         Where the members are.
     n_features_in_ : int
@@ -493,8 +258,8 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
     References
     ----------
     .. [1] Q. Meng and Y. Zhang, "Amortized Variational Inference for Deep Gaussian Processes", 2024.
-    .. [2] D. Hernández-Lobato, J. M. Hernández-Lobato and P. Dupont, "Robust Multi-Class Gaussian
-       Process Classification", NeurIPS 2011.
+    .. [2] B. Jafrasteh et al., "Input Dependent Sparse Gaussian Processes", ICML 2022.
+    .. [3] D. Hernández-Lobato et al., "Robust Multi-Class Gaussian Process Classification", NeurIPS 2011.
 
     Examples
     --------
@@ -508,74 +273,4 @@ class AVDGPClassifier(DeepGPClassifier, BaseAVDGP):
     True
     """
 
-    _parameter_constraints: ClassVar[dict] = {
-        **BaseAVDGP._parameter_constraints,
-        "class_weight": [dict, StrOptions({"balanced"}), None],
-    }
-
-    def __init__(
-        self,
-        hidden_dims=(16, 4),
-        n_inducing="auto",
-        *,
-        rule="ar2p",
-        objective="elbo",
-        kernel="matern52",
-        ard=False,
-        mean="zero",
-        covariance="diag",
-        whiten=True,
-        inducing_map="affine",
-        network_width=128,
-        network_depth=2,
-        n_samples=32,
-        n_estimators="auto",
-        beta=30.0,
-        class_weight=None,
-        max_iter="auto",
-        batch_size="auto",
-        learning_rate=0.02,
-        early_stopping=True,
-        validation_fraction=0.1,
-        n_iter_no_change=40,
-        tol=0.0,
-        normalize_X=True,
-        device="auto",
-        dtype="auto",
-        cuda_graphs=False,
-        warm_start=False,
-        random_state=None,
-        verbose=0,
-    ):
-        super().__init__(
-            hidden_dims,
-            n_inducing,
-            rule=rule,
-            objective=objective,
-            kernel=kernel,
-            ard=ard,
-            mean=mean,
-            covariance=covariance,
-            whiten=whiten,
-            inducing_map=inducing_map,
-            network_width=network_width,
-            network_depth=network_depth,
-            n_samples=n_samples,
-            n_estimators=n_estimators,
-            beta=beta,
-            max_iter=max_iter,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            tol=tol,
-            normalize_X=normalize_X,
-            device=device,
-            dtype=dtype,
-            cuda_graphs=cuda_graphs,
-            warm_start=warm_start,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+    beta: float = 30.0

@@ -2,17 +2,6 @@
 
 from collections.abc import Callable
 
-try:
-    from sklearn.callback import CallbackSupportMixin
-except ImportError:
-
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Stands for callbacks of an older scikit-learn: there are none."""
-
-
-#: What scikit-learn keeps on an estimator while it is fitted, and needs after a failure too.
-CALLBACK_STATE = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
-
 
 class FitTasks:
     """Tells callbacks which task of a fit begins and ends: the fit, its members, their epochs.

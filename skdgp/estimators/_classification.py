@@ -1,25 +1,50 @@
 """What all classifiers share: labels of any kind in, probabilities of classes out."""
 
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar, Literal
+
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
+from sklearn.utils.validation import check_is_fitted
 
-from ..gp.deep_gp import Marginals
-from ..gp.likelihoods import Bernoulli, Likelihood, RobustMax
+from .._sklearn import CallbackSupportMixin, fit_context
+from ..gp.likelihoods import Bernoulli, Classification, RobustMax
+from ..methods.inducing import shaping
+from . import _shell
+from ._rows import FLOATS, check_query
 
 
-class DeepGPClassifier(ClassifierMixin):
-    """Classification by probit or robust max; a mixin for estimators that derive from BaseDeepGP."""
+@dataclass(eq=False, repr=False)
+class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+    """The face of a classifier, which derives from a method of :mod:`skdgp.methods` too."""
 
-    def _check_options(self) -> dict:
-        return {"dtype": [np.float64, np.float32]}
+    _: KW_ONLY
+    class_weight: dict | Literal["balanced"] | None = None
+    validation_fraction: float = 0.1
+    normalize_X: bool = shaping(True)
+    device: str = "auto"
+    warm_start: bool = False
+    random_state: int | np.random.RandomState | None = None
+    verbose: int = 0
 
-    def _check_targets(self, y: np.ndarray) -> None:
+    _check_options: ClassVar = {"dtype": FLOATS}
+    module_ = _shell.module_
+    device_ = _shell.device_
+    predict_layers = _shell.predict_layers
+
+    def __getstate__(self):
+        """State without anything of torch's: it opens with other versions, and where there is no such device."""
+        return _shell.to_state(super().__getstate__())
+
+    def __setstate__(self, state):
+        super().__setstate__(_shell.from_state(state))
+
+    def _start_likelihood(self, y: np.ndarray) -> Classification:
+        """The likelihood of labels like ``y``: probit or robust max."""
         check_classification_targets(y)
         self._label_encoder = LabelEncoder().fit(y)
         self.classes_ = self._label_encoder.classes_
@@ -28,8 +53,10 @@ class DeepGPClassifier(ClassifierMixin):
                 f"{type(self).__name__} needs rows of at least two classes, but y contains 1 class, "
                 f"{self.classes_.tolist()[0]!r}, among the rows of positive weight: add rows of another one."
             )
+        return Bernoulli() if len(self.classes_) == 2 else RobustMax(len(self.classes_))
 
-    def _encode_targets(self, y: np.ndarray) -> np.ndarray:
+    def _encode(self, y: np.ndarray) -> np.ndarray:
+        """Numbers (n, 1) of the classes."""
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(
@@ -38,17 +65,18 @@ class DeepGPClassifier(ClassifierMixin):
             )
         return self._label_encoder.transform(y)[:, None]
 
-    def _make_likelihood(self, y: Tensor) -> Likelihood:
-        return Bernoulli() if len(self.classes_) == 2 else RobustMax(len(self.classes_))
-
-    def _row_weights(self, y: np.ndarray) -> np.ndarray:
-        weights = compute_sample_weight(self.class_weight, y)
+    def _row_weights(self, y: np.ndarray, learnt: np.ndarray) -> np.ndarray:
+        """Weights of labels ``y``, by ``class_weight`` and the labels that are learnt from."""
+        weights = compute_sample_weight(self.class_weight, learnt)
         if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
             raise ValueError(
                 f"class_weight={self.class_weight!r} must give finite, non-negative weights, and a positive one to "
-                f"some class of y, which has {np.unique(y)}."
+                f"some class of y, which has {np.unique(learnt)}."
             )
-        return weights
+        known, first = np.unique(learnt, return_index=True)
+        weight_of = dict(zip(known.tolist(), weights[first], strict=True))
+        labels, number = np.unique(y, return_inverse=True)
+        return np.array([weight_of.get(label, 1.0) for label in labels.tolist()])[number]
 
     def _order_rows(self, y: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
         """Random order in which every class is spread evenly, so that any part of it is stratified."""
@@ -61,7 +89,58 @@ class DeepGPClassifier(ClassifierMixin):
         turns = random_state.permutation(len(counts))  # among classes of equal size
         return order[np.lexsort((turns[labels], rank / counts[labels]))]
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None, X_val=None, y_val=None):
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training inputs, dense and finite, in any units.
+        y : array-like of shape (n_samples,)
+            Labels of any kind.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Non-negative weights of the rows' likelihood terms; only their ratios count. Rows of weight zero are left
+            out.
+        X_val : array-like of shape (n_val, n_features), default=None
+            Rows to choose the best epoch by, instead of a part of ``X`` and ``y``. They are honoured with
+            ``early_stopping=False`` too.
+        y_val : array-like of shape (n_val,), default=None
+            Their labels. Needed with ``X_val``, and not without. ``class_weight`` weighs them as it weighs rows of
+            ``y``.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator. If fitting fails, it stays what it was before.
+
+        Raises
+        ------
+        ValueError
+            If parameters or data are not what they must be.
+        numpy.linalg.LinAlgError, FloatingPointError
+            If numbers stay beyond floating point although the learning rate was halved ten times.
+        KeyboardInterrupt
+            If the user interrupts training (Ctrl-C) before the end of its first epoch.
+
+        Warns
+        -----
+        UserWarning
+            If the user interrupts training after its first epoch: the estimator is then fitted, with the
+            best parameters so far.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_moons
+        >>> from skdgp import AVDGPClassifier
+        >>> X, y = make_moons(100, random_state=0)
+        >>> model = AVDGPClassifier(max_iter=2, n_estimators=1, random_state=0)
+        >>> model.fit(X[:80], y[:80], X_val=X[80:], y_val=y[80:]).validation_scores_.shape
+        (2,)
+        """
+        return _shell.fit(self, X, y, sample_weight, X_val, y_val)
+
+    @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y, classes=None, sample_weight=None, total_size=None):
         """Learn from a chunk of rows of which more will come, in one pass of minibatches.
 
@@ -112,7 +191,7 @@ class DeepGPClassifier(ClassifierMixin):
         >>> model.loss_curve_.shape  # a number for each chunk
         (2,)
         """
-        if not self.__sklearn_is_fitted__():
+        if not hasattr(self, "classes_"):
             if classes is None:
                 raise ValueError("The first call of partial_fit needs the labels of all chunks: pass classes.")
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
@@ -120,8 +199,7 @@ class DeepGPClassifier(ClassifierMixin):
                 f"classes={np.unique(classes)} differ from those of the first call, {self.classes_}: leave them out, "
                 "or start anew with a clone."
             )
-        self._learn_chunk(X, y, sample_weight, total_size, classes)
-        return self
+        return _shell.learn(self, X, y, sample_weight, total_size, classes)
 
     def predict_log_proba(self, X):
         """Logarithms of the probabilities of classes, finite everywhere.
@@ -146,18 +224,17 @@ class DeepGPClassifier(ClassifierMixin):
         (3, 2)
         """
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        X = check_query(self, X)
 
-        def mixture(members: list[Marginals]) -> np.ndarray:
+        def mixture(members, marginals) -> np.ndarray:
             components = [
-                module.likelihood.log_probabilities(marginals.mean, marginals.variance)
-                + marginals.log_weight[:, None, None]
-                for marginals, module in zip(members, self.module_, strict=True)
+                member.likelihood.log_probabilities(each.mean, each.variance) + each.log_weight[..., None]
+                for member, each in zip(members, marginals, strict=True)
             ]
             return torch.logsumexp(torch.cat(components), dim=0).double().log_softmax(-1).cpu().numpy()  # (B, K)
 
         log_proba = np.empty((len(X), len(self.classes_)))
-        for rows, values in self._predict_batches(X, mixture):
+        for rows, values in _shell.predict(self, X, mixture):
             log_proba[rows] = values
         return log_proba
 

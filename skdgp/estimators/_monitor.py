@@ -1,76 +1,62 @@
 """What is told while a fit runs: a line of text to the user, and tasks to scikit-learn's callbacks."""
 
-from collections.abc import Callable
-from copy import deepcopy
+from typing import Self
 
 import numpy as np
-import torch
-from torch import nn
 
-from ..gp.deep_gp import DeepGP
-from ..inference.training import History
+from ..inference.ensemble import Ensemble
+from ..inference.settings import History
 from ._callbacks import FitTasks
 from ._progress import ProgressLine
 
 
 class Monitor:
-    """Follows the members of an ensemble through their training.
+    """Watches the training of an ensemble (see :class:`.Watcher`), as a context that ends with it.
 
     Parameters
     ----------
-    estimator : BaseEnsemble
+    estimator : BaseEstimator
         Which is being fitted.
     n_members, max_iter : int
         Members, and epochs of each at most.
     hooks : dict
         What callbacks may ask for: ``X``, ``y`` and ``metadata``.
-    dtype : torch.dtype
-        Precision of finished members.
-
-    Attributes
-    ----------
-    members : list of DeepGP
-        Those whose training is over.
-    histories : list of History
-        Of these, and of the one in training once it has an epoch.
     """
 
-    def __init__(self, estimator, n_members: int, max_iter: int, hooks: dict, dtype: torch.dtype):
-        self.members: list[DeepGP] = []
-        self.histories: list[History] = []
-        self._finish: Callable[[DeepGP], DeepGP] = lambda model: model.to(dtype).requires_grad_(False)
+    def __init__(self, estimator, n_members: int, max_iter: int, hooks: dict):
         self._line = ProgressLine(type(estimator).__name__, n_members, max_iter, silent=not estimator.verbose)
         self._tasks = FitTasks(estimator, n_members, max_iter, hooks, self._attributes)
+        self._ensemble: Ensemble | None = None  # once it has an epoch
 
-    def begin(self, model: DeepGP) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        if kind is None:
+            self._tasks.close()
+            self._line.close()
+
+    def begin(self) -> None:
         """A member's training begins."""
-        self._model = model
         self._tasks.begin_member()
 
-    def epoch(self, history: History) -> bool:
+    def epoch(self, ensemble: Ensemble) -> bool:
         """One of its epochs ends; whether it was told to be the last."""
-        self.histories[len(self.members) :] = [history]
-        self._line.epoch(history)
+        self._ensemble = ensemble
+        self._line.epoch(ensemble.histories[-1])
         return self._tasks.end_epoch()
 
-    def end(self, history: History) -> bool:
+    def end(self, ensemble: Ensemble) -> bool:
         """Its training ends; whether no other member is to follow."""
-        self.histories[len(self.members) :] = [history]
-        self.members.append(self._finish(self._model))
+        self._ensemble = ensemble
         self._line.next_member()
-        return self._tasks.end_member() or history.interrupted
-
-    def close(self) -> None:
-        """The fit ends."""
-        self._tasks.close()
-        self._line.close()
+        return self._tasks.end_member()
 
     def _attributes(self) -> dict | None:
         """What makes a fitted copy of the estimator as it is now, or None before the first epoch."""
-        if not self.histories:
+        if self._ensemble is None:
             return None
-        training = [self._finish(deepcopy(self._model))] if len(self.histories) > len(self.members) else []
-        return {"module_": nn.ModuleList([*self.members, *training])} | curves(self.histories)
+        return {"_ensemble": self._ensemble.so_far()} | curves(self._ensemble.histories)
 
 
 def curves(histories: list[History]) -> dict:

@@ -3,7 +3,7 @@
 import sys
 import time
 
-from ..inference.training import History
+from ..inference.settings import History
 
 
 class ProgressLine:

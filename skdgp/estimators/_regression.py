@@ -1,75 +1,124 @@
-"""What all regressors share: scaled targets in; means, deviations and samples in the user's units out."""
+"""What all regressors share: targets in the user's units in; means, deviations and samples in them out."""
 
-from collections.abc import Iterator, Sequence
-from copy import deepcopy
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 import numpy as np
-import torch
-from sklearn.base import MultiOutputMixin, RegressorMixin, _fit_context
-from sklearn.preprocessing import StandardScaler
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
+from sklearn.utils.validation import check_is_fitted
 
-from ..gp.deep_gp import Marginals
-from ..gp.likelihoods import Gaussian, Likelihood
-from ..inference.calibration import recalibrate_noise
-from ..inference.steps import Batch
-from ._base import make_scaler, overflowing
-from ._predictive import PredictiveDistribution, central_levels
-
-#: Noise variance that training starts from, in units of the targets' variance.
-INITIAL_NOISE = 0.05
-
-#: Smallest noise variance in the same units.
-NOISE_FLOOR = 1e-6
+from .._sklearn import CallbackSupportMixin, fit_context
+from ..distributions import PredictiveDistribution, central_levels
+from ..gp.likelihoods import AdditiveNoise, Gaussian
+from ..methods.inducing import shaping
+from . import _shell
+from ._rows import FLOATS, check_query
 
 
-class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
-    """Regression with a Gaussian likelihood; a mixin for estimators that derive from BaseDeepGP."""
+@dataclass(eq=False, repr=False)
+class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """The face of a regressor, which derives from a method of :mod:`skdgp.methods` too."""
 
-    module_: Any
+    _: KW_ONLY
+    validation_fraction: float = 0.1
+    normalize_X: bool = shaping(True)
+    normalize_y: bool = shaping(True)
+    device: str = "auto"
+    warm_start: bool = False
+    random_state: int | np.random.RandomState | None = None
+    verbose: int = 0
 
-    def _check_targets(self, y: np.ndarray) -> None:
+    _check_options: ClassVar = {"dtype": FLOATS, "multi_output": True, "y_numeric": True}
+    module_ = _shell.module_
+    device_ = _shell.device_
+    predict_layers = _shell.predict_layers
+
+    def __getstate__(self):
+        """State without anything of torch's: it opens with other versions, and where there is no such device."""
+        return _shell.to_state(super().__getstate__())
+
+    def __setstate__(self, state):
+        super().__setstate__(_shell.from_state(state))
+
+    def _start_likelihood(self, y: np.ndarray) -> AdditiveNoise:
+        """The likelihood of targets like ``y``, which knows their units."""
         self._y_is_flat = y.ndim == 1
-        columns = _columns(y)
-        self._target_scaler = make_scaler(columns, normalize=self.normalize_y)
-        if overflowing(self._target_scaler, self._target_scaler.transform(columns)).any():
-            raise ValueError(
-                f"y overflows when it is standardised: its values reach {np.abs(y).max():.1e}. "
-                "Rescale y, for instance to its logarithm."
-            )
+        columns = self._encode(y)
+        likelihood = self.make_likelihood(columns.shape[1])
+        likelihood.learn_units(columns, normalize=self.normalize_y)
+        return likelihood
 
-    def _encode_targets(self, y: np.ndarray) -> np.ndarray:
-        columns = _columns(y)
-        n_outputs = self._target_scaler.n_features_in_
-        if columns.shape[1] != n_outputs:
-            raise ValueError(f"y has {columns.shape[1]} outputs, but the model was given {n_outputs}: match them.")
-        return self._target_scaler.transform(columns)
+    def make_likelihood(self, n_outputs: int) -> AdditiveNoise:
+        """The likelihood of so many targets; a class of its own may have another."""
+        return Gaussian(n_outputs)
 
-    def _make_likelihood(self, y: Tensor) -> Likelihood:
-        floor = [max(NOISE_FLOOR, _rounding_variance(column)) for column in y.T.numpy()]
-        return Gaussian(y.shape[1], variance=INITIAL_NOISE, floor=torch.tensor(floor))
+    def _encode(self, y: np.ndarray) -> np.ndarray:
+        """Targets (n,) or (n, P) as finite numbers (n, P)."""
+        if y.dtype.kind in "mM":
+            raise ValueError(f"y holds dates or durations, {y.dtype}: turn them into numbers, such as days, before.")
+        return check_array(y.reshape(len(y), -1), dtype=FLOATS, input_name="y")
 
-    def _recalibrate(self, judges: Sequence[Batch], batch_size: int) -> None:
-        recalibrate_noise(self.module_, judges, batch_size)
+    def _row_weights(self, y: np.ndarray, learnt: np.ndarray) -> float:
+        """Targets have no weights of their own."""
+        return 1.0
 
-    def _learn_from_chunk(self, data: Batch, total_size: int | None, *, fresh: bool) -> None:
-        """The same, with the noise that makes rows likeliest before they are learnt from."""
-        if fresh:
-            return super()._learn_from_chunk(data, total_size, fresh=fresh)
-        self.module_ = deepcopy(self.module_)  # should learning fail, it stays what it was
-        self._recalibrate([data] * len(self.module_), len(data))
-        calibrated = [member.likelihood.log_excess for member in self.module_]
-        super()._learn_from_chunk(data, total_size, fresh=fresh)
-        for member, log_excess in zip(self.module_, calibrated, strict=True):
-            member.likelihood.log_excess = log_excess
+    def _order_rows(self, y: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
+        """Order of the rows of encoded targets ``y`` of which members hold out successive parts."""
+        return random_state.permutation(len(y))
 
-    def _log_jacobian(self) -> float:
-        return -float(np.log(_scale_and_shift(self._target_scaler)[0]).sum())
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None, X_val=None, y_val=None):
+        """Fit the model.
 
-    @_fit_context(prefer_skip_nested_validation=True)
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training inputs, dense and finite, in any units.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets, in any units.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Non-negative weights of the rows' likelihood terms; only their ratios count. Rows of weight zero are left
+            out.
+        X_val : array-like of shape (n_val, n_features), default=None
+            Rows to choose the best epoch by, instead of a part of ``X`` and ``y``. They are honoured with
+            ``early_stopping=False`` too.
+        y_val : array-like of shape (n_val,) or (n_val, n_outputs), default=None
+            Their targets. Needed with ``X_val``, and not without.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator. If fitting fails, it stays what it was before.
+
+        Raises
+        ------
+        ValueError
+            If parameters or data are not what they must be.
+        numpy.linalg.LinAlgError, FloatingPointError
+            If numbers stay beyond floating point although the learning rate was halved ten times.
+        KeyboardInterrupt
+            If the user interrupts training (Ctrl-C) before the end of its first epoch.
+
+        Warns
+        -----
+        UserWarning
+            If the user interrupts training after its first epoch: the estimator is then fitted, with the
+            best parameters so far.
+
+        Examples
+        --------
+        >>> from skdgp import AVDGPRegressor
+        >>> from skdgp.datasets import make_waves
+        >>> X, y = make_waves(100, random_state=0)
+        >>> model = AVDGPRegressor(max_iter=2, n_estimators=1, random_state=0)
+        >>> model.fit(X[:80], y[:80], X_val=X[80:], y_val=y[80:]).validation_scores_.shape
+        (2,)
+        """
+        return _shell.fit(self, X, y, sample_weight, X_val, y_val)
+
+    @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y, sample_weight=None, total_size=None):
         """Learn from a chunk of rows of which more will come, in one pass of minibatches.
 
@@ -116,16 +165,13 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         >>> model.loss_curve_.shape  # a number for each chunk
         (2,)
         """
-        self._learn_chunk(X, y, sample_weight, total_size)
-        return self
+        return _shell.learn(self, X, y, sample_weight, total_size)
 
     @property
     def noise_variance_(self):
         """Variance of the observation noise in the user's units, mean over members: float, or of shape (n_outputs,)."""
         check_is_fitted(self)
-        scale, _ = _scale_and_shift(self._target_scaler)
-        standardised = np.mean([member.likelihood.variance.cpu().numpy() for member in self.module_], axis=0)
-        variance = standardised * scale**2
+        variance = np.mean([member.likelihood.noise_variance() for member in self.module_], axis=0)
         return float(variance[0]) if self._y_is_flat else variance
 
     def predict(self, X, return_std=False, return_cov=False):
@@ -138,8 +184,8 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         return_std : bool, default=False
             Whether to return the standard deviation of an observation, noise included.
         return_cov : bool, default=False
-            Whether to return the covariance of observations, noise included. Rows are correlated
-            through the samples or quadrature points that they share.
+            Whether to return the covariance of observations, noise included. Rows are correlated only through
+            the samples or quadrature points and members that they share; with one of them the matrix is diagonal.
 
         Returns
         -------
@@ -170,9 +216,10 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         """
         if return_std and return_cov:
             raise ValueError("At most one of return_std and return_cov can be True, got both: choose one.")
-        X = self._check_query(X)
+        check_is_fitted(self)
+        X = check_query(self, X)
         if return_cov:
-            dist = self.predict_dist(X)
+            dist = self._distribution(X)
             return dist.mean, _covariance(dist)
         mean, std = self._empty(len(X)), self._empty(len(X))
         for rows, dist in self._distributions(X):
@@ -214,9 +261,8 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         >>> bool((dist.std > model.predict_dist(X, latent=True).std).all())
         True
         """
-        return PredictiveDistribution.concatenate(
-            [dist for _, dist in self._distributions(self._check_query(X), latent)]
-        )
+        check_is_fitted(self)
+        return self._distribution(check_query(self, X), latent)
 
     def predict_quantiles(self, X, quantiles, latent=False):
         """Quantiles of every row's predictive distribution.
@@ -249,7 +295,8 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         >>> model.predict_quantiles(X, [0.1, 0.5, 0.9]).shape, model.predict_quantiles(X, 0.5).shape
         ((60, 3), (60,))
         """
-        X = self._check_query(X)
+        check_is_fitted(self)
+        X = check_query(self, X)
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim > 1:
             raise ValueError(f"quantiles must be a number or a list of numbers, got an array of shape {levels.shape}.")
@@ -296,8 +343,9 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
     def sample_y(self, X, n_samples=1, random_state=None, latent=False):
         """Draw from the predictive distribution.
 
-        A draw picks one sample or quadrature point for all rows, so that it is as smooth in ``X`` as
-        the model is, and adds every row's own Gaussian uncertainty.
+        A draw picks one sample or quadrature point for all rows, and then draws every row's own Gaussian uncertainty
+        independently. So rows have the right distribution one by one, but a draw is not a smooth function of ``X``,
+        and two equal rows get different values.
 
         Parameters
         ----------
@@ -329,7 +377,8 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
         >>> model.sample_y(X, n_samples=10, random_state=0).shape
         (60, 10)
         """
-        X = self._check_query(X)
+        check_is_fitted(self)
+        X = check_query(self, X)
         if n_samples < 1:
             raise ValueError(f"n_samples={n_samples} must be at least 1.")
         rng = check_random_state(random_state)
@@ -340,33 +389,27 @@ class DeepGPRegressor(MultiOutputMixin, RegressorMixin):
             draws[rows] = np.moveaxis(dist.draw(components, rng), 0, -1)
         return draws
 
-    def _check_query(self, X) -> np.ndarray:
-        check_is_fitted(self)
-        return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-
     def _empty(self, n_rows: int, *trailing: int) -> np.ndarray:
         """Room for values of every row, and of every output if ``y`` had an axis for them."""
-        outputs = () if self._y_is_flat else (self._target_scaler.n_features_in_,)
+        outputs = () if self._y_is_flat else (self._ensemble.models[0].likelihood.n_outputs,)
         return np.empty((n_rows, *outputs, *trailing))
+
+    def _distribution(self, X: np.ndarray, latent: bool = False) -> PredictiveDistribution:
+        """The predictive distribution of all rows."""
+        return PredictiveDistribution.concatenate([dist for _, dist in self._distributions(X, latent)])
 
     def _distributions(self, X: np.ndarray, latent: bool = False) -> Iterator[tuple[slice, PredictiveDistribution]]:
         """Predictive distributions of one batch of rows after the other, all members side by side."""
-        scale, shift = _scale_and_shift(self._target_scaler)
 
-        def mixture(members: list[Marginals]) -> PredictiveDistribution:
-            noise = [torch.zeros(()) if latent else module.likelihood.variance for module in self.module_]
-            mean = torch.cat([member.mean for member in members]).double().cpu().numpy()  # (S, B, P)
-            variance = torch.cat([m.variance + s for m, s in zip(members, noise, strict=True)]).double().cpu().numpy()
-            weight = torch.cat([member.log_weight for member in members]).double().softmax(0).cpu().numpy()
-            return PredictiveDistribution(
-                self._like_targets(mean * scale + shift), self._like_targets(variance * scale**2), weight
-            )
+        def mixture(members, marginals) -> PredictiveDistribution:
+            parts = [
+                member.likelihood.predictive(each.mean, each.variance, each.log_weight, latent=latent)
+                for member, each in zip(members, marginals, strict=True)
+            ]
+            dist = PredictiveDistribution.mixture(parts)
+            return dist[:, 0] if self._y_is_flat else dist
 
-        return self._predict_batches(X, mixture)
-
-    def _like_targets(self, values: np.ndarray) -> np.ndarray:
-        """Drop the last axis, of outputs, if ``y`` had none."""
-        return values[..., 0] if self._y_is_flat else values
+        return _shell.predict(self, X, mixture)
 
 
 def _covariance(dist: PredictiveDistribution) -> np.ndarray:
@@ -376,28 +419,3 @@ def _covariance(dist: PredictiveDistribution) -> np.ndarray:
     index = np.arange(len(dist))
     covariance[index, index] = dist.var
     return covariance
-
-
-def _columns(y: np.ndarray) -> np.ndarray:
-    """Targets (n,) or (n, P) as finite numbers (n, P)."""
-    if y.dtype.kind in "mM":
-        raise ValueError(f"y holds dates or durations, {y.dtype}: turn them into numbers, such as days, before.")
-    return check_array(y.reshape(len(y), -1), dtype=[np.float64, np.float32], input_name="y")
-
-
-def _scale_and_shift(scaler: StandardScaler) -> tuple[np.ndarray, np.ndarray]:
-    """What a standardised target is multiplied by, and what is then added."""
-    one = np.ones(scaler.n_features_in_)
-    return (one if scaler.scale_ is None else scaler.scale_), (0.0 * one if scaler.mean_ is None else scaler.mean_)
-
-
-def _rounding_variance(y: np.ndarray) -> float:
-    """Variance that rounding has added to targets, or 0 where they do not look rounded.
-
-    Targets that mostly repeat each other lie on a grid of some step. A density finer than the grid would
-    only describe the rounding, and the predictive objective would pile it up in spikes on the grid.
-    """
-    values = np.unique(y)
-    if len(values) < 2 or len(values) > len(y) / 2:
-        return 0.0
-    return float(np.diff(values).min() ** 2 / 12)

@@ -1,1 +1,1 @@
-"""What a deep GP is: kernels, layers, likelihoods. Tensors in, tensors out."""
+"""What a deep GP is: kernels, layers, likelihoods, architectures. Tensors in, tensors out."""

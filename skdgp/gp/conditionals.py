@@ -6,8 +6,8 @@ variables gives the marginals of f(x) in one of two coordinate systems:
 - plain: the variable is u itself. mean = αᵀ μ with α = Wᵀ A, penalty KL(N(μ, Σ) ‖ N(0, K));
 - whitened: u = L v and N(μ, Σ) is over v. mean = Aᵀ μ, penalty KL(N(μ, Σ) ‖ N(0, I)).
 
-In both, var = k(x, x) − Σ A² + quadratic form in Σ. Mean functions are added by the caller: they shift
-``μ`` by m(Z) and the result by m(x). Σ is given by ``scale``: its square root's diagonal (..., M), or a
+In both, var = k(x, x) − diag(AᵀA) + a quadratic form in Σ. Mean functions are added by the caller: they shift
+``μ`` by m(Z) and the result by m(x). Σ is given by ``root``: its square root's diagonal (..., M), or a
 lower triangular square root (..., M, M).
 """
 
@@ -22,7 +22,7 @@ VARIANCE_FLOOR = 1e-8
 
 
 def conditional(
-    W: Tensor, Kzx: Tensor, mean: Tensor, scale: Tensor, *, kxx: Tensor | float = 1.0, whiten: bool
+    W: Tensor, Kzx: Tensor, mean: Tensor, root: Tensor, *, kxx: Tensor | float = 1.0, whiten: bool
 ) -> tuple[Tensor, Tensor]:
     """Marginal mean and variance of f at N points.
 
@@ -34,23 +34,23 @@ def conditional(
         Covariances of inducing variables and function values.
     mean : Tensor of shape (..., M)
         μ.
-    scale : Tensor of shape (..., M) or (..., M, M)
+    root : Tensor of shape (..., M) or (..., M, M)
         Square root of Σ.
     kxx : float or Tensor broadcastable to (..., N), default=1.0
         Prior variances; 1 where ``W`` and ``Kzx`` are of correlations.
     whiten : bool
-        Which coordinates ``mean`` and ``scale`` are given in.
+        Which coordinates ``mean`` and ``root`` are given in.
 
     Returns
     -------
     mean, variance : Tensors of shape (..., N)
     """
-    f_mean, change = contribution(W, W @ Kzx, mean, scale, whiten=whiten)
+    f_mean, change = contribution(W, W @ Kzx, mean, root, whiten=whiten)
     return f_mean, (change + kxx).clamp(min=VARIANCE_FLOOR * kxx)
 
 
 def contribution(
-    W: Tensor | None, A: Tensor, mean: Tensor, scale: Tensor | None, *, whiten: bool
+    W: Tensor | None, A: Tensor, mean: Tensor, root: Tensor | None, *, whiten: bool
 ) -> tuple[Tensor, Tensor]:
     """What inducing variables add to the prior's mean and variance.
 
@@ -60,8 +60,8 @@ def contribution(
         Inverse Cholesky factor of their prior covariance, of use to plain coordinates alone.
     A : Tensor of shape (..., M, N)
         ``W`` times their covariances with function values.
-    mean, scale, whiten
-        See :func:`conditional`. Without ``scale`` their covariance stays the prior's.
+    mean, root, whiten
+        See :func:`conditional`. Without ``root`` their covariance stays the prior's.
 
     Returns
     -------
@@ -70,35 +70,35 @@ def contribution(
     """
     V = A if whiten else cast(Tensor, W).mT @ A
     f_mean = (mean[..., None, :] @ V)[..., 0, :]
-    if scale is None:
+    if root is None:
         return f_mean, torch.zeros_like(f_mean)
-    diagonal = scale.dim() == mean.dim()
+    diagonal = root.dim() == mean.dim()
     if diagonal and whiten:
-        return f_mean, ((scale.square() - 1.0)[..., None, :] @ A.square())[..., 0, :]
+        return f_mean, ((root.square() - 1.0)[..., None, :] @ A.square())[..., 0, :]
     if diagonal:
-        added = (scale.square()[..., None, :] @ V.square())[..., 0, :]
+        added = (root.square()[..., None, :] @ V.square())[..., 0, :]
     else:
-        added = (scale.mT @ V).square().sum(-2)
+        added = (root.mT @ V).square().sum(-2)
     return f_mean, added - A.square().sum(-2)
 
 
 def full_conditional(
-    W: Tensor, Kzx: Tensor, Kxx: Tensor, mean: Tensor, scale: Tensor, *, whiten: bool
+    W: Tensor, Kzx: Tensor, Kxx: Tensor, mean: Tensor, root: Tensor, *, whiten: bool
 ) -> tuple[Tensor, Tensor]:
     """Joint mean (..., N) and covariance (..., N, N) of f at N points; see :func:`conditional`."""
     A = W @ Kzx
     V = A if whiten else W.mT @ A
-    root = scale[..., None] * V if scale.dim() == mean.dim() else scale.mT @ V
-    return (mean[..., None, :] @ V)[..., 0, :], Kxx - A.mT @ A + root.mT @ root
+    product = root[..., None] * V if root.dim() == mean.dim() else root.mT @ V
+    return (mean[..., None, :] @ V)[..., 0, :], Kxx - A.mT @ A + product.mT @ product
 
 
-def kl_divergence(mean: Tensor, scale: Tensor | None, W: Tensor | None = None) -> Tensor:
+def kl_divergence(mean: Tensor, root: Tensor | None, W: Tensor | None = None) -> Tensor:
     """KL(N(μ, Σ) ‖ N(0, K)) with K⁻¹ = WᵀW, or KL(N(μ, Σ) ‖ N(0, I)) where ``W`` is None.
 
     Parameters
     ----------
     mean : Tensor of shape (..., M)
-    scale : Tensor of shape (..., M) or (..., M, M), or None
+    root : Tensor of shape (..., M) or (..., M, M), or None
         Square root of Σ; its diagonal is positive. Without it Σ is the prior's covariance.
     W : Tensor of shape (..., M, M), default=None
         Inverse Cholesky factor of the prior covariance (plain coordinates).
@@ -108,14 +108,14 @@ def kl_divergence(mean: Tensor, scale: Tensor | None, W: Tensor | None = None) -
     Tensor of shape (...)
     """
     v = mean if W is None else (W @ mean[..., None])[..., 0]
-    if scale is None:
+    if root is None:
         return 0.5 * v.square().sum(-1)
-    dense = scale.dim() > mean.dim()
-    diagonal = scale.diagonal(dim1=-2, dim2=-1) if dense else scale
+    dense = root.dim() > mean.dim()
+    diagonal = root.diagonal(dim1=-2, dim2=-1) if dense else root
     log_determinants = -2 * diagonal.log().sum(-1)
     if W is None:
-        trace = scale.square().sum((-2, -1)) if dense else scale.square().sum(-1)
+        trace = root.square().sum((-2, -1)) if dense else root.square().sum(-1)
     else:
-        trace = (W @ scale if dense else W * scale[..., None, :]).square().sum((-2, -1))
+        trace = (W @ root if dense else W * root[..., None, :]).square().sum((-2, -1))
         log_determinants = log_determinants - 2 * W.diagonal(dim1=-2, dim2=-1).log().sum(-1)  # + log|K|
     return 0.5 * (trace + v.square().sum(-1) - mean.shape[-1] + log_determinants)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .autograd import Function
+
 #: Added to the diagonal before factorising, relative to the diagonal's mean. Large enough for eight
 #: nearly coincident points in float32, small enough not to be seen beside any realistic noise.
 JITTER = 1e-6
@@ -94,13 +96,13 @@ class Factor(NamedTuple):
 
 
 def factorise(K: Tensor, jitter: float, sizes: Sequence[int], dtype: torch.dtype) -> Factor:
-    """The factor of K, computed in the precision of K and given in ``dtype``; see :func:`whiten`."""
+    """The factor of K, computed in the precision of K and given in ``dtype``; see :func:`whiten_sets`."""
     L = _blocks(cholesky(K, jitter), sizes)
     W = [_lower_inverse(row[i]).to(dtype) for i, row in enumerate(L)]
     return Factor(W, [[block.to(dtype) for block in row[:i]] for i, row in enumerate(L)])
 
 
-class _Whiten(torch.autograd.Function):
+class _WhitenSets(Function):
     """W = L⁻¹ of every diagonal block of L, and A = L⁻¹ k, where K = L Lᵀ.
 
     L is used by blocks, one for each set of variables: A_i = W_i (k_i − Σ_j<i L_ij A_j) and likewise for the
@@ -112,24 +114,28 @@ class _Whiten(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, K: Tensor, k: Tensor, jitter: float, sizes: Sequence[int]) -> tuple[Tensor, ...]:
-        ctx.set_materialize_grads(False)
+    def forward(K: Tensor, k: Tensor, jitter: float, sizes: Sequence[int]) -> tuple[Tensor, ...]:
         W, below = factor = factorise(K, jitter, sizes, k.dtype)
-        A = factor.solve(k)
-        ctx.save_for_backward(*W, *A, *(block for row in below for block in row))
-        return *W, *A
+        return *W, *factor.solve(k), *(block for row in below for block in row)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.n_sets = len(inputs[3])
+        ctx.mark_non_differentiable(*output[2 * ctx.n_sets :])  # blocks below the diagonal
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*output)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, *bars: Tensor | None) -> tuple[Tensor | None, ...]:
         if all(bar is None for bar in bars):
             return None, None, None, None
-        n = len(bars) // 2
+        n = ctx.n_sets
         saved = ctx.saved_tensors  # once: checkpointing allows no more
         W, A, below = saved[:n], saved[n : 2 * n], iter(saved[2 * n :])
         L = [[next(below) for _ in range(i)] for i in range(n)]
         W_bar = bars[:n]
-        A_bar = [torch.zeros_like(A[i]) if bar is None else bar for i, bar in enumerate(bars[n:])]
+        A_bar = [torch.zeros_like(A[i]) if bar is None else bar for i, bar in enumerate(bars[n : 2 * n])]
 
         Y = [[A_bar[i] @ A[j].mT for j in range(i + 1)] for i in range(n)]
         for i, row in enumerate(Y):
@@ -184,11 +190,11 @@ def inverse_cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
     Tensor of shape (..., M, M)
         Lower triangular, ``W @ K @ W.mT`` is the identity up to the jitter.
     """
-    [(W, _)] = whiten(K, K[..., :0], jitter)
+    [(W, _)] = whiten_sets(K, K[..., :0], jitter)
     return W
 
 
-def whiten(
+def whiten_sets(
     K: Tensor, k: Tensor, jitter: float = JITTER, sizes: Sequence[int] | None = None
 ) -> list[tuple[Tensor, Tensor]]:
     """Whiten inducing variables' covariances with function values, one set of variables after the other.
@@ -213,5 +219,5 @@ def whiten(
         For each set L_ii⁻¹ and the whitened covariances, of the precision of ``k``.
     """
     sizes = (K.shape[-1],) if sizes is None else tuple(sizes)
-    parts = _Whiten.apply(K, k, jitter, sizes)
-    return list(zip(parts[: len(sizes)], parts[len(sizes) :], strict=True))
+    parts = _WhitenSets.apply(K, k, jitter, sizes)
+    return list(zip(parts[: len(sizes)], parts[len(sizes) : 2 * len(sizes)], strict=True))

@@ -17,7 +17,7 @@ from torch.nn.utils import skip_init
 
 #: Smallest posterior standard deviation of an inducing variable: softplus underflows to 0 in float32,
 #: and the KL divergence takes its logarithm.
-SCALE_FLOOR = 1e-4
+DEVIATION_FLOOR = 1e-4
 
 #: Slope of LeakyReLU for negative arguments (AVDGP, App. C.1).
 NEGATIVE_SLOPE = 0.2
@@ -63,7 +63,7 @@ class MLPs(nn.Module):
             outputs.copy_(outputs[:, :n_outputs].repeat(1, n_inducing, 1))
 
 
-class _Scale(nn.Module):
+class _Root(nn.Module):
     """Turns M·D (diagonal) or M·D + M(M−1)/2·D (full) unconstrained numbers into a root of Σ."""
 
     def __init__(self, n_outputs: int, n_inducing: int, covariance: str):
@@ -76,14 +76,14 @@ class _Scale(nn.Module):
     def forward(self, raw: Tensor) -> Tensor:
         n_inducing, n_outputs = self.shape
         raw = raw.unflatten(0, (n_inducing + self.n_below, n_outputs))
-        diagonal = softplus(raw[:n_inducing]) + SCALE_FLOOR  # (M, D, B)
+        diagonal = softplus(raw[:n_inducing]) + DEVIATION_FLOOR  # (M, D, B)
         if not self.dense:
             return diagonal
-        scale = raw.new_zeros(n_inducing, *diagonal.shape)
+        root = raw.new_zeros(n_inducing, *diagonal.shape)
         points = torch.arange(n_inducing, device=raw.device)
         rows, columns = torch.tril_indices(n_inducing, n_inducing, -1, device=raw.device)
-        scale = scale.index_put((points, points), diagonal)
-        return scale.index_put((rows, columns), raw[n_inducing:])  # (M, M, D, B)
+        root = root.index_put((points, points), diagonal)
+        return root.index_put((rows, columns), raw[n_inducing:])  # (M, M, D, B)
 
 
 class InferenceNetwork(nn.Module):
@@ -93,7 +93,7 @@ class InferenceNetwork(nn.Module):
 
 
 class AffineInference(InferenceNetwork):
-    """AVDGP's inference network: affine maps to ``Z``, one MLP each for mean and scale (Eq. 3.2, 3.3).
+    """AVDGP's inference network: affine maps to ``Z``, one MLP each for mean and root (Eq. 3.2, 3.3).
 
     Z_m = W_m a + b_m keeps the geometry of the input space however deep the other networks are.
     W_m starts at the identity and b_m ~ N(0, I).
@@ -116,8 +116,8 @@ class AffineInference(InferenceNetwork):
             points.weight.copy_(torch.eye(n_inputs).repeat(n_inducing, 1))
             points.bias.normal_(generator=generator)
         self.points = points
-        self.scale = _Scale(n_outputs, n_inducing, covariance)
-        sizes = [n_inducing * n_outputs, self.scale.n_numbers]
+        self.root = _Root(n_outputs, n_inducing, covariance)
+        sizes = [n_inducing * n_outputs, self.root.n_numbers]
         grouped = [(2, sizes[0])] if sizes[0] == sizes[1] else [(1, size) for size in sizes]
         self.nets = nn.ModuleList(MLPs(n_nets, (n_inputs, *hidden, size), generator) for n_nets, size in grouped)
         for nets in self.nets:
@@ -126,8 +126,8 @@ class AffineInference(InferenceNetwork):
     def forward(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Inducing points, posterior means and roots of posterior covariances."""
         Z = self.points(anchor).unflatten(-1, (self.shape[0], -1))  # (B, M, Q)
-        mean, scale = (raw for nets in self.nets for raw in nets(anchor).unbind())
-        return Z, mean.unflatten(0, self.shape), self.scale(scale)
+        mean, root = (raw for nets in self.nets for raw in nets(anchor).unbind())
+        return Z, mean.unflatten(0, self.shape), self.root(root)
 
 
 class NetworkInference(InferenceNetwork):
@@ -145,8 +145,8 @@ class NetworkInference(InferenceNetwork):
     ):
         super().__init__()
         self.shape = (n_inducing, n_outputs)
-        self.scale = _Scale(n_outputs, n_inducing, covariance)
-        self.sizes = [n_inducing * n_inputs, n_inducing * n_outputs, self.scale.n_numbers]
+        self.root = _Root(n_outputs, n_inducing, covariance)
+        self.sizes = [n_inducing * n_inputs, n_inducing * n_outputs, self.root.n_numbers]
         self.net = MLPs(1, (n_inputs, *hidden, sum(self.sizes)), generator)
         with torch.no_grad():
             self.net.biases[-1][0, : self.sizes[0]].normal_(generator=generator)
@@ -155,9 +155,9 @@ class NetworkInference(InferenceNetwork):
 
     def forward(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Inducing points, posterior means and roots of posterior covariances."""
-        Z, mean, scale = self.net(anchor)[0].split(self.sizes)
+        Z, mean, root = self.net(anchor)[0].split(self.sizes)
         Z = Z.mT.unflatten(-1, (self.shape[0], -1))  # (B, M, Q)
-        return Z, mean.unflatten(0, self.shape), self.scale(scale)
+        return Z, mean.unflatten(0, self.shape), self.root(root)
 
 
 INFERENCE_NETWORKS: dict[str, Callable[..., InferenceNetwork]] = {"affine": AffineInference, "mlp": NetworkInference}

@@ -1,4 +1,4 @@
-"""Gaussian algebra for many small problems at once: one per row and output, rows last in memory.
+"""Covariances and Gaussian algebra for many small problems at once: one per row and output, rows last in memory.
 
 An amortised layer factorises B·D matrices of a handful of inducing points in every step. LAPACK takes
 them one by one; here the matrix dimensions come first and the rows last, so that every elementary step
@@ -8,8 +8,11 @@ Shapes: matrices (M, M, D, B), cross-correlations (M, S, D, B), vectors (M, D, B
 packed, (M(M−1)/2 + M·S, D, B): each pair of inducing variables once, then every inducing variable with
 every point; see :func:`packing`. The formulas are those of :mod:`skdgp.gp.conditionals`, for a prior of
 unit variance; the tests hold the two to each other.
+
+That is for the correlations of one stationary kernel. :func:`plain_conditional` takes any kernel, by autograd.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,7 +20,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from . import conditionals
+from .autograd import Function
 from .conditionals import VARIANCE_FLOOR
+from .correlations import Profile
+from .kernels import PROFILES, Kernel, StationaryKernel
 from .linalg import JITTER, being_recorded, inverse_cholesky
 
 #: Above this size LAPACK, matrix by matrix, is faster than the elimination (measured on two cores).
@@ -44,6 +51,99 @@ def packing(n_inducing: int, n_points: int, device: torch.device) -> Packing:
         square[upper, lower].to(device),
         torch.cat([tableau[upper, lower], tableau[:, cross].flatten()]).to(device),
     )
+
+
+def packed_correlation(kernel: StationaryKernel, Z: Tensor, x: Tensor) -> Tensor:
+    """Correlations within each row's points and with others.
+
+    Parameters
+    ----------
+    kernel : StationaryKernel
+    Z : Tensor of shape (B, M, Q)
+    x : Tensor of shape (B, S, Q)
+
+    Returns
+    -------
+    Tensor of shape (M(M−1)/2 + M·S, D, B)
+        See :func:`packing`.
+    """
+    s = kernel.inverse_square
+    if s.shape[1] > 1:
+        rate = s.sqrt()[:, None, :]
+        Z, x, s = Z[:, None] * rate, x[:, None] * rate, s.new_ones(len(s), 1)  # (B, D, ·, Q)
+    r2 = _PackedSquaredDistance.apply(Z, x)[0]  # (packed, [D,] B)
+    return _PackedCorrelation.apply(r2 if r2.dim() == 3 else r2[:, None], s, PROFILES[kernel.profile])[0]
+
+
+class _PackedSquaredDistance(Function):
+    """r² between points Z (B, ..., M, Q) of each row, and from them to x (B, ..., S, Q), packed.
+
+    x̄_i = 2 Σ_j g_ij (x_i − x'_j) and x̄'_j = 2 Σ_i g_ij (x'_j − x_i) are matrix products. Rows go last,
+    before the outputs multiply what has to be moved.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(Z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        points = torch.cat([Z, x], dim=-2)
+        # Differences, not ‖a‖² + ‖b‖² − 2ab: exact zeros on the diagonal, no cancellation in float32.
+        r2 = torch.cdist(Z, points, compute_mode="donot_use_mm_for_euclid_dist").flatten(-2)  # (B, ..., M·(M + S))
+        index = packing(Z.shape[-2], x.shape[-2], Z.device).square
+        return r2.permute(*range(r2.dim() - 1, -1, -1)).index_select(0, index).square_(), points  # (packed, ..., B)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        points = output[1]
+        ctx.mark_non_differentiable(points)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(inputs[0], points)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, r2_bar: Tensor | None, _) -> tuple[Tensor | None, ...]:
+        if r2_bar is None:
+            return None, None
+        Z, points = ctx.saved_tensors
+        n_inducing, n_columns = Z.shape[-2], points.shape[-2]
+        index = packing(n_inducing, n_columns - n_inducing, Z.device).square
+        C = r2_bar.new_zeros(n_inducing * n_columns, *r2_bar.shape[1:]).index_copy_(0, index, r2_bar.mul(2.0))
+        C = C.permute(*range(C.dim() - 1, -1, -1)).contiguous().unflatten(-1, (n_inducing, n_columns))
+        Z_bar = torch.addcmul(-(C @ points), Z, C.sum(-1, keepdim=True))
+        points_bar = torch.addcmul(-(C.mT @ Z), points, C.sum(-2)[..., None])
+        return Z_bar.add_(points_bar[..., :n_inducing, :]), points_bar[..., n_inducing:, :]
+
+
+class _PackedCorrelation(Function):
+    """k(a) for a² = c² r² s, where r² (..., 1, N1, N2) and s = 1/ℓ² (D, 1, 1) broadcast.
+
+    With G = −k̄ c² h/2 the gradients are Σ_d G s for r² and Σ G r² for s.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(r2: Tensor, s: Tensor, profile: Profile) -> tuple[Tensor, Tensor | None]:
+        return profile.evaluate(r2.sqrt() * (-profile.rate * s.sqrt()))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        (r2, s, profile), (k, h) = inputs, output
+        if h is not None:
+            ctx.mark_non_differentiable(h)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(r2, s, k if h is None else h)
+        ctx.factor = -0.5 * profile.slope * profile.rate**2
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, k_bar: Tensor | None, _) -> tuple[Tensor | None, ...]:
+        if k_bar is None:
+            return None, None, None
+        r2, s, h = ctx.saved_tensors
+        G = k_bar * h
+        s_bar = (G * r2).sum_to_size(s.shape).mul_(ctx.factor) if ctx.needs_input_grad[1] else None
+        return (G.mul_(s)).sum_to_size(r2.shape).mul_(ctx.factor), s_bar, None
 
 
 def _eliminate(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
@@ -82,7 +182,7 @@ def _factorise(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
     return torch.cat([W @ k, W], dim=-1).permute(2, 3, 0, 1).contiguous()
 
 
-def _whiten(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
+def _factor(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
     """[A, W] by the method that suits."""
     if n_inducing <= _MAX_ELIMINATION:
         solved = _eliminate(correlations, n_inducing, jitter)
@@ -109,7 +209,7 @@ def _pack_gradient(bar: Tensor) -> Tensor:
     return gradient
 
 
-class _Whiten(torch.autograd.Function):
+class _WhitenRows(Function):
     """W = L⁻¹ and A = W k, where K = L Lᵀ, from the packed correlations in K and k.
 
     With dW = −Φ(W dK Wᵀ) W (see :func:`skdgp.gp.linalg.inverse_cholesky`) and dA = dW k + W dk:
@@ -117,12 +217,14 @@ class _Whiten(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, correlations: Tensor, n_inducing: int, jitter: float) -> tuple[Tensor, Tensor]:
+    def forward(correlations: Tensor, n_inducing: int, jitter: float) -> tuple[Tensor, Tensor]:
+        solved = _factor(correlations, n_inducing, jitter)
+        return solved[:, -n_inducing:], solved[:, :-n_inducing]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
         ctx.set_materialize_grads(False)
-        solved = _whiten(correlations, n_inducing, jitter)
-        A, W = solved[:, :-n_inducing], solved[:, -n_inducing:]
-        ctx.save_for_backward(W, A)
-        return W, A
+        ctx.save_for_backward(*output)
 
     @staticmethod
     @once_differentiable
@@ -145,38 +247,52 @@ class _Whiten(torch.autograd.Function):
         return _pack_gradient(_lower_transposed_product(W, right)), None, None
 
 
-class _DiagonalPosterior(torch.autograd.Function):
+def _or_zeros(bars: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients of the first outputs, zero where nothing depends on one."""
+    return [torch.zeros_like(each) if bar is None else bar for bar, each in zip(bars, like, strict=False)]
+
+
+class _DiagonalPosterior(Function):
     """Marginals and KL divergence of a diagonal posterior of whitened inducing variables.
 
     With sums over inducing variables i: m = σ Σ μ_i A_i, v = σ² (1 + Σ (c_i² − 1) A_i²) and
     KL = ½ Σ (c_i² + μ_i² − 1 − log c_i²), where c are posterior deviations and σ that of the prior.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, A: Tensor, mean: Tensor, scale: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        change = scale.square().sub_(1.0)  # (M, D, B)
+    def forward(A: Tensor, mean: Tensor, root: Tensor, deviation: Tensor) -> tuple[Tensor, ...]:
+        change = root.square().sub_(1.0)  # (M, D, B)
         m = (A * mean[:, None]).sum(0).mul_(deviation)
         unit = (A.square() * change[:, None]).sum(0).add_(1.0).clamp_(min=VARIANCE_FLOOR)  # v/σ²
         v = unit * deviation.square()
-        kl = (change + mean.square()).sub_(scale.log(), alpha=2.0).sum(0).mul_(0.5)
-        ctx.save_for_backward(A, mean, scale, deviation, change, m, v)
-        return m, v, kl
+        kl = (change + mean.square()).sub_(root.log(), alpha=2.0).sum(0).mul_(0.5)
+        return m, v, kl, change
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        m, v, _, change = output
+        ctx.mark_non_differentiable(change)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, change, m, v)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, m_bar: Tensor, v_bar: Tensor, kl_bar: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        A, mean, scale, deviation, change, m, v = ctx.saved_tensors
+    def backward(ctx, *bars: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        A, mean, root, deviation, change, m, v = ctx.saved_tensors
+        m_bar, v_bar, kl_bar = _or_zeros(bars, (m, v, mean[0]))
         deviation_bar = (m_bar * m).add_(v_bar * v, alpha=2.0).sum_to_size(deviation.shape).div(deviation)
         u_bar = m_bar * deviation  # (S, D, B)
         d_bar = v_bar * deviation.square().mul(2.0)
         scaled = A * d_bar
         A_bar = (mean[:, None] * u_bar).addcmul_(scaled, change[:, None])
         mean_bar = (A * u_bar).sum(1).addcmul_(mean, kl_bar)
-        scale_bar = (A * scaled).sum(1).mul_(scale).addcmul_(scale - scale.reciprocal(), kl_bar)
-        return A_bar.sum_to_size(A.shape), mean_bar, scale_bar, deviation_bar
+        root_bar = (A * scaled).sum(1).mul_(root).addcmul_(root - root.reciprocal(), kl_bar)
+        return A_bar.sum_to_size(A.shape), mean_bar, root_bar, deviation_bar
 
 
-class _PlainDiagonalPosterior(torch.autograd.Function):
+class _PlainDiagonalPosterior(Function):
     """The same of inducing variables u themselves, from the packed correlations, without a gradient of L.
 
     With P = K⁻¹ and V = P k: m = σ Σ μ_i V_i, v = σ² (1 − Σ A_i² + Σ c_i² V_i²), where Σ A_i² = kᵀP k loses
@@ -193,28 +309,35 @@ class _PlainDiagonalPosterior(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx, correlations: Tensor, mean: Tensor, scale: Tensor, deviation: Tensor, jitter: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        correlations: Tensor, mean: Tensor, root: Tensor, deviation: Tensor, jitter: float
+    ) -> tuple[Tensor, ...]:
         n_inducing = len(mean)
-        solved = _whiten(correlations, n_inducing, jitter)
+        solved = _factor(correlations, n_inducing, jitter)
         A, W = solved[:, :-n_inducing], solved[:, -n_inducing:]
         VP = _lower_transposed_product(W, solved)
         V, P = VP[:, :-n_inducing], VP[:, -n_inducing:]
-        square = scale.square()  # (M, D, B)
+        square = root.square()  # (M, D, B)
         m = (V * mean[:, None]).sum(0).mul_(deviation)  # (S, D, B)
         unit = (V.square() * square[:, None]).sum(0).sub_(A.square().sum(0)).add_(1.0).clamp_(min=VARIANCE_FLOOR)
         v = unit * deviation.square()
         P_mean = (P * mean).sum(1)  # Pμ
         diagonal, determinant = P.diagonal(dim1=0, dim2=1).movedim(-1, 0), W.diagonal(dim1=0, dim2=1).movedim(-1, 0)
-        logs = (scale * determinant).log_()
+        logs = (root * determinant).log_()
         kl = (square * diagonal).addcmul_(mean, P_mean).sub_(logs, alpha=2.0).sum(0).sub_(n_inducing).mul_(0.5)
-        ctx.save_for_backward(VP, P_mean, scale, deviation, m, v)
-        return m, v, kl
+        return m, v, kl, VP, P_mean
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        m, v, _, VP, P_mean = output
+        ctx.mark_non_differentiable(VP, P_mean)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(VP, P_mean, *inputs[2:4], m, v)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, m_bar: Tensor, v_bar: Tensor, kl_bar: Tensor) -> tuple[Tensor | None, ...]:
-        VP, P_mean, scale, deviation, m, v = ctx.saved_tensors
+    def backward(ctx, *bars: Tensor | None) -> tuple[Tensor | None, ...]:
+        VP, P_mean, root, deviation, m, v = ctx.saved_tensors
+        m_bar, v_bar, kl_bar = _or_zeros(bars, (m, v, P_mean[0]))
         n_inducing = len(VP)
         V, P = VP[:, :-n_inducing], VP[:, -n_inducing:]
         deviation_bar = (m_bar * m).add_(v_bar * v, alpha=2.0).sum_to_size(deviation.shape).div(deviation)
@@ -225,7 +348,7 @@ class _PlainDiagonalPosterior(torch.autograd.Function):
         q = (V * u_bar).sum(1)
         half = 0.5 * kl_bar
 
-        E = P * scale.square()
+        E = P * root.square()
         E.diagonal(dim1=0, dim2=1).sub_(1.0)
         FV = torch.cat([torch.addcmul(2.0 * N, P, half), 2.0 * scaled], dim=1)
         bar = E[:, 0, None] * FV[0]
@@ -236,13 +359,13 @@ class _PlainDiagonalPosterior(torch.autograd.Function):
         K_bar.add_(N).addcmul_(P_mean[:, None], torch.addcmul(q, P_mean, half)).neg_()
 
         diagonal = P.diagonal(dim1=0, dim2=1).movedim(-1, 0)
-        change = (scale * diagonal).sub_(scale.reciprocal())
-        scale_bar = (N.diagonal(dim1=0, dim2=1).movedim(-1, 0) * scale).mul_(2.0).addcmul_(change, kl_bar)
+        change = (root * diagonal).sub_(root.reciprocal())
+        root_bar = (N.diagonal(dim1=0, dim2=1).movedim(-1, 0) * root).mul_(2.0).addcmul_(change, kl_bar)
         shape = (len(bar), bar.shape[1], *VP.shape[2:])
-        return _pack_gradient(bar.sum_to_size(shape)), q.addcmul_(P_mean, kl_bar), scale_bar, deviation_bar, None
+        return _pack_gradient(bar.sum_to_size(shape)), q.addcmul_(P_mean, kl_bar), root_bar, deviation_bar, None
 
 
-def whiten(correlations: Tensor, n_inducing: int, jitter: float = JITTER) -> tuple[Tensor, Tensor]:
+def whiten_rows(correlations: Tensor, n_inducing: int, jitter: float = JITTER) -> tuple[Tensor, Tensor]:
     """Inverse Cholesky factors of inducing variables' correlations, and whitened cross-correlations.
 
     Parameters
@@ -260,13 +383,13 @@ def whiten(correlations: Tensor, n_inducing: int, jitter: float = JITTER) -> tup
     A : Tensor of shape (M, S, D, B)
         ``W`` times k.
     """
-    return _Whiten.apply(correlations, n_inducing, jitter)
+    return _WhitenRows.apply(correlations, n_inducing, jitter)
 
 
 def conditional(
     correlations: Tensor,
     mean: Tensor,
-    scale: Tensor,
+    root: Tensor,
     deviation: Tensor,
     *,
     whiten: bool,
@@ -278,7 +401,7 @@ def conditional(
     ----------
     correlations : Tensor of shape (M(M−1)/2 + M·S, D, B) or, where outputs share a kernel, (·, 1, B)
         Packed, of M inducing variables and S function values.
-    mean, scale : Tensors of shapes (M, D, B) and (M, D, B) or (M, M, D, B)
+    mean, root : Tensors of shapes (M, D, B) and (M, D, B) or (M, M, D, B)
         Gaussian over v (``whiten``) or u of a prior of zero mean and unit variance.
     deviation : Tensor of shape (D, 1) or (1, 1)
         σ, of the prior. Without ``whiten`` it scales the marginals alone.
@@ -292,39 +415,67 @@ def conditional(
     kl : Tensor of shape (D, B)
         See :func:`skdgp.gp.conditionals.kl_divergence`.
     """
-    diagonal = scale.dim() == 3
+    diagonal = root.dim() == 3
     if diagonal and not whiten:
-        return _PlainDiagonalPosterior.apply(correlations, mean, scale, deviation, jitter)
-    W, A = _Whiten.apply(correlations, len(mean), jitter)
+        return _PlainDiagonalPosterior.apply(correlations, mean, root, deviation, jitter)[:3]
+    W, A = _WhitenRows.apply(correlations, len(mean), jitter)
     if diagonal:
-        return _DiagonalPosterior.apply(A, mean, scale, deviation)
-    return posterior(W, A, mean, scale, deviation, whiten=whiten)
+        return _DiagonalPosterior.apply(A, mean, root, deviation)[:3]
+    return posterior(W, A, mean, root, deviation, whiten=whiten)
 
 
 def posterior(
-    W: Tensor, A: Tensor, mean: Tensor, scale: Tensor, deviation: Tensor, *, whiten: bool
+    W: Tensor, A: Tensor, mean: Tensor, root: Tensor, deviation: Tensor, *, whiten: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same from what :func:`whiten` returns, as the formulas are written; of any covariance."""
+    """The same from what :func:`whiten_rows` returns, as the formulas are written; of any covariance."""
     V = A if whiten else _transposed_product(W, A)
-    root = scale[:, None] * V if scale.dim() == 3 else _transposed_product(scale, V)
-    variance = (root.square().sum(0) - A.square().sum(0) + 1.0).clamp(min=VARIANCE_FLOOR)
-    kl = _kl_divergence(mean, scale, None if whiten else W)
+    product = root[:, None] * V if root.dim() == 3 else _transposed_product(root, V)
+    variance = (product.square().sum(0) - A.square().sum(0) + 1.0).clamp(min=VARIANCE_FLOOR)
+    kl = _kl_divergence(mean, root, None if whiten else W)
     return (mean[:, None] * V).sum(0) * deviation, variance * deviation.square(), kl
 
 
-def _kl_divergence(mean: Tensor, scale: Tensor, W: Tensor | None) -> Tensor:
+def _kl_divergence(mean: Tensor, root: Tensor, W: Tensor | None) -> Tensor:
     """KL divergences (D, B); see :func:`skdgp.gp.conditionals.kl_divergence`."""
-    dense = scale.dim() == 4
-    diagonal = scale.diagonal(dim1=0, dim2=1).movedim(-1, 0) if dense else scale  # (M, D, B)
+    dense = root.dim() == 4
+    diagonal = root.diagonal(dim1=0, dim2=1).movedim(-1, 0) if dense else root  # (M, D, B)
     log_determinants = -2.0 * diagonal.log().sum(0)
     if W is not None:
         mean = (W * mean).sum(1)
-        scale = (W[:, :, None] * scale).sum(1) if dense else W * scale
+        root = (W[:, :, None] * root).sum(1) if dense else W * root
         log_determinants = log_determinants - 2.0 * W.diagonal(dim1=0, dim2=1).log().sum(-1)  # + log|K|
-    trace = scale.square().flatten(0, -3).sum(0)
+    trace = root.square().flatten(0, -3).sum(0)
     return 0.5 * (trace + mean.square().sum(0) - len(mean) + log_determinants)
 
 
 def _transposed_product(P: Tensor, V: Tensor) -> Tensor:
     """PᵀV for P (M, M, D, B) and V (M, S, D, B)."""
     return (P[:, :, None] * V[:, None]).sum(0)
+
+
+def plain_conditional(
+    kernel: Kernel, Z: Tensor, x: Tensor, mean: Tensor, root: Tensor, *, whiten: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for any kernel, by autograd.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    Z : Tensor of shape (B, M, Q)
+    x : Tensor of shape (B, S, Q)
+    mean, root, whiten
+        See :func:`conditional`.
+
+    Returns
+    -------
+    mean, variance : Tensors of shape (S, D, B)
+    kl : Tensor of shape (D, B)
+    """
+    rows_first = (2, 1, 0) if root.dim() == 3 else (3, 2, 0, 1)
+    mean, root = mean.permute(2, 1, 0), root.permute(rows_first)  # (B, D, M), (B, D, M) or (B, D, M, M)
+    W = inverse_cholesky(kernel.relative_covariance(Z, Z))  # (B, D, M, M)
+    kzx, kxx = kernel.relative_covariance(Z, x), kernel.relative_diagonal(x)  # (B, D, M, S), (B, D, S)
+    f_mean, variance = conditionals.conditional(W, kzx, mean, root, kxx=kxx, whiten=whiten)
+    kl = conditionals.kl_divergence(mean, root, None if whiten else W)
+    deviation = kernel.deviation[:, None]  # (D, 1)
+    return (f_mean * deviation).permute(2, 1, 0), (variance * deviation.square()).permute(2, 1, 0), kl.mT

@@ -6,34 +6,42 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from .autograd import Function
 
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 
 
-class _LogNdtr(torch.autograd.Function):
+class _LogNdtr(Function):
     """log Φ(x) and its derivative φ/Φ, both from one t = erfcx(|x|/√2) = 2 exp(x²/2) Φ(−|x|).
 
     For x < 0: log Φ = −x²/2 + log(t/2) and φ/Φ = √(2/π)/t, without anything that underflows.
     For x ≥ 0: log Φ = log(1 − q) and φ/Φ = φ/(1 − q), where q = exp(−x²/2) t/2.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
+    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
         t = torch.special.erfcx(x.abs() * _SQRT_HALF)
         exponent = -0.5 * x.square()
         density = exponent.exp()  # φ √(2π)
         q = 0.5 * density * t
         left = x < 0
-        ctx.save_for_backward(torch.where(left, _SQRT_2_OVER_PI / t, 0.5 * _SQRT_2_OVER_PI * density / (1.0 - q)))
-        return torch.where(left, exponent + torch.log(0.5 * t), torch.log1p(-q))
+        ratio = torch.where(left, _SQRT_2_OVER_PI / t, 0.5 * _SQRT_2_OVER_PI * density / (1.0 - q))
+        return torch.where(left, exponent + torch.log(0.5 * t), torch.log1p(-q)), ratio
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, bar: Tensor) -> Tensor:
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx, bar: Tensor | None, _) -> Tensor | None:
         (ratio,) = ctx.saved_tensors
-        return bar * ratio
+        return None if bar is None else bar * ratio
 
 
 def log_ndtr(x: Tensor) -> Tensor:
@@ -42,7 +50,7 @@ def log_ndtr(x: Tensor) -> Tensor:
     Value and gradient are accurate and finite wherever x² is. ``torch.special.log_ndtr`` loses its
     gradient far left in float32.
     """
-    return _LogNdtr.apply(x)
+    return _LogNdtr.apply(x)[0]
 
 
 def gauss_hermite(n_nodes: int, like: Tensor) -> tuple[Tensor, Tensor]:

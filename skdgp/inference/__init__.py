@@ -1,1 +1,7 @@
-"""How a deep GP is learnt: propagation, objectives, training."""
+"""How models learn: tensors in, tensors out."""
+
+from .batches import Batch
+from .objectives import OBJECTIVES
+from .settings import History, Settings, Trainer
+
+__all__ = ["OBJECTIVES", "Batch", "History", "Settings", "Trainer"]

@@ -1,38 +1,35 @@
-"""Noise set by rows that a model has not learnt from.
+"""Likelihoods corrected by rows that a model has not learnt from.
 
 Amortised inducing variables let the residuals of training rows shrink below what new rows will show,
 and the noise variance, learnt from those residuals, with them. One number estimated on held-out rows
 mends that without touching the means.
 """
 
-import math
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 from scipy.optimize import minimize_scalar
 
 from ..gp.deep_gp import DeepGP, Marginals
-from ..gp.likelihoods import Gaussian
+from .batches import Batch
 from .objectives import log_mixture
-from .steps import Batch
 
 #: Held-out rows of a model that are more than enough for one number.
 MAX_ROWS = 5000
 
-#: Factors that the noise variance may change by.
-_LOG_FACTORS = (-4.0, 5.0)
+#: Numbers that may be added to logarithms: factors from e⁻⁴ to e⁵.
+_SHIFTS = (-4.0, 5.0)
 
 
-def recalibrate_noise(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size: int) -> float:
-    """Multiply the noise of all models by the factor that makes their held-out rows likeliest, in place.
+def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size: int) -> float:
+    """Add to what likelihoods have to calibrate the number that makes held-out rows likeliest, in place.
 
-    One factor for all: each model judges few rows, together they judge many.
+    One number for all: each model judges few rows, together they judge many. What is calibrated are logarithms (see
+    :meth:`.Likelihood.calibrated`); of Gaussian noise, that of the variance's excess over its floor.
 
     Parameters
     ----------
     models : sequence of DeepGP
-        With Gaussian likelihoods.
     held_out : sequence of Batch
         For each model, rows that it has not learnt from.
     batch_size : int
@@ -40,31 +37,33 @@ def recalibrate_noise(models: Sequence[DeepGP], held_out: Sequence[Batch], batch
     Returns
     -------
     float
-        The factor.
+        The number; 0 for likelihoods with nothing to calibrate.
     """
-    noises = [cast(Gaussian, model.likelihood).log_excess for model in models]
-    learnt = [noise.clone() for noise in noises]
-    judges = [rows.spread(MAX_ROWS) for rows in held_out]
-    # Marginals do not depend on the noise: computed once.
-    marginals = [_marginals(model, rows, batch_size) for model, rows in zip(models, judges, strict=True)]
+    logarithms = [each for model in models for each in model.likelihood.calibrated()]
+    if not logarithms:
+        return 0.0
+    learnt = [each.clone() for each in logarithms]
+    rows_of = [rows.spread(MAX_ROWS) for rows in held_out]
+    # Marginals do not depend on the likelihood: computed once.
+    marginals = [_marginals(model, rows, batch_size) for model, rows in zip(models, rows_of, strict=True)]
 
     @torch.no_grad()
-    def apply(log_factor: float) -> None:
-        for noise, value in zip(noises, learnt, strict=True):
-            noise.copy_(value + log_factor)
+    def apply(shift: float) -> None:
+        for each, value in zip(logarithms, learnt, strict=True):
+            each.copy_(value + shift)
 
     @torch.no_grad()
-    def loss(log_factor: float) -> float:
-        apply(log_factor)
+    def loss(shift: float) -> float:
+        apply(shift)
         scores = [
             (rows.weight * log_mixture(values, model.likelihood, rows.y)).sum() / rows.weight.mean()
-            for model, values, rows in zip(models, marginals, judges, strict=True)
+            for model, values, rows in zip(models, marginals, rows_of, strict=True)
         ]
         return -float(sum(scores))
 
-    found = minimize_scalar(loss, bounds=_LOG_FACTORS, method="bounded", options={"xatol": 0.01})
+    found = minimize_scalar(loss, bounds=_SHIFTS, method="bounded", options={"xatol": 0.01})
     apply(found.x)
-    return math.exp(found.x)
+    return found.x
 
 
 @torch.no_grad()

@@ -4,9 +4,9 @@ With a Gaussian likelihood the bound of one global layer is quadratic in its ind
 posterior has a closed form (Titsias, 2009; SOLVE-GP, Sec. 3.2 and App. C). The data enter through sums over rows
 alone: with φ_u and φ_v, whitened cross-covariances of a row with the layer's first and second inducing variables,
 
-    G = Σ w φ φᵀ, split into G_uu, G_uv, G_vv;    b = Σ w φ y;    Σ w y²;    Σ w,
+    G = Σ w φ φᵀ, split into G_uu, G_uv, G_vv;    b = Σ w φ y;    Σ w y²;    Σ w k(x, x);    Σ w,
 
-so that rows can be taken in chunks. With Λ = σ²I + G_uu and A = Φ_uᵀΦ_u + σ²I, what f∥ and noise explain of the
+so that rows can be taken in chunks. With Λ = σ²I + G_uu, and with C = Φ_uᵀΦ_u + σ²I, what f∥ and noise explain of the
 targets' covariance:
 
     S_v = (I + G_vv/σ²)⁻¹,  m_v = (I + H)⁻¹ c,  H = (G_vv − G_vu Λ⁻¹ G_uv)/σ²,  c = (b_v − G_vu Λ⁻¹ b_u)/σ²
@@ -14,11 +14,11 @@ targets' covariance:
 
 and the bound, with Eq. 9's terms in its order, is
 
-    log N(y | Φ_vᵀ m_v, A) − tr(S_f⊥)/(2σ²) − KL(N(m_v, S_v) ‖ N(0, I)).
+    log N(y | Φ_vᵀ m_v, C) − tr(S_f⊥)/(2σ²) − KL(N(m_v, S_v) ‖ N(0, I)).
 """
 
 import math
-from collections.abc import Callable
+import os
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -32,8 +32,12 @@ from ..gp.deep_gp import DeepGP
 from ..gp.layers import GlobalLayer
 from ..gp.likelihoods import Gaussian
 from ..gp.linalg import cholesky
-from .steps import Batch
-from .training import History
+from .batches import Batch
+from .settings import History, OnEpoch, Settings, go_on
+
+#: Square matrices over all inducing points that a fit holds at a time, gradients included, and
+#: whitened covariances of a chunk of rows.
+MATRICES, CHUNKS = 25, 8
 
 #: Numbers that the whitened cross-covariances of a chunk of rows may hold: 32 MiB in float64.
 CHUNK_NUMBERS = 2**22
@@ -48,6 +52,7 @@ class Statistics(NamedTuple):
     G: Tensor  # (T, T), T = M + M₂
     b: Tensor  # (T, P)
     yy: Tensor  # (P,)
+    prior: Tensor  # (), Σ w k(x, x)
     total_weight: Tensor  # ()
 
 
@@ -66,20 +71,21 @@ def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
     n_features = sum(posterior.mean.shape[1] for posterior in layer.posteriors)
     n_chunk = max(1, CHUNK_NUMBERS // n_features)
 
-    def chunk(X: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def chunk(X: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         phi = torch.cat([A for _, A in layer.whitened(X)], dim=-2) * layer.kernel.deviation  # (T, n)
         weighted = phi * weight
-        return weighted @ phi.mT, weighted @ y
+        prior = (weight * layer.kernel.relative_diagonal(X)).sum() * layer.kernel.variance[0]
+        return weighted @ phi.mT, weighted @ y, prior
 
     parts = []
     for start in range(0, len(data), n_chunk):
         rows = data.rows(slice(start, start + n_chunk))
         parts.append(checkpoint(chunk, rows.X, rows.y, rows.weight, use_reentrant=False))
-    G, b = (torch.stack(column).sum(0) for column in zip(*parts, strict=True))
-    return Statistics(G, b, (data.weight[:, None] * data.y.square()).sum(0), data.weight.sum())
+    G, b, prior = (torch.stack(column).sum(0) for column in zip(*parts, strict=True))
+    return Statistics(G, b, (data.weight[:, None] * data.y.square()).sum(0), prior, data.weight.sum())
 
 
-def optimum(sums: Statistics, n_inducing: int, prior_variance: Tensor, noise: Tensor) -> Optimum:
+def optimum(sums: Statistics, n_inducing: int, noise: Tensor) -> Optimum:
     """The collapsed bound and its posteriors.
 
     Parameters
@@ -87,8 +93,6 @@ def optimum(sums: Statistics, n_inducing: int, prior_variance: Tensor, noise: Te
     sums : Statistics
     n_inducing : int
         M, features of the first set; the others are of the second, of which there may be none.
-    prior_variance : Tensor of shape ()
-        k(x, x).
     noise : Tensor of shape (P,)
         σ², of each output.
     """
@@ -112,11 +116,11 @@ def optimum(sums: Statistics, n_inducing: int, prior_variance: Tensor, noise: Te
     L_v = cholesky(identity_v + G_vv / s2, NO_JITTER)
     v_covariance = torch.cholesky_inverse(L_v)
 
-    # log N(y | Φ_vᵀ m_v, A) − ½ m_vᵀm_v: what is left of |y|² and of log|A| after the inversion lemma.
+    # log N(y | Φ_vᵀ m_v, C) − ½ m_vᵀm_v: what is left of |y|² and of log|C| after the inversion lemma.
     squares = (sums.yy - p_u.square().sum((-2, -1))) / noise - p_c.square().sum((-2, -1))
-    log_det_A = (sums.total_weight - n_inducing) * noise.log() + 2 * _log_diagonal(L)
-    fit = -0.5 * (sums.total_weight * math.log(2 * math.pi) + log_det_A + squares)
-    left_over = sums.total_weight * prior_variance - G_uu.trace() - G_vv.trace() + (v_covariance * G_vv).sum((-2, -1))
+    log_det_C = (sums.total_weight - n_inducing) * noise.log() + 2 * _log_diagonal(L)
+    fit = -0.5 * (sums.total_weight * math.log(2 * math.pi) + log_det_C + squares)
+    left_over = sums.prior - G_uu.trace() - G_vv.trace() + (v_covariance * G_vv).sum((-2, -1))
     kl_v = 0.5 * (v_covariance.diagonal(dim1=-2, dim2=-1).sum(-1) - len(G_vv)) + _log_diagonal(L_v)
     bound = (fit - 0.5 * left_over / noise - kl_v).sum()
 
@@ -131,74 +135,75 @@ def _log_diagonal(L: Tensor) -> Tensor:
 def collapsed(model: DeepGP, data: Batch) -> Optimum:
     """The optimum of a model of one whitened global layer with one kernel, for these rows."""
     layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
-    return optimum(statistics(layer, data), len(layer.Z), layer.kernel.variance[0], likelihood.variance)
+    return optimum(statistics(layer, data), len(layer.Z), likelihood.variance)
 
 
-def train_collapsed(
-    model: DeepGP, data: Batch, max_iter: int, on_epoch: Callable[[History], bool] = lambda history: False
+def train(
+    model: DeepGP,
+    data: Batch,
+    held_out: Batch | None,
+    settings: Settings,
+    generator: torch.Generator,
+    on_epoch: OnEpoch = go_on,
 ) -> History:
     """Maximise the collapsed bound over kernel, inducing points and noise by L-BFGS, and set the posteriors.
 
-    Parameters
-    ----------
-    model : DeepGP
-        One whitened global layer with full covariances and one kernel; changed in place.
-    data : Batch
-        All rows, in float64.
-    max_iter : int
-        Iterations at most.
-    on_epoch : callable, default=never stops
-        See :func:`skdgp.inference.training.train`.
-
-    Returns
-    -------
-    History
-        ``loss`` is the negative bound per row after every iteration.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        If the user interrupts the first iteration; later, the last whole one is the result.
+    A :class:`~.settings.Trainer` for a model of one whitened global layer with full covariances and one kernel, and
+    for all rows at once, in float64. An epoch is an iteration, and its loss the negative bound per row. It holds no
+    rows out, and nothing is random. A user who interrupts it gets the last whole iteration.
     """
-    layer = cast(GlobalLayer, model.layers[0])
-    fixed = {id(parameter) for posterior in layer.posteriors for parameter in posterior.parameters()}
-    parts = (*layer.parameters(), *model.likelihood.parameters())
-    free = [parameter for parameter in parts if parameter.requires_grad and id(parameter) not in fixed]
+    bound = _NegativeBound(model, data)
     history = History()
-    state: dict = {"loss": math.inf}
-
-    def loss_and_gradient(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        vector_to_parameters(torch.as_tensor(vector, device=data.X.device), free)
-        try:
-            loss = -collapsed(model, data).bound / len(data)
-        except np.linalg.LinAlgError:
-            if not math.isfinite(state["loss"]):
-                raise
-            # A step too far: worse than where it came from, so that the line search takes a shorter one.
-            return state["loss"] + 10 * max(1.0, abs(state["loss"])), np.zeros_like(vector)
-        gradient = torch.autograd.grad(loss, free)
-        state["loss"] = loss.item()
-        return loss.item(), parameters_to_vector(gradient).cpu().numpy()
+    reached = bound.start  # by the last whole iteration
 
     def record(vector: np.ndarray) -> None:
-        state["vector"] = vector.copy()
-        history.loss.append(state["loss"])
+        nonlocal reached
+        reached = vector.copy()
+        history.loss.append(bound.last)
         history.best_epoch = len(history.loss)
         if on_epoch(history):
             raise StopIteration
 
-    start = parameters_to_vector(free).detach().cpu().numpy()
     try:
-        state["vector"] = minimize(
-            loss_and_gradient, start, jac=True, method="L-BFGS-B", callback=record, options={"maxiter": max_iter}
-        ).x
+        options = {"maxiter": settings.max_iter}
+        reached = minimize(bound, bound.start, jac=True, method="L-BFGS-B", callback=record, options=options).x
     except KeyboardInterrupt:
         if not history.loss:
             raise
         history.interrupted = True
-    vector_to_parameters(torch.as_tensor(state["vector"], device=data.X.device), free)
+    bound.move(reached)
     set_posteriors(model, data)
     return history
+
+
+class _NegativeBound:
+    """The negative bound per row, with its gradient, as a function of all that is not solved in closed form."""
+
+    def __init__(self, model: DeepGP, data: Batch):
+        self.model, self.data = model, data
+        layer = cast(GlobalLayer, model.layers[0])
+        fixed = {id(parameter) for posterior in layer.posteriors for parameter in posterior.parameters()}
+        parts = (*layer.parameters(), *model.likelihood.parameters())
+        self.free = [parameter for parameter in parts if parameter.requires_grad and id(parameter) not in fixed]
+        self.start = parameters_to_vector(self.free).detach().cpu().numpy()
+        self.last = math.inf
+
+    def move(self, vector: np.ndarray) -> None:
+        """Give the model these parameters."""
+        vector_to_parameters(torch.as_tensor(vector, device=self.data.X.device), self.free)
+
+    def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        self.move(vector)
+        try:
+            loss = -collapsed(self.model, self.data).bound / len(self.data)
+        except np.linalg.LinAlgError:
+            if not math.isfinite(self.last):
+                raise
+            # A step too far: worse than where it came from, so that the line search takes a shorter one.
+            return self.last + 10 * max(1.0, abs(self.last)), np.zeros_like(vector)
+        gradient = torch.autograd.grad(loss, self.free)
+        self.last = loss.item()
+        return self.last, parameters_to_vector(gradient).cpu().numpy()
 
 
 @torch.no_grad()
@@ -210,3 +215,16 @@ def set_posteriors(model: DeepGP, data: Batch) -> None:
     for posterior, (mean, covariance) in zip(layer.posteriors, found, strict=False):  # v may be missing
         root = cholesky(covariance, NO_JITTER)
         posterior.set(mean, root)
+
+
+def memory_needed(n_points: int) -> int:
+    """Bytes that a fit with so many inducing points holds beside its rows."""
+    return 8 * (MATRICES * n_points**2 + CHUNKS * CHUNK_NUMBERS)
+
+
+def free_memory() -> float:
+    """Bytes of memory that no process uses; infinity where the system does not say."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf, macOS not these names
+        return math.inf

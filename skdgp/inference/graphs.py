@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
-from .steps import Batch, Settings, Trainee
+from .batches import Batch
+from .settings import Settings
+from .steps import Trainee
 
 #: Calls before a recording, in which libraries get their workspaces ready.
 _WARM_UP_CALLS = 3
@@ -52,14 +54,14 @@ class CapturedTrainee(Trainee):
         super().__init__(model, settings, generator)
         self.recordings: dict[int, tuple[Batch, Callable[[], Tensor]]] = {}
 
-    def step(self, batch: Batch, learning_rate: float) -> Tensor:
+    def step(self, batch: Batch, rate: float) -> Tensor:
         """Take a step; the negative objective before it, which may be anything."""
         if len(batch) not in self.recordings:
             self.recordings[len(batch)] = self._record(batch)
         own, replay = self.recordings[len(batch)]
         for target, source in zip((own.X, own.y, own.weight), (batch.X, batch.y, batch.weight), strict=True):
             target.copy_(source)
-        self.rate.fill_(learning_rate)
+        self.rate.fill_(rate)
         return replay()
 
     def _record(self, batch: Batch) -> tuple[Batch, Callable[[], Tensor]]:

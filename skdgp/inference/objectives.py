@@ -5,6 +5,7 @@ is β/N: the price of the inducing variables shrinks with the number of rows N o
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,19 +13,31 @@ from torch import Tensor
 from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import Likelihood
 
-Objective = Callable[[Marginals, Likelihood, Tensor, Tensor, float], Tensor]
+
+class Objective(NamedTuple):
+    """A function of marginals, likelihood, targets, weights of rows and β/N, to be maximised.
+
+    Where it is ``linear`` in the mixture, a single sample estimates it and its gradient without bias (AVDGP, App. B).
+    """
+
+    value: Callable[[Marginals, Likelihood, Tensor, Tensor, float], Tensor]
+    linear: bool
 
 
 def log_mixture(marginals: Marginals, likelihood: Likelihood, y: Tensor) -> Tensor:
     """log Σ_s ω_s ∫ p(y | f) N(f | m_s, v_s) df for every row: the log predictive density, (B,)."""
     log_components = likelihood.log_predictive(y, marginals.mean, marginals.variance)  # (S, B)
-    return torch.logsumexp(log_components + marginals.log_weight[:, None], dim=0)
+    return torch.logsumexp(log_components + marginals.log_weight, dim=0)
 
 
 def elbo(marginals: Marginals, likelihood: Likelihood, y: Tensor, row_weight: Tensor, kl_weight: float) -> Tensor:
-    """mean_n w_n Σ_s ω_s E log p(y_n | f_s) − (β/N) Σ_l KL_l (AVDGP Eq. 4.6, 4.12)."""
+    """mean_n w_n Σ_s ω_s E log p(y_n | f_s) − (β/N) Σ_l KL_l (AVDGP Eq. 4.6, 4.12).
+
+    A lower bound of the log evidence per row with β = 1, where all rows share their inducing variables. Where each row
+    has its own it is an approximation, which may lie above (AVDGP, App. A).
+    """
     log_likelihood = likelihood.expected_log_prob(y, marginals.mean, marginals.variance)  # (S, B)
-    expected = (marginals.log_weight.exp()[:, None] * log_likelihood).sum(0)
+    expected = (marginals.log_weight.exp() * log_likelihood).sum(0)
     return (row_weight * expected).mean() - kl_weight * marginals.kl.mean()
 
 
@@ -33,4 +46,4 @@ def predictive(marginals: Marginals, likelihood: Likelihood, y: Tensor, row_weig
     return (row_weight * log_mixture(marginals, likelihood, y)).mean() - kl_weight * marginals.kl.mean()
 
 
-OBJECTIVES: dict[str, Objective] = {"elbo": elbo, "predictive": predictive}
+OBJECTIVES = {"elbo": Objective(elbo, linear=True), "predictive": Objective(predictive, linear=False)}

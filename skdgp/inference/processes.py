@@ -5,32 +5,22 @@ step, the sum of their gradients. A process that fails says so by numbers that a
 for it, and then all of them fail alike.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch.distributed as dist
 from torch import Tensor
+
+from ..gp.propagation import Share
 
 Value = TypeVar("Value")
 
 
-class Share(NamedTuple):
-    """Consecutive rows of a minibatch of ``total`` rows."""
-
-    start: int
-    stop: int
-    total: int
-
-    @property
-    def rows(self) -> slice:
-        """As an index."""
-        return slice(self.start, self.stop)
-
-
-class Alone:
-    """One process, which has all rows."""
+class Processes:
+    """A single process, which has all rows."""
 
     rank, size = 0, 1
 
@@ -50,38 +40,49 @@ class Alone:
         return self.gather(value)[0]
 
 
-class Together(Alone):
+class ProcessGroup(Processes):
     """The processes of torch's default process group."""
 
     def __init__(self) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
     def add_up(self, numbers: Tensor) -> None:
-        """See :meth:`Alone.add_up`."""
+        """See :meth:`Processes.add_up`."""
         dist.all_reduce(numbers)
 
     def gather(self, value: Value) -> list[Value]:
-        """See :meth:`Alone.gather`."""
+        """See :meth:`Processes.gather`."""
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
 
 
-ALONE = Alone()
+ALONE = Processes()
 
-_current: ContextVar[Alone] = ContextVar("processes", default=ALONE)
+_current: ContextVar[Processes] = ContextVar("processes", default=ALONE)
 
 
-def current() -> Alone:
+def current() -> Processes:
     """Processes that training is shared among here."""
     return _current.get()
 
 
 @contextmanager
-def shared_among(processes: Alone) -> Iterator[None]:
+def shared_among(processes: Processes) -> Iterator[None]:
     """Share training among these processes, inside the body."""
     token = _current.set(processes)
     try:
         yield
     finally:
         _current.reset(token)
+
+
+def agree(order: np.ndarray, seeds: Sequence[int]) -> tuple[np.ndarray, Sequence[int]]:
+    """Order of rows and seeds of the first of the processes that train together, if they have the same rows."""
+    numbers = current().gather(len(order))
+    if len(set(numbers)) > 1:
+        raise ValueError(
+            f"The processes learn from different numbers of rows, {numbers}: give every process the same data, of "
+            "which each then takes its share."
+        )
+    return current().agree((order, seeds))

@@ -1,9 +1,7 @@
-"""Minibatches, and one step of training: the gradient of the objective, and what Adam makes of it."""
+"""One step of training: the gradient of the objective, and what Adam makes of it."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -11,78 +9,10 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from ..gp.deep_gp import DeepGP
-from .objectives import Objective
-from .processes import ALONE, Alone, Share
-
-#: Rows that are brought into random order, and to the device, at a time: memory stays bounded, and a minibatch
-#: is a view.
-GATHERED_ROWS = 2**17
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Rows on the device: inputs (B, Q), targets (B, P) and the weights of their likelihood terms (B,)."""
-
-    X: Tensor
-    y: Tensor
-    weight: Tensor
-
-    def __len__(self) -> int:
-        return len(self.X)
-
-    def rows(self, index: Tensor | slice) -> "Batch":
-        """The rows at ``index``."""
-        return Batch(self.X[index], self.y[index], self.weight[index])
-
-    def spread(self, n_rows: int) -> "Batch":
-        """At most ``n_rows`` of the rows, evenly spread over all."""
-        if len(self) <= n_rows:
-            return self
-        return self.rows(torch.arange(n_rows, device=self.X.device) * len(self) // n_rows)
-
-    def to(self, device: torch.device | str, dtype: torch.dtype) -> "Batch":
-        """The same rows elsewhere."""
-        return self._columns(lambda column: column.to(device, dtype, non_blocking=column.is_pinned()))
-
-    def pinned(self) -> "Batch":
-        """The same rows where a GPU can fetch them from by itself."""
-        return self._columns(Tensor.pin_memory)
-
-    def _columns(self, function: Callable[[Tensor], Tensor]) -> "Batch":
-        return Batch(function(self.X), function(self.y), function(self.weight))
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What training needs to know besides model and data; see the estimators for the meanings."""
-
-    objective: Objective
-    kl_weight: float
-    max_iter: int
-    batch_size: int
-    learning_rate: float
-    n_iter_no_change: int
-    tol: float
-    cuda_graphs: bool = False
-
-
-def shuffled(data: Batch, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-    """All rows in random order, on the generator's device, in minibatches of equal size.
-
-    A remnant of a few rows would be a noisy step of full length.
-    """
-    n_steps = -(-len(data) // batch_size)
-    order = torch.randperm(len(data), generator=generator, device=generator.device).to(data.X.device)
-    device, away = generator.device, data.X.device != generator.device
-    n_together = max(1, GATHERED_ROWS // batch_size)
-    ends = [i * len(data) // n_steps for i in range(n_steps + 1)]
-    for first in range(0, n_steps, n_together):
-        steps = ends[first : first + n_together + 1]
-        rows = data.rows(order[steps[0] : steps[-1]])
-        if away:
-            rows = rows.pinned().to(device, rows.X.dtype)
-        for start, stop in pairwise(steps):
-            yield rows.rows(slice(start - steps[0], stop - steps[0]))
+from ..gp.propagation import Share
+from .batches import Batch
+from .processes import ALONE, Processes
+from .settings import Settings
 
 
 class FlatParameters:
@@ -138,7 +68,7 @@ class Adam:
         """All that it remembers."""
         return [self.mean, self.square, self.count]
 
-    def step(self, learning_rate: float | Tensor) -> None:
+    def step(self, rate: float | Tensor) -> None:
         """Move; a rate in a tensor may be recorded in a CUDA graph."""
         adam(
             [self.vector],
@@ -147,7 +77,7 @@ class Adam:
             [self.square],
             [],  # what AMSGrad would remember
             [self.count],
-            lr=learning_rate,
+            lr=rate,
             beta1=0.9,
             beta2=0.999,
             eps=1e-8,
@@ -155,7 +85,7 @@ class Adam:
             amsgrad=False,
             maximize=False,
             fused=True,
-            capturable=self.vector.is_cuda and isinstance(learning_rate, Tensor),
+            capturable=self.vector.is_cuda and isinstance(rate, Tensor),
         )
 
 
@@ -169,11 +99,11 @@ class Trainee:
     settings : Settings
     generator : torch.Generator
         Draws noise.
-    processes : Alone, default=ALONE
+    processes : Processes, default=ALONE
         Those that share every minibatch.
     """
 
-    def __init__(self, model: DeepGP, settings: Settings, generator: torch.Generator, processes: Alone = ALONE):
+    def __init__(self, model: DeepGP, settings: Settings, generator: torch.Generator, processes: Processes = ALONE):
         self.model, self.settings, self.generator, self.processes = model, settings, generator, processes
         self.flat = FlatParameters(model)
         if processes.rank:
@@ -181,7 +111,7 @@ class Trainee:
         processes.add_up(self.flat.vector)  # what the first process starts from
         self.adam = Adam(self.flat.vector, self.flat.gradient)
 
-    def step(self, batch: Batch, learning_rate: float) -> float | Tensor:
+    def step(self, batch: Batch, rate: float) -> float | Tensor:
         """Take a step; the negative objective before it.
 
         Raises
@@ -195,7 +125,7 @@ class Trainee:
                 f"The training objective became {-loss}. The likely cause is a learning_rate too high for "
                 "these data: lower it, or set dtype='float64'."
             )
-        self.adam.step(learning_rate)
+        self.adam.step(rate)
         return loss
 
     def _gradient(self, batch: Batch) -> Tensor:
@@ -214,11 +144,10 @@ class Trainee:
 
     def _loss(self, rows: Batch, share: Share) -> Tensor:
         """What the rows of one process add to the negative objective."""
-        marginals = self.model(rows.X, self.generator, share)
-        objective = self.settings.objective(
-            marginals, self.model.likelihood, rows.y, rows.weight, self.settings.kl_weight
-        )
-        return objective * (-len(rows) / share.total)
+        objective = self.settings.objective
+        marginals = self.model(rows.X, self.generator, targets=rows.y, share=share, mixture=not objective.linear)
+        value = objective.value(marginals, self.model.likelihood, rows.y, rows.weight, self.settings.kl_weight)
+        return value * (-len(rows) / share.total)
 
     def release(self) -> None:
         """End the training."""

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
-from .steps import Batch, Settings, Trainee, shuffled
-from .training import MAX_RETRIES
+from .batches import Batch, shuffled
+from .minibatches import MAX_RETRIES
+from .settings import History, OnEpoch, Settings, go_on
+from .steps import Trainee
 
 #: η: the average spans about the last 1/(η + 1) of all steps.
 AVERAGE_EXPONENT = 8.0
@@ -27,79 +29,79 @@ WARM_UP_STEPS, LONG_RUN_STEPS = 100, 1000
 
 
 class Stream:
-    """A model in training, and its average.
+    """A trainer that remembers: every call is a pass over one more chunk, for the same model.
 
-    Parameters
+    Attributes
     ----------
-    model : DeepGP
-        Where training starts; it is copied.
-    generator : torch.Generator
-        Shuffles the rows of a chunk and draws noise.
+    average : list of Tensor
+        The model's parameters, averaged over steps.
+    n_steps : int
+        Steps so far.
+    rate : float
+        Share of the peak learning rate that training has not yet failed with.
     """
 
-    def __init__(self, model: DeepGP, generator: torch.Generator):
-        self.model = deepcopy(model)
-        self.generator = generator
-        self.average = [parameter.detach().clone() for parameter in self.model.parameters()]
+    def __init__(self) -> None:
+        self.average: list[Tensor] = []
         self.moments: list[Tensor] | None = None  # of the optimiser
         self.n_steps = 0
-        self.rate = 1.0  # share of the peak that training has not yet failed with
+        self.rate = 1.0
 
-    def averaged(self) -> DeepGP:
-        """The average as a model of its own."""
-        model = deepcopy(self.model)
+    def __call__(
+        self,
+        model: DeepGP,
+        data: Batch,
+        held_out: Batch | None,
+        settings: Settings,
+        generator: torch.Generator,
+        on_epoch: OnEpoch = go_on,
+    ) -> History:
+        """One pass; see :class:`~.settings.Trainer`.
+
+        ``max_iter`` and what decides early stopping do not matter. A pass that fails is repeated at ever lower learning
+        rates; if that does not help, model and stream are what they were before.
+        """
+        self.average = self.average or [parameter.detach().clone() for parameter in model.parameters()]
+        retries = 0
+        while True:
+            try:
+                history = History([self._pass(model, data, settings, generator)], best_epoch=1)
+            except (np.linalg.LinAlgError, FloatingPointError):
+                if retries == MAX_RETRIES:
+                    raise
+                self.rate, retries = self.rate / 2, retries + 1
+            else:
+                on_epoch(history)
+                return history
+
+    def averaged(self, model: DeepGP) -> DeepGP:
+        """A copy of the model with the average of its parameters."""
+        model = deepcopy(model)
         with torch.no_grad():
             for parameter, value in zip(model.parameters(), self.average, strict=True):
                 parameter.copy_(value)
         return model
 
-    def learn(self, chunk: Batch, settings: Settings) -> float:
-        """One pass over a chunk; the mean loss of its minibatches.
-
-        Parameters
-        ----------
-        chunk : Batch
-        settings : Settings
-            ``max_iter`` and what decides early stopping do not matter.
-
-        Returns
-        -------
-        float
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError, FloatingPointError
-            If the pass stays impossible at ever lower learning rates. Whatever the error, the stream is then what
-            it was before.
-        """
-        retries = 0
-        while True:
-            try:
-                return self._pass(chunk, settings)
-            except (np.linalg.LinAlgError, FloatingPointError):
-                if retries == MAX_RETRIES:
-                    raise
-                self.rate, retries = self.rate / 2, retries + 1
-
-    def _pass(self, chunk: Batch, settings: Settings) -> float:
+    def _pass(self, model: DeepGP, chunk: Batch, settings: Settings, generator: torch.Generator) -> float:
+        """The mean loss of the chunk's minibatches."""
         average, n_steps = [each.clone() for each in self.average], self.n_steps
         total: float | Tensor = 0.0
-        with self._trainee(settings) as trainee:
-            for batch in shuffled(chunk, settings.batch_size, self.generator):
+        with self._trainee(model, settings, generator) as trainee:
+            for batch in shuffled(chunk, settings.batch_size, generator):
                 n_steps += 1
                 schedule = min(1.0, n_steps / WARM_UP_STEPS) / math.sqrt(1.0 + n_steps / LONG_RUN_STEPS)
                 rate = self.rate * settings.learning_rate * schedule
                 total += len(batch) * trainee.step(batch, rate)
                 weight = (AVERAGE_EXPONENT + 1) / (AVERAGE_EXPONENT + n_steps)
-                torch._foreach_lerp_(average, [p.detach() for p in self.model.parameters()], weight)
+                torch._foreach_lerp_(average, [p.detach() for p in model.parameters()], weight)
             trainee.check()
         self.average, self.n_steps = average, n_steps
         return float(total) / len(chunk)
 
     @contextmanager
-    def _trainee(self, settings: Settings) -> Iterator[Trainee]:
+    def _trainee(self, model: DeepGP, settings: Settings, generator: torch.Generator) -> Iterator[Trainee]:
         """The model in training, which is what it was before if the body fails."""
-        trainee = Trainee(self.model, settings, self.generator)
+        trainee = Trainee(model, settings, generator)
         before = trainee.parameters()
         try:
             trainee.restore(before, self.moments)

@@ -4,6 +4,7 @@ Such a file opens whatever version of torch, or device, it meets, and tools that
 skops, have nothing of torch's to ask about.
 """
 
+import sys
 from importlib import import_module
 from types import FunctionType
 
@@ -11,8 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..gp.kernels import Kernel
+from ..gp.layers import Layer
+from ..gp.likelihoods import Likelihood
+from ..gp.means import Mean
+from ..gp.networks import InferenceNetwork
+from ..gp.propagation import Propagation
+from ..gp.units import Units
+
 #: Where classes and functions of stored modules may come from. Nothing else is ever imported.
 TRUSTED = ("skdgp.", "torch.nn.modules.")
+
+#: A user's own classes may be parts too, if they derive from these and the program has imported them already.
+PARTS = (Kernel, Layer, Likelihood, Mean, InferenceNetwork, Propagation)
 
 #: What every module has; the rest of its attributes are its own.
 _INTERNAL = frozenset(vars(nn.Module()))
@@ -24,7 +36,8 @@ def to_plain(module: nn.Module) -> dict:
     Parameters
     ----------
     module : Module
-        Of a class from ``TRUSTED``, with attributes that are numbers, strings, lists or tuples of them, or functions.
+        Of a class from ``TRUSTED`` or one that derives from ``PARTS``, with attributes that are numbers, strings,
+        lists or tuples of them, units, or functions.
 
     Returns
     -------
@@ -45,7 +58,7 @@ def from_plain(state: dict) -> nn.Module:
     Raises
     ------
     ValueError
-        If ``state`` names something that is not from ``TRUSTED``.
+        If ``state`` names something else than :func:`to_plain` does.
     """
     kind = _find(state["class"], type)
     module = kind.__new__(kind)
@@ -71,6 +84,8 @@ def _tensor(array: np.ndarray) -> Tensor:
 def _plain(value):
     if isinstance(value, FunctionType):
         return {"function": _name(value)}
+    if isinstance(value, Units):
+        return {"units": [list(value.shift), list(value.scale)]}
     if isinstance(value, list | tuple):
         return type(value)(_plain(each) for each in value)
     if value is None or isinstance(value, bool | int | float | str):
@@ -81,7 +96,9 @@ def _plain(value):
 
 
 def _rich(value):
-    return _find(value["function"], FunctionType) if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    return Units(*value["units"]) if "units" in value else _find(value["function"], FunctionType)
 
 
 def _name(thing: type | FunctionType) -> str:
@@ -91,10 +108,15 @@ def _name(thing: type | FunctionType) -> str:
 def _find(name: str, kind: type):
     """The class or function called ``name``."""
     module, _, attribute = name.partition(":")
-    found = getattr(import_module(module), attribute, None) if module.startswith(TRUSTED) else None
+    if module.startswith(TRUSTED):
+        found = getattr(import_module(module), attribute, None)
+    else:
+        found = getattr(sys.modules.get(module), attribute, None)
+        found = found if isinstance(found, type) and issubclass(found, PARTS) else None
     if not isinstance(found, kind):
         raise ValueError(
             f"A stored model names {name!r}, which is no {kind.__name__} of {TRUSTED}: this version of skdgp did not "
-            "write it. Fit the model anew, or open the file with the version that wrote it."
+            "write it. Fit the model anew, or open the file with the version that wrote it. If it is a class of your "
+            "own, import it before."
         )
     return found

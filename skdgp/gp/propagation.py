@@ -1,8 +1,9 @@
 """How uncertainty travels from layer to layer, and what the next layer is anchored at.
 
-A propagation, called with a number of rows B, returns the noise that turns each hidden layer's
-marginals into inputs of the next, a list of tensors (S, B, D) or (S, 1, D), and the logarithms of the
-S mixture weights. Its ``anchor`` is the amortisation rule.
+A propagation, called with the rows, says how S inputs of every layer come from the marginals below it: the points,
+a list with a tensor (S, B, D) or (S, 1, D) for each hidden layer, that turn N(mean, variance) into mean +
+√variance·point, and the logarithms (S, 1), or (S, B) where they differ between rows, of the weights of the mixture
+that the S inputs make. Its ``anchor`` is the amortisation rule.
 
 =========== =================== ============================ ==============================
 rule        propagation         anchor of layer l + 1        source
@@ -20,13 +21,25 @@ no use for an anchor; they are given the sample, which costs nothing.
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .processes import Share
-
 Anchor = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class Share(NamedTuple):
+    """Consecutive rows of a minibatch of ``total`` rows: those that one of several processes has."""
+
+    start: int
+    stop: int
+    total: int
+
+    @property
+    def rows(self) -> slice:
+        """As an index."""
+        return slice(self.start, self.stop)
 
 
 def anchor_at_sample(F: Tensor, mean: Tensor, weight: Tensor) -> Tensor:
@@ -40,10 +53,28 @@ def anchor_at_mean(F: Tensor, mean: Tensor, weight: Tensor) -> Tensor:
 
 
 class Propagation(nn.Module):
-    """Noise and weights of the mixture, and the rule that anchors the next layer."""
+    """Points and weights of the mixture, and the rule that anchors the next layer; see the module's docstring."""
 
-    n_samples: int
+    n_samples: int  # S of the whole mixture
     anchor: Anchor
+
+    def forward(
+        self, X: Tensor, generator: torch.Generator | None = None, share: Share | None = None, *, mixture: bool = True
+    ) -> tuple[list[Tensor], Tensor]:
+        """Points and log weights.
+
+        Parameters
+        ----------
+        X : Tensor of shape (B, Q)
+            The rows.
+        generator : torch.Generator, default=None
+            Source of fresh samples. Without it the points are those of prediction, which all rows share.
+        share : Share, default=None
+            Which rows of a minibatch ``X`` are; they get their part of the samples that the whole would have.
+        mixture : bool, default=True
+            Whether the whole mixture is wanted, or the fewest samples that estimate a mean over it without bias.
+        """
+        raise NotImplementedError
 
 
 class MonteCarlo(Propagation):
@@ -54,54 +85,42 @@ class MonteCarlo(Propagation):
     hidden_dims : tuple of int
         Widths D of the hidden layers.
     n_samples : int
-        S in prediction.
+        S.
     anchor : callable
-        The amortisation rule.
+        The amortisation rule. An anchor at the mean needs all samples, whatever they are for.
     generator : torch.Generator
-        Draws the stored noise.
-    n_train_samples : int, default=None
-        S in training, ``n_samples`` by default.
+        Draws the stored points.
     """
 
     origin: Tensor
 
-    def __init__(
-        self,
-        hidden_dims: tuple[int, ...],
-        n_samples: int,
-        anchor: Anchor,
-        generator: torch.Generator,
-        n_train_samples: int | None = None,
-    ):
+    def __init__(self, hidden_dims: tuple[int, ...], n_samples: int, anchor: Anchor, generator: torch.Generator):
         super().__init__()
         self.hidden_dims = tuple(hidden_dims)
         self.n_samples = n_samples if hidden_dims else 1
-        self.n_train_samples = (n_train_samples or n_samples) if hidden_dims else 1
+        self.n_fewest = 1 if anchor is anchor_at_sample else self.n_samples
         self.anchor = anchor
-        self.noise = nn.ParameterList(
+        self.points = nn.ParameterList(
             nn.Parameter(torch.randn(self.n_samples, 1, width, generator=generator), requires_grad=False)
             for width in hidden_dims
         )
         self.register_buffer("origin", torch.zeros(()))  # knows device and dtype
 
     def forward(
-        self, n_rows: int, generator: torch.Generator | None = None, share: Share | None = None
+        self, X: Tensor, generator: torch.Generator | None = None, share: Share | None = None, *, mixture: bool = True
     ) -> tuple[list[Tensor], Tensor]:
-        """Fresh noise with a generator, the stored noise without; equal weights.
-
-        A share of a minibatch gets its part of the noise that the whole would have.
-        """
+        """Fresh points with a generator, the stored ones without; equal weights."""
         if generator is None:
-            return list(self.noise), self._log_weight(self.n_samples)
-        n_samples = self.n_train_samples
-        shapes = [(n_samples, n_rows if share is None else share.total, width) for width in self.hidden_dims]
-        noise = [self.origin.new_empty(shape).normal_(generator=generator) for shape in shapes]
+            return list(self.points), self._log_weight(self.n_samples)
+        n_samples = self.n_samples if mixture else self.n_fewest
+        shapes = [(n_samples, len(X) if share is None else share.total, width) for width in self.hidden_dims]
+        points = [self.origin.new_empty(shape).normal_(generator=generator) for shape in shapes]
         if share is not None:
-            noise = [each[:, share.rows] for each in noise]
-        return noise, self._log_weight(n_samples)
+            points = [each[:, share.rows] for each in points]
+        return points, self._log_weight(n_samples)
 
     def _log_weight(self, n_samples: int) -> Tensor:
-        return self.origin.new_full((n_samples,), -math.log(n_samples))
+        return self.origin.new_full((n_samples, 1), -math.log(n_samples))
 
 
 class Quadrature(Propagation):
@@ -115,25 +134,22 @@ class Quadrature(Propagation):
         super().__init__()
         self.anchor = anchor
         self.n_samples = n_samples if hidden_dims else 1
-        self.noise = nn.ParameterList(
+        self.points = nn.ParameterList(
             nn.Parameter(torch.randn(self.n_samples, 1, width, generator=generator)) for width in hidden_dims
         )
         self.logits = nn.Parameter(torch.zeros(self.n_samples))
 
     def forward(
-        self, n_rows: int, generator: torch.Generator | None = None, share: Share | None = None
+        self, X: Tensor, generator: torch.Generator | None = None, share: Share | None = None, *, mixture: bool = True
     ) -> tuple[list[Tensor], Tensor]:
-        """The learnt points and weights, whatever the generator."""
-        return list(self.noise), self.logits.log_softmax(0)
+        """The learnt points and weights, whatever the arguments."""
+        return list(self.points), self.logits.log_softmax(0)[:, None]
 
 
 def make_propagation(
     rule: str, hidden_dims: tuple[int, ...], n_samples: int, generator: torch.Generator
 ) -> Propagation:
     """Propagation called ``rule``, as in the first column of the module's table but in lower case."""
-    if rule in ("ar1", "monte_carlo"):  # one sample suffices for an unbiased gradient (AVDGP, App. B)
-        return MonteCarlo(hidden_dims, n_samples, anchor_at_sample, generator, n_train_samples=1)
-    if rule == "ar2":
-        return MonteCarlo(hidden_dims, n_samples, anchor_at_mean, generator)
-    anchor = anchor_at_mean if rule == "ar2p" else anchor_at_sample
-    return Quadrature(hidden_dims, n_samples, anchor, generator)
+    kind = MonteCarlo if rule in ("ar1", "ar2", "monte_carlo") else Quadrature
+    anchor = anchor_at_mean if rule in ("ar2", "ar2p") else anchor_at_sample
+    return kind(hidden_dims, n_samples, anchor, generator)

@@ -137,6 +137,32 @@ class PredictiveDistribution:
         variances = np.concatenate([part.variances for part in parts], axis=1)
         return cls(means, variances, parts[0].weights)
 
+    @classmethod
+    def mixture(cls, parts):
+        """Several distributions of the same rows as one, in which each counts the same.
+
+        Parameters
+        ----------
+        parts : sequence of PredictiveDistribution
+            At least one, of the same shape.
+
+        Returns
+        -------
+        PredictiveDistribution
+            With the components of all.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> first = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
+        >>> second = PredictiveDistribution.gaussian([4.0, 1.0], [1.0, 2.0])
+        >>> PredictiveDistribution.mixture([first, second]).mean
+        array([2., 1.])
+        """
+        means = np.concatenate([part.means for part in parts])
+        variances = np.concatenate([part.variances for part in parts])
+        return cls(means, variances, np.concatenate([part.weights for part in parts]) / len(parts))
+
     @property
     def shape(self) -> tuple[int, ...]:
         """``(n,)`` or ``(n, P)``."""
@@ -337,8 +363,7 @@ class PredictiveDistribution:
     def rvs(self, size=None, random_state=None):
         """Random draws.
 
-        A draw picks one component for all rows, so that it is as smooth over rows as the components' means are,
-        and adds every row's own Gaussian uncertainty.
+        A draw picks one component for all rows, and then draws every row's own Gaussian uncertainty independently.
 
         Parameters
         ----------

@@ -1,19 +1,19 @@
-"""The one training loop: minibatches, a learning-rate schedule, early stopping, recovery."""
+"""The trainer for most: minibatches, a learning-rate schedule, early stopping, recovery."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
+from .batches import Batch, shuffled
 from .graphs import CapturedTrainee
 from .memory import let_the_allocator_keep_pages
 from .objectives import log_mixture
-from .processes import Alone, current
-from .steps import Batch, Settings, Trainee, shuffled
+from .processes import Processes, current
+from .settings import History, OnEpoch, Settings, go_on
+from .steps import Trainee
 
 #: Share of the steps in which the learning rate climbs to its peak, and the share of the peak it
 #: climbs from: one cycle (Smith & Topin, 2019), down to nothing along a cosine.
@@ -25,21 +25,6 @@ SCORED_ROWS = 2000
 
 #: How often training may go back to its last good epoch at half the learning rate.
 MAX_RETRIES = 10
-
-
-@dataclass
-class History:
-    """What training did, epoch by epoch.
-
-    ``loss`` is the mean negative objective of an epoch's minibatches, ``score`` the mean log predictive
-    density of at most ``SCORED_ROWS`` held-out rows after it (empty without such rows), ``best_epoch`` the
-    epoch, counted from 1, whose parameters the model has in the end, ``interrupted`` whether the user ended it.
-    """
-
-    loss: list[float] = field(default_factory=list)
-    score: list[float] = field(default_factory=list)
-    best_epoch: int = 0
-    interrupted: bool = False
 
 
 def one_cycle(progress: float) -> float:
@@ -55,32 +40,13 @@ def train(
     held_out: Batch | None,
     settings: Settings,
     generator: torch.Generator,
-    on_epoch: Callable[[History], bool] = lambda history: False,
+    on_epoch: OnEpoch = go_on,
 ) -> History:
-    """Maximise the objective over the parameters of ``model``, in place.
+    """Maximise the objective over the parameters of ``model``, in place; see :class:`~.settings.Trainer`.
 
-    Parameters
-    ----------
-    model : DeepGP
-    data, held_out : Batch
-        Rows to learn from, and rows to choose the best epoch by; None uses the last epoch.
-    settings : Settings
-    generator : torch.Generator
-        Shuffles rows and draws noise.
-    on_epoch : callable, default=never stops
-        Called with the history after every epoch; training ends when it returns True.
-
-    Returns
-    -------
-    History
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError, FloatingPointError
-        If an epoch stays impossible although the learning rate was halved ``MAX_RETRIES`` times.
-    KeyboardInterrupt
-        If the user interrupts the first epoch. Later, the parameters are those of the best epoch so far, or
-        of the last whole one without held-out rows.
+    The epochs' scores are of at most ``SCORED_ROWS`` held-out rows. An epoch that fails is repeated at half the
+    learning rate, up to ``MAX_RETRIES`` times in all. A user who interrupts it gets the parameters of the best epoch
+    so far, or of the last whole one without held-out rows.
     """
     let_the_allocator_keep_pages()
     processes = current()
@@ -100,7 +66,7 @@ def _train(
     data: Batch,
     held_out: Batch | None,
     settings: Settings,
-    on_epoch: Callable[[History], bool],
+    on_epoch: OnEpoch,
 ) -> History:
     """The loop over epochs."""
     scored = None if held_out is None else held_out.spread(SCORED_ROWS)
@@ -136,7 +102,7 @@ def _train(
     return history
 
 
-def _check_shares(n_rows: int, batch_size: int, processes: Alone) -> None:
+def _check_shares(n_rows: int, batch_size: int, processes: Processes) -> None:
     """ValueError if there are more processes than a minibatch has rows."""
     smallest = n_rows // -(-n_rows // batch_size)
     if smallest < processes.size:

@@ -1,0 +1,28 @@
+"""What is used of scikit-learn that is not public there: a new version of it can break this file alone."""
+
+from sklearn.base import _fit_context as fit_context
+from sklearn.model_selection._search import BaseSearchCV
+from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils.validation import _check_sample_weight as check_sample_weight
+
+try:
+    from sklearn.callback import CallbackSupportMixin  # since 1.9
+except ImportError:
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Stands for callbacks of an older scikit-learn: there are none."""
+
+
+#: What scikit-learn keeps on an estimator while it is fitted, and needs after a failure too.
+CALLBACK_STATE = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
+
+__all__ = [
+    "CALLBACK_STATE",
+    "BaseSearchCV",
+    "CallbackSupportMixin",
+    "Interval",
+    "StrOptions",
+    "check_sample_weight",
+    "fit_context",
+    "validate_params",
+]

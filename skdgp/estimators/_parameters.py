@@ -1,0 +1,88 @@
+"""What parameters may be, by name, and the decorator that makes a class with parameters an estimator."""
+
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from typing import dataclass_transform
+
+import numpy as np
+
+from .._sklearn import Interval, StrOptions
+from ..gp.kernels import PROFILES
+from ..gp.networks import INFERENCE_NETWORKS
+from ..inference.objectives import OBJECTIVES
+
+POSITIVE = Interval(Integral, 1, None, closed="left")
+NON_NEGATIVE = Interval(Integral, 0, None, closed="left")
+AUTO = StrOptions({"auto"})
+
+#: For scikit-learn's checks. Where a value is among these and yet impossible, fit says so.
+RULES = {
+    "hidden_dims": ["array-like", tuple, Integral, AUTO],
+    "n_inducing": [POSITIVE, AUTO, "array-like", tuple],
+    "n_orthogonal": [NON_NEGATIVE, AUTO],
+    "rule": [StrOptions({"ar1", "ar2", "ar2p"})],
+    "propagation": [StrOptions({"monte_carlo", "quadrature"})],
+    "method": [StrOptions({"auto", "svi", "collapsed"})],
+    "objective": [StrOptions(set(OBJECTIVES))],
+    "kernel": [StrOptions(set(PROFILES)), callable],
+    "ard": ["boolean"],
+    "share_kernel": ["boolean"],
+    "mean": [StrOptions({"zero", "linear", "identity"})],
+    "covariance": [StrOptions({"diag", "full"})],
+    "orthogonal_covariance": [StrOptions({"free", "prior"})],
+    "whiten": ["boolean"],
+    "inducing_map": [StrOptions(set(INFERENCE_NETWORKS))],
+    "network_width": [POSITIVE, None],
+    "network_depth": [POSITIVE],
+    "n_samples": [POSITIVE],
+    "n_estimators": [POSITIVE, AUTO],
+    "beta": [Interval(Real, 0, None, closed="left")],
+    "class_weight": [dict, StrOptions({"balanced"}), None],
+    "max_iter": [POSITIVE, AUTO],
+    "batch_size": [POSITIVE, AUTO],
+    "learning_rate": [Interval(Real, 0, None, closed="neither")],
+    "early_stopping": ["boolean"],
+    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "n_iter_no_change": [POSITIVE],
+    "tol": [Interval(Real, 0, None, closed="left")],
+    "normalize_X": ["boolean"],
+    "normalize_y": ["boolean"],
+    "device": [str],
+    "dtype": [StrOptions({"auto", "float32", "float64"})],
+    "cuda_graphs": ["boolean"],
+    "warm_start": ["boolean"],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
+}
+
+
+@dataclass_transform(kw_only_default=True)
+def estimator(**rules):
+    """Make a class with annotated parameters an estimator: ``__init__`` stores them, scikit-learn checks them.
+
+    Parameters
+    ----------
+    **rules
+        What parameters may be, where it is not what ``RULES`` says.
+    """
+
+    def decorate(cls):
+        cls = dataclass(eq=False, repr=False, kw_only=True)(cls)  # but for inherited ones
+        cls._parameter_constraints = {each.name: rules.get(each.name, RULES[each.name]) for each in fields(cls)}
+        return cls
+
+    return decorate
+
+
+def keep_structure(estimator, *, fresh: bool) -> None:
+    """Note the parameters that shape the model; ValueError if one has changed since the last fit."""
+    shaping = [each.name for each in fields(estimator) if each.metadata.get("shaping")]
+    structure = {name: getattr(estimator, name) for name in shaping}
+    for name, value in structure.items():
+        if not fresh and not np.array_equal(value, estimator._structure[name]):
+            raise ValueError(
+                f"warm_start=True and partial_fit go on with a model that was built with {name}="
+                f"{estimator._structure[name]!r}, but {name} is now {value!r}: set it back, or start anew with fit and "
+                "warm_start=False."
+            )
+    estimator._structure = structure

@@ -1,0 +1,290 @@
+"""The shell around an ensemble: validate, scale, train, store, predict in batches.
+
+Functions take the estimator, as scikit-learn's own ``validate_data`` does. What they need of it is said by its class:
+
+* of the method (:mod:`skdgp.methods`): ``n_members``, ``plan`` and ``build``;
+* of the kind: ``_check_options``, ``_start_likelihood``, ``_encode``, ``_row_weights`` and ``_order_rows``.
+
+They keep on it ``_ensemble``, ``_input_units``, ``_structure`` and ``_n_seen``, and public attributes.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from numbers import Real
+from typing import TypeVar
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from .._sklearn import CALLBACK_STATE
+from ..gp.deep_gp import DeepGP, Marginals
+from ..gp.likelihoods import Likelihood
+from ..gp.units import Units
+from ..inference.batches import Batch
+from ..inference.ensemble import Ensemble, Split
+from ..inference.processes import agree
+from ..methods.inducing import INITIAL_ROWS
+from ._migration import upgraded
+from ._monitor import Monitor, curves
+from ._parameters import keep_structure
+from ._rows import FARTHEST, Table, check_held_out, check_query, check_table, standardised
+
+#: Fewer rows than this are too few to hold any of them out.
+MIN_ROWS_TO_SPLIT = 20
+
+T = TypeVar("T")
+
+
+def fit(estimator, X, y, sample_weight, X_val, y_val):
+    """Train an ensemble on all rows; see the estimators."""
+    with _unchanged_on_error(estimator):
+        before = vars(estimator).get("_ensemble") if estimator.warm_start else None
+        table, likelihood = _learn_table(estimator, X, y, sample_weight, before)
+        held_out = check_held_out(estimator, X_val, y_val)
+        held_out = None if held_out is None else _weighted(estimator, held_out, table.y)
+        table = replace(table, weight=table.weight / table.weight.mean())  # those of a chunk stay, beside others'
+        device, dtype = _resolve_device(estimator.device), _precision(estimator, table)
+        data = _to_batch(estimator, table, likelihood, dtype)
+        rng = check_random_state(estimator.random_state)
+        order = estimator._order_rows(data.y.numpy(), rng)
+        order, seeds = agree(order, _seeds(rng, estimator.n_members(len(data))))
+        split = _hold_out(estimator, data, order, held_out, likelihood)
+        plan = estimator.plan(len(data), held_out=held_out is not None or estimator.early_stopping)
+        ensemble = Ensemble(device, data.X.dtype)
+        start = _start(estimator, data, order, likelihood) if before is None else before.continued
+        hooks = {"X": table.X, "y": table.y, "metadata": {"sample_weight": table.weight}}
+        with Monitor(estimator, len(seeds), plan.settings.max_iter, hooks) as monitor:
+            ensemble.fit(start, seeds, data, split, plan, monitor)
+        _keep(estimator, ensemble, len(data), curves(ensemble.histories))
+        bound = ensemble.objective(data, plan.settings.batch_size)
+        estimator.lower_bound_ = float(bound + float(data.weight.sum()) * likelihood.log_jacobian())
+    return estimator
+
+
+def learn(estimator, X, y, sample_weight, total_size, labels=None):
+    """Learn from rows of which more will come; see the estimators' ``partial_fit``."""
+    with _unchanged_on_error(estimator):
+        before = vars(estimator).get("_ensemble")
+        table, likelihood = _learn_table(estimator, X, y, sample_weight, before, labels)
+        n_rows = _total_rows(total_size, len(table))
+        chunk = _to_batch(estimator, table, likelihood, _precision(estimator, table))
+        n_seen = len(chunk) + (0 if before is None else estimator._n_seen)
+        rng = check_random_state(estimator.random_state)
+        order = rng.permutation(len(chunk))
+        n_members, start, losses = estimator.n_members(n_rows), None, np.empty(0)
+        if before is None:
+            before = Ensemble(_resolve_device(estimator.device), chunk.X.dtype)
+            start = _start(estimator, chunk, order, likelihood)
+        else:
+            n_members, losses = len(before), estimator.loss_curve_
+        plan = estimator.plan(n_rows or n_seen, len(chunk))
+        learnt = before.learn(start, _seeds(rng, n_members), chunk, plan)
+        losses = np.append(losses, np.mean([history.loss[-1] for history in learnt.histories]))
+        found = {"n_iter_": len(losses), "loss_curve_": losses, "validation_scores_": np.empty(0)}
+        _keep(estimator, learnt, n_seen, found | {"best_iter_": [len(losses)] * len(learnt)})
+        vars(estimator).pop("lower_bound_", None)  # of a fit before
+    return estimator
+
+
+def _total_rows(total_size, n_chunk: int) -> int | None:
+    """The number of rows of all chunks, if it is known."""
+    if total_size is None:
+        return None
+    whole = isinstance(total_size, Real) and float(total_size).is_integer()  # 1e6 is welcome
+    if not (whole and total_size >= n_chunk):
+        raise ValueError(
+            f"total_size={total_size!r} must be the number of rows of all chunks together, and this one has "
+            f"{n_chunk} rows: pass a whole number at least as large, or leave it out if unknown."
+        )
+    return int(total_size)
+
+
+def predict(estimator, X: np.ndarray, function: Callable[[Sequence[DeepGP], list[Marginals]], T]):
+    """Rows and what ``function`` makes of members and marginals, one batch after the other."""
+    return estimator._ensemble.predict(X, _prepared(estimator), function)
+
+
+def predict_layers(self, X, member=0):
+    """What every layer of a member makes of rows: moments of the mixture that its random inputs make.
+
+    Layers speak of standardised inputs and, in a regressor with ``normalize_y``, of standardised targets. There is no
+    noise of observations in them.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        Query points, in the units of ``fit``.
+    member : int, default=0
+        Which member of the ensemble.
+
+    Returns
+    -------
+    list of tuple (mean, std) of ndarrays of shape (n_samples, n_outputs_of_the_layer)
+        From the first layer to the last.
+
+    Raises
+    ------
+    ValueError
+        If there is no such member.
+
+    Examples
+    --------
+    >>> from skdgp import DSDGPRegressor
+    >>> from skdgp.datasets import make_waves
+    >>> X, y = make_waves(60, random_state=0)
+    >>> model = DSDGPRegressor((2,), 5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
+    >>> [mean.shape for mean, std in model.predict_layers(X[:3])]
+    [(3, 2), (3, 1)]
+    """
+    ensemble, X = fitted(self), check_query(self, X)
+    if not 0 <= member < len(ensemble):
+        raise ValueError(f"member={member} is none of the {len(ensemble)} members: give 0 to {len(ensemble) - 1}.")
+    model = ensemble.models[member].frozen()
+
+    def moments(batch: torch.Tensor) -> list[tuple[np.ndarray, np.ndarray]]:
+        layers = [layer.moments() for layer in model.propagate(batch)]
+        return [(mean.double().cpu().numpy(), variance.sqrt().double().cpu().numpy()) for mean, variance in layers]
+
+    parts = [layers for _, layers in ensemble.batches(X, _prepared(self), moments)]
+    return [tuple(np.concatenate(column) for column in zip(*layer, strict=True)) for layer in zip(*parts, strict=True)]
+
+
+def fitted(estimator) -> Ensemble:
+    """The ensemble of an estimator; NotFittedError, which is an AttributeError too, where there is none."""
+    check_is_fitted(estimator)
+    return estimator._ensemble
+
+
+module_ = property(lambda self: fitted(self).members, doc="The members of the ensemble.")
+device_ = property(lambda self: fitted(self).device, doc="Where the members are.")
+
+
+def to_state(state: dict) -> dict:
+    """The state of a fitted estimator without anything but arrays, numbers and names."""
+    if "_ensemble" not in state:
+        return state
+    units = state["_input_units"]
+    plain = {"_ensemble": state["_ensemble"].__getstate__(), "_input_units": [list(units.shift), list(units.scale)]}
+    return state | plain
+
+
+def from_state(state: dict) -> dict:
+    """The inverse; of a file of version 0.1, too."""
+    if "module_" in state:
+        state = upgraded(state)
+    if "_ensemble" not in state:
+        return state
+    ensemble = Ensemble.__new__(Ensemble)
+    ensemble.__setstate__(state["_ensemble"])
+    return state | {"_ensemble": ensemble, "_input_units": Units(*state["_input_units"])}
+
+
+def _learn_table(estimator, X, y, sample_weight, before: Ensemble | None, labels=None) -> tuple[Table, Likelihood]:
+    """Checked rows, and the likelihood of their targets; without an ensemble, rows decide units and encoding.
+
+    ``labels`` are those of all chunks together, where there are others than these rows'.
+    """
+    keep_structure(estimator, fresh=before is None)
+    table = check_table(estimator, X, y, sample_weight, fresh=before is None)
+    if before is None:
+        estimator._input_units = Units.of(table.X, normalize=estimator.normalize_X)
+        likelihood = estimator._start_likelihood(table.y if labels is None else np.asarray(labels))
+    else:
+        likelihood = before.models[0].likelihood
+    return _weighted(estimator, table, table.y), likelihood
+
+
+def _weighted(estimator, table: Table, learnt: np.ndarray) -> Table:
+    """Rows with weights that their labels give them, as they are among the labels that are learnt from."""
+    table = replace(table, weight=table.weight * estimator._row_weights(table.y, learnt))
+    return table.where(table.weight > 0)  # a class without weight is absent, as a row without weight is
+
+
+def _to_batch(estimator, table: Table, likelihood: Likelihood, dtype: np.dtype) -> Batch:
+    """Scaled and encoded rows, in main memory."""
+    X = standardised(table.X, estimator._input_units, _names(estimator))
+    return Batch.of(X, likelihood.encode(estimator._encode(table.y)), table.weight, dtype)
+
+
+def _hold_out(estimator, data: Batch, order: np.ndarray, rows: Table | None, likelihood: Likelihood) -> Split:
+    """Which rows judge: the user's, or a share of all, or none."""
+    if rows is not None:
+        return Split(order, _to_batch(estimator, rows, likelihood, data.X.numpy().dtype))
+    if not estimator.early_stopping or len(data) < MIN_ROWS_TO_SPLIT:
+        return Split(order)
+    return Split(order, None, min(max(1, round(estimator.validation_fraction * len(data))), len(data) - 1))
+
+
+def _start(estimator, data: Batch, order: np.ndarray, likelihood: Likelihood):
+    """Makes untrained members, whose initial values come from the first rows in a random order."""
+    sample = data.rows(torch.as_tensor(order[:INITIAL_ROWS])).to("cpu", torch.float32)
+    likelihood.initialise(sample.y)
+    return lambda index, generator: estimator.build(sample.X, deepcopy(likelihood), generator)
+
+
+def _keep(estimator, ensemble: Ensemble, n_seen: int, found: dict) -> None:
+    """What a fitted estimator has."""
+    estimator._ensemble, estimator._n_seen = ensemble, n_seen
+    for name, value in found.items():
+        setattr(estimator, name, value)
+    estimator.length_scales_ = _length_scales(ensemble)
+
+
+def _length_scales(ensemble: Ensemble) -> list[np.ndarray | None]:
+    """Lengthscales of every layer, over members; None where its kernel has none."""
+    scales = []
+    for layers in zip(*(member.layers for member in ensemble.models), strict=True):
+        found = [layer.kernel.hyperparameters().get("lengthscale") for layer in layers]
+        scales.append(None if found[0] is None else np.stack([each.detach().cpu().numpy() for each in found]))
+    return scales
+
+
+def _prepared(estimator) -> Callable[[np.ndarray], np.ndarray]:
+    """Brings query points into the units of the models."""
+    names = _names(estimator)
+    return lambda X: standardised(X, estimator._input_units, names).clip(-FARTHEST, FARTHEST)
+
+
+def _names(estimator):
+    return getattr(estimator, "feature_names_in_", None)
+
+
+def _precision(estimator, table: Table) -> np.dtype:
+    """What predictions are made in."""
+    return table.X.dtype if estimator.dtype == "auto" else np.dtype(estimator.dtype)
+
+
+def _seeds(rng: np.random.RandomState, number: int) -> list[int]:
+    """Seeds of members."""
+    return [int(seed) for seed in rng.randint(np.iinfo(np.int32).max, size=number)]
+
+
+def _resolve_device(name: str) -> torch.device:
+    """The device called ``name``, or a ValueError that says what there is."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        available = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+        raise ValueError(f"device={name!r} cannot be used here. Available: 'auto', {available}.") from error
+    return device
+
+
+@contextmanager
+def _unchanged_on_error(estimator: BaseEstimator):
+    """Give the estimator its old attributes back if the body fails."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        callbacks = {name: value for name, value in vars(estimator).items() if name in CALLBACK_STATE}
+        vars(estimator).clear()
+        vars(estimator).update(before | callbacks)
+        raise

@@ -1,0 +1,77 @@
+"""Correlations of a stationary kernel between two sets of points, with gradients written by hand.
+
+The kernel is a *profile* k(a) of a = c‖x − x'‖/ℓ with a rate c of its own. Gradients need nothing but h(a) = −k'(a)/a,
+for dk = −h d(a²)/2. Profiles are given b = −a, as most of them start with exp(−a), and may overwrite it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .autograd import Function
+
+#: Squared distances, in lengthscales, are cut off here: all correlations are zero by then.
+FARTHEST_SQUARED = 1e12
+
+
+class Profile(NamedTuple):
+    """Correlation as a function of a, with the constants kept out of the loop over numbers."""
+
+    evaluate: Callable[[Tensor], tuple[Tensor, Tensor | None]]  # −a -> k(a), h(a)/slope or None where that is k
+    rate: float  # c
+    slope: float = 1.0
+    smooth: bool = True  # whether a small error in a² is as small in k
+
+
+def correlation(X1: Tensor, X2: Tensor, profile: Profile) -> Tensor:
+    """k(a) for a = ‖x_i − x'_j‖, between X1 (..., N1, Q) and X2 (..., N2, Q) in units of ℓ/c: (..., N1, N2)."""
+    return _Correlation.apply(X1, X2, profile)[0]
+
+
+class _Correlation(Function):
+    """The correlation k, with h and augmented points for the gradient.
+
+    With augmented points u = (−2x, ‖x‖², 1) and u' = (x', 1, ‖x'‖²) all a² are one product, u·u'. As
+    dk = −h d(a²)/2, C = −k̄ h makes x̄_i = Σ_j C_ij (x_i − x'_j) and x̄'_j = Σ_i C_ij (x'_j − x_i): sums that are
+    products of C and the same augmented points.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(X1: Tensor, X2: Tensor, profile: Profile) -> tuple[Tensor | None, ...]:
+        ones1, ones2 = torch.ones_like(X1[..., :1]), torch.ones_like(X2[..., :1])
+        U1 = torch.cat([-2.0 * X1, X1.square().sum(-1, keepdim=True), ones1], dim=-1)
+        U2 = torch.cat([X2, ones2, X2.square().sum(-1, keepdim=True)], dim=-1)
+        if profile.smooth:
+            # What is left of cancellation is 1e-7 of ‖x‖² in float32: too little to see in k.
+            a = (U1 @ U2.mT).clamp_(0.0, FARTHEST_SQUARED).sqrt_()
+        else:
+            a = torch.cdist(X1, X2, compute_mode="donot_use_mm_for_euclid_dist")
+        k, h = profile.evaluate(a.neg_())
+        return k, h, U1, U2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        k, *others = output
+        h, U1, U2 = others
+        ctx.mark_non_differentiable(*(each for each in others if each is not None))
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(U1, U2, k if h is None else h)
+        ctx.slope = inputs[2].slope
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, k_bar: Tensor | None, *_) -> tuple[Tensor | None, ...]:
+        if k_bar is None:
+            return None, None, None
+        U1, U2, h = ctx.saved_tensors
+        C = k_bar * h  # without −slope
+        n_inputs = U1.shape[-1] - 2
+        P1, P2 = C @ U2[..., : n_inputs + 1], C.mT @ U1  # Σ_j C (x', 1) and Σ_i C (−2x, ‖x‖², 1)
+        X1_bar = torch.addcmul(P1[..., :n_inputs], U1[..., :n_inputs], P1[..., n_inputs:], value=0.5)
+        X2_bar = torch.addcmul(0.5 * P2[..., :n_inputs], U2[..., :n_inputs], P2[..., -1:])
+        return X1_bar.mul_(ctx.slope), X2_bar.mul_(-ctx.slope), None

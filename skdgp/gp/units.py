@@ -1,0 +1,53 @@
+"""The user's units, and the standardised ones in which models compute."""
+
+from typing import Self
+
+import numpy as np
+
+
+class Units:
+    """An affine map of columns: what a model sees is (value − shift) / scale.
+
+    Parameters
+    ----------
+    shift, scale : array-like of shape (n_columns,)
+        In the user's units. Scales are positive.
+    """
+
+    def __init__(self, shift, scale):
+        self.shift, self.scale = (tuple(float(each) for each in column) for column in (shift, scale))
+
+    @classmethod
+    def of(cls, columns: np.ndarray, *, normalize: bool = True) -> Self:
+        """Units in which the columns (n, n_columns) have mean 0 and variance 1, or the user's own."""
+        n_rows, n_columns = columns.shape
+        if not normalize:
+            return cls(np.zeros(n_columns), np.ones(n_columns))
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = columns.sum(axis=0, dtype=np.float64) / n_rows
+            centred = columns - mean
+            # The second term is zero but for rounding, which it takes away (Chan, Golub and LeVeque, 1983).
+            squares = (centred**2).sum(axis=0, dtype=np.float64) - centred.sum(axis=0, dtype=np.float64) ** 2 / n_rows
+            variance = squares / n_rows
+        scale = np.sqrt(variance)
+        # Constant columns are not divided by anything. Rounding may make them seem to vary: 1e30 differs from its own
+        # mean by 1e14, and is divided by its size.
+        eps, size = np.finfo(np.float64).eps, np.abs(mean)
+        with np.errstate(over="ignore", invalid="ignore"):
+            constant = np.isfinite(variance) & (variance <= n_rows * eps * variance + (n_rows * size * eps) ** 2)
+        scale = np.where(constant, 1.0, scale)
+        rounding = 10 * np.finfo(np.result_type(columns, np.float32)).eps * size
+        return cls(mean, np.where(scale < rounding, size, scale))
+
+    def standardise(self, columns: np.ndarray) -> np.ndarray:
+        """Values (n, n_columns) as the model sees them, of the same type."""
+        standardised = columns.copy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            standardised -= np.asarray(self.shift, dtype=columns.dtype)
+            standardised /= np.asarray(self.scale, dtype=columns.dtype)
+        return standardised
+
+    def first_overflow(self, standardised: np.ndarray) -> int | None:
+        """Number of the first column that has no finite variance, or values that are not finite any more."""
+        finite = np.isfinite(standardised).all(axis=0) & np.isfinite(self.scale)
+        return None if finite.all() else int(np.flatnonzero(~finite)[0])

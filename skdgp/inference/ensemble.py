@@ -1,0 +1,318 @@
+"""Models that are trained alike and predict together."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from typing import NamedTuple, Protocol, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..gp.deep_gp import DeepGP, Marginals
+from .batches import Batch
+from .calibration import MAX_ROWS, recalibrate
+from .memory import let_the_allocator_keep_pages
+from .minibatches import SCORED_ROWS
+from .objectives import elbo
+from .settings import History, Settings, Trainer
+from .state import from_plain, to_plain
+from .streaming import Stream
+
+#: Numbers that the largest tensor of a batch of predictions may hold: 16 MiB in float32. Larger
+#: batches are no faster.
+PREDICT_NUMBERS = 2**21
+
+T = TypeVar("T")
+
+#: Makes the untrained model of a number, with a generator on the CPU.
+Start = Callable[[int, torch.Generator], DeepGP]
+
+
+class Plan(NamedTuple):
+    """How models are trained."""
+
+    trainer: Trainer
+    settings: Settings
+    precision: torch.dtype
+    name: str
+
+
+class Split(NamedTuple):
+    """Which rows each model holds out: ``rows`` that the user gave, or ``n_rows`` of all, or none.
+
+    Of all rows, models hold out successive parts of one random ``order``, so that together they learn from every one.
+    """
+
+    order: np.ndarray
+    rows: Batch | None = None
+    n_rows: int = 0
+
+    def of(self, data: Batch, index: int) -> tuple[Batch, Batch | None]:
+        """Rows that the model of this number learns from, and those that it holds out."""
+        if not self.n_rows:
+            return data, self.rows
+        rolled = torch.as_tensor(np.roll(self.order, -index * self.n_rows))
+        return data.rows(rolled[self.n_rows :]), data.rows(rolled[: self.n_rows])
+
+
+class Watcher(Protocol):
+    """Is told how training goes."""
+
+    def begin(self) -> None:
+        """A model's training begins."""
+
+    def epoch(self, ensemble: "Ensemble") -> bool:
+        """One of its epochs ends; whether it was told to be the last."""
+
+    def end(self, ensemble: "Ensemble") -> bool:
+        """Its training ends; whether no other model is to follow."""
+
+
+class _Learner(NamedTuple):
+    """A model in training by chunks."""
+
+    model: DeepGP
+    generator: torch.Generator
+    stream: Stream
+
+
+class Ensemble:
+    """Models that differ in their seeds, and in the rows that they have learnt from.
+
+    Stored in a file it is arrays, numbers and names; it opens on the CPU, with any version of torch.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where the models are.
+    dtype : torch.dtype
+        Precision of predictions.
+    members : sequence of DeepGP, default=()
+        Trained models.
+
+    Attributes
+    ----------
+    members : ModuleList of DeepGP
+    histories : list of History
+        Of their last training; while one is in training, its history comes last.
+    plan_name : str
+        Of the plan of their last training.
+    """
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, members: Sequence[DeepGP] = ()):
+        self.device, self.dtype = device, dtype
+        self.members = nn.ModuleList(members)
+        self.histories: list[History] = []
+        self.plan_name = ""
+        self._learners: list[_Learner] = []
+        self._in_training: DeepGP | None = None
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @property
+    def models(self) -> Sequence[DeepGP]:
+        """The members, as what they are."""
+        return cast(Sequence[DeepGP], self.members)
+
+    # Training.
+
+    def continued(self, index: int, generator: torch.Generator) -> DeepGP:
+        """A copy of a member to go on with; a ``Start`` for another ensemble."""
+        return deepcopy(self.models[index % len(self)]).requires_grad_(True)
+
+    def fit(self, start: Start, seeds: Sequence[int], data: Batch, split: Split, plan: Plan, watcher: Watcher) -> None:
+        """Train a member for every seed, one after the other, and calibrate them together.
+
+        Parameters
+        ----------
+        start : callable
+            Makes what is trained.
+        seeds : sequence of int
+        data : Batch
+            All rows.
+        split : Split
+        plan : Plan
+        watcher : Watcher
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If the user interrupts before there is a trained member. Later those that there are remain, with a warning.
+        """
+        self.plan_name = plan.name
+        all_held_out: list[Batch] = []
+        for index, seed in enumerate(seeds):
+            rows, held_out = split.of(data, index)
+            watcher.begin()
+            try:
+                self._fit_member(start, index, seed, rows, held_out, plan, watcher)
+            except KeyboardInterrupt:
+                if not len(self):
+                    raise
+                self.histories[-1].interrupted = True  # the member before is the last one
+                break
+            if held_out is not None:
+                all_held_out.append(held_out.spread(MAX_ROWS).to(self.device, self.dtype))
+            if watcher.end(self) or self.histories[-1].interrupted:
+                break
+        if all_held_out:
+            recalibrate(self.models, all_held_out, plan.settings.batch_size)
+        if self.histories[-1].interrupted:
+            warnings.warn(
+                f"Training was interrupted: the estimator is fitted with the best parameters so far, of "
+                f"{len(self)} of {len(seeds)} members. Call fit again to train it to the end.",
+                UserWarning,
+                stacklevel=5,
+            )
+
+    def _fit_member(
+        self, start: Start, index: int, seed: int, rows: Batch, held_out: Batch | None, plan: Plan, watcher: Watcher
+    ) -> None:
+        on_cpu, generator = _generators(seed, self.device)
+        model = start(index, on_cpu).to(device=self.device, dtype=plan.precision)
+        scored = None if held_out is None else held_out.spread(SCORED_ROWS).to(self.device, plan.precision)
+        near = rows.to("cpu", plan.precision).near(self.device)
+        self._in_training = model
+
+        def on_epoch(history: History) -> bool:
+            self.histories[index:] = [history]
+            return watcher.epoch(self)
+
+        try:
+            history = plan.trainer(model, near, scored, plan.settings, generator, on_epoch)
+        finally:
+            self._in_training = None
+        self.histories[index:] = [history]
+        self.members.append(self._finished(model))
+
+    def learn(self, start: Start | None, seeds: Sequence[int], chunk: Batch, plan: Plan) -> "Ensemble":
+        """An ensemble that has learnt from one more chunk as well; this one stays what it is.
+
+        The chunk calibrates members, if there are any, before they learn from it.
+
+        Parameters
+        ----------
+        start : callable
+            Makes what is trained; None goes on with the members that there are.
+        seeds : sequence of int
+        chunk : Batch
+        plan : Plan
+            Its trainer does not matter: each model has a stream.
+        """
+        before = deepcopy(self)
+        if len(before):
+            recalibrate(before.models, [chunk] * len(before), len(chunk))
+        learners = before._learners
+        if not learners:
+            for index, seed in enumerate(seeds):
+                on_cpu, generator = _generators(seed, self.device)
+                model = (start or before.continued)(index, on_cpu).to(device=self.device, dtype=plan.precision)
+                learners.append(_Learner(model, generator, Stream()))
+        rows = chunk.to("cpu", plan.precision).near(self.device)
+        histories = [stream(model, rows, None, plan.settings, generator) for model, generator, stream in learners]
+        members = [self._finished(stream.averaged(model)) for model, _, stream in learners]
+        learnt = Ensemble(self.device, self.dtype, members)
+        learnt._learners, learnt.histories, learnt.plan_name = learners, histories, plan.name
+        for member, calibrated in zip(learnt.models, before.models, strict=False):  # there may be none before
+            for each, value in zip(member.likelihood.calibrated(), calibrated.likelihood.calibrated(), strict=True):
+                each.copy_(value)
+        return learnt
+
+    def so_far(self) -> "Ensemble":
+        """What training would leave if it ended now, with a copy of the model in training."""
+        training = [] if self._in_training is None else [self._finished(deepcopy(self._in_training))]
+        ensemble = Ensemble(self.device, self.dtype, [*self.models, *training])
+        ensemble.histories, ensemble.plan_name = self.histories, self.plan_name
+        return ensemble
+
+    def _finished(self, model: DeepGP) -> DeepGP:
+        return model.to(self.dtype).requires_grad_(False)
+
+    # What has been learnt.
+
+    def objective(self, data: Batch, batch_size: int) -> float:
+        """The evidence lower bound, with β = 1, of encoded rows, summed over them; mean over members."""
+        bounds = []
+        for member in (each.frozen() for each in self.models):
+            total = 0.0
+            # Fresh samples, as in training: unbiased with few of them, and rows average out.
+            generator = torch.Generator(self.device).manual_seed(0)
+            for start in range(0, len(data), batch_size):
+                batch = data.rows(slice(start, start + batch_size)).to(self.device, self.dtype)
+                marginals = member(batch.X, generator, mixture=False)
+                bound = elbo(marginals, member.likelihood, batch.y, batch.weight, 1 / len(data))
+                total += len(batch) * bound.item()
+            bounds.append(total)
+        return float(np.mean(bounds))
+
+    # Predictions.
+
+    def batches(self, X: np.ndarray, prepare: Callable[[np.ndarray], np.ndarray], function: Callable[[Tensor], T]):
+        """Values of ``function`` of one batch of rows after the other.
+
+        Where a GPU has too little memory for a batch, the batch is halved.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, Q)
+            In the user's units.
+        prepare : callable
+            Brings some of the rows into those of the models.
+        function : callable
+            Of a Tensor (B, Q) on the device.
+
+        Yields
+        ------
+        rows : slice
+        value : what the function returned for them
+        """
+        let_the_allocator_keep_pages()
+        n_batch = max(1, PREDICT_NUMBERS // max(member.numbers_per_row() for member in self.models))
+        start = 0
+        while start < len(X):
+            rows = slice(start, min(start + n_batch, len(X)))
+            try:
+                batch = torch.as_tensor(prepare(X[rows]), dtype=self.dtype, device=self.device)
+                with torch.no_grad():
+                    value = function(batch)
+            except torch.OutOfMemoryError:
+                if n_batch == 1:
+                    raise
+                n_batch //= 2
+                continue
+            yield rows, value
+            start = rows.stop
+
+    def predict(
+        self,
+        X: np.ndarray,
+        prepare: Callable[[np.ndarray], np.ndarray],
+        function: Callable[[Sequence[DeepGP], list[Marginals]], T],
+    ) -> Iterator[tuple[slice, T]]:
+        """What ``function`` makes of members and their marginals, by batches as :meth:`batches` has them."""
+        members = [member.frozen() for member in self.models]
+        return self.batches(X, prepare, lambda batch: function(members, [member(batch) for member in members]))
+
+    # Storage.
+
+    def __getstate__(self) -> dict:
+        dtype = str(self.dtype).removeprefix("torch.")
+        return {"members": to_plain(self.members), "dtype": dtype, "plan_name": self.plan_name}
+
+    def __setstate__(self, state: dict) -> None:
+        self.__init__(torch.device("cpu"), getattr(torch, state["dtype"]))  # type: ignore[misc]
+        self.members, self.plan_name = cast(nn.ModuleList, from_plain(state["members"])), state["plan_name"]
+
+    def __deepcopy__(self, memo: dict) -> "Ensemble":
+        copy = Ensemble(self.device, self.dtype, deepcopy(list(self.models), memo))
+        copy.histories, copy.plan_name = deepcopy(self.histories, memo), self.plan_name
+        copy._learners = deepcopy(self._learners, memo)
+        return copy
+
+
+def _generators(seed: int, device: torch.device) -> tuple[torch.Generator, torch.Generator]:
+    """Sources of randomness on the CPU, and where training is."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return generator, generator if device.type == "cpu" else torch.Generator(device).manual_seed(seed)

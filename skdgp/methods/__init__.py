@@ -1,0 +1,25 @@
+"""The methods: what each is made of and how it is trained. Parameters in, models and plans of training out.
+
+A method is what the user chose. Estimators are methods with a face of scikit-learn's; without one, a model is built and
+trained by hand, from standardised arrays:
+
+>>> import torch
+>>> from skdgp.datasets import make_waves
+>>> from skdgp.gp.likelihoods import Gaussian
+>>> from skdgp.inference import Batch
+>>> from skdgp.methods import AVDGP
+>>> X, y = make_waves(100, random_state=0)
+>>> data, generator = Batch.of(X, y), torch.Generator().manual_seed(0)
+>>> method = AVDGP(hidden_dims=(3,), max_iter=2)
+>>> model = method.build(data.X, Gaussian(1), generator)
+>>> plan = method.plan(len(data))
+>>> history = plan.trainer(model, data, None, plan.settings, generator)
+>>> len(history.loss), model(data.X).mean.shape
+(2, torch.Size([32, 100, 1]))
+"""
+
+from .avdgp import AVDGP
+from .dsdgp import DSDGP
+from .solvegp import SOLVEGP
+
+__all__ = ["AVDGP", "DSDGP", "SOLVEGP"]

@@ -1,0 +1,111 @@
+"""Amortised variational inference for deep Gaussian processes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from ..gp.deep_gp import DeepGP
+from ..gp.kernels import Kernel, make_kernel
+from ..gp.layers import AmortisedLayer, Layer
+from ..gp.likelihoods import Likelihood
+from ..gp.means import Mean, ZeroMean, make_mean
+from ..gp.networks import INFERENCE_NETWORKS
+from ..gp.propagation import make_propagation
+from ..inference.ensemble import Plan
+from .budget import Budget, n_members, plan_minibatches
+from .inducing import Auto, inducing_per_layer, positive_ints, shaping
+
+#: Inducing points of the first layer and of every later one (AVDGP, App. C.1).
+INDUCING = (8, 4)
+
+#: Chosen on held-out rows, within half a minute for ten thousand rows on two cores.
+BUDGET = Budget(
+    steps=(400, 400), epochs=(40, 300), member_rows=18_000, max_members=5, batch_sizes=(16, 200), large_batch=500
+)
+
+
+@dataclass(eq=False, repr=False)
+class AVDGP:
+    """Every row has inducing variables of its own, which networks compute.
+
+    Parameters are those of :class:`skdgp.AVDGPRegressor`.
+    """
+
+    hidden_dims: Sequence[int] = shaping((16, 4))
+    n_inducing: int | Sequence[int] | Auto = shaping("auto")
+    _: KW_ONLY
+    rule: str = shaping("ar2p")
+    kernel: str | Callable[..., Kernel] = shaping("matern52")
+    ard: bool = shaping(False)
+    mean: str = shaping("zero")
+    covariance: str = shaping("diag")
+    whiten: bool = shaping(True)
+    inducing_map: str = shaping("affine")
+    network_width: int | None = shaping(128)
+    network_depth: int = shaping(2)
+    n_samples: int = shaping(32)
+    objective: str = "elbo"
+    n_estimators: int | Auto = "auto"
+    beta: float = 100.0
+    max_iter: int | Auto = "auto"
+    batch_size: int | Auto = "auto"
+    learning_rate: float = 0.02
+    early_stopping: bool = True
+    n_iter_no_change: int = 40
+    tol: float = 0.0
+    dtype: str = "auto"
+    cuda_graphs: bool = False
+
+    def n_members(self, n_rows: int | None) -> int:
+        """Members of an ensemble for so many rows, or for an unknown number."""
+        return n_members(self, BUDGET, n_rows)
+
+    def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False) -> Plan:
+        """How a member is trained with ``n_rows``, of which a chunk is there at a time, and some perhaps held out."""
+        return plan_minibatches(self, BUDGET, n_rows, n_chunk)
+
+    def build(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
+        """An untrained model.
+
+        Parameters
+        ----------
+        X : Tensor of shape (N, Q)
+            Standardised rows, on the CPU, that initial values are computed from.
+        likelihood : Likelihood
+            Becomes a part of the model.
+        generator : torch.Generator
+            Source of what is random in initial values, on the CPU.
+
+        Raises
+        ------
+        ValueError
+            If widths or numbers of inducing points are none.
+        """
+        hidden_dims = positive_ints("hidden_dims", self.hidden_dims)
+        widths = (X.shape[1], *hidden_dims, likelihood.n_outputs)
+        layers, inputs = [], X
+        for depth, n_inducing in enumerate(inducing_per_layer(self.n_inducing, hidden_dims, INDUCING)):
+            n_in, n_out = widths[depth], widths[depth + 1]
+            hidden = depth < len(hidden_dims)
+            mean = make_mean(self.mean, inputs, n_out) if hidden else ZeroMean(n_out)
+            layers.append(self.make_layer(n_in, n_out, n_inducing, mean, generator))
+            inputs = mean(inputs)
+        return DeepGP(layers, make_propagation(self.rule, hidden_dims, self.n_samples, generator), likelihood)
+
+    def make_layer(
+        self, n_inputs: int, n_outputs: int, n_inducing: int, mean: Mean, generator: torch.Generator
+    ) -> Layer:
+        """One of the layers."""
+        width = min(n_inputs, n_inducing * n_outputs) if self.network_width is None else self.network_width
+        network = INFERENCE_NETWORKS[self.inducing_map](
+            n_inputs,
+            n_outputs,
+            n_inducing,
+            covariance=self.covariance,
+            hidden=[width] * self.network_depth,
+            generator=generator,
+        )
+        kernel = make_kernel(self.kernel, n_inputs, n_outputs, ard=self.ard)
+        return AmortisedLayer(kernel, mean, network, whiten=self.whiten)

@@ -1,0 +1,67 @@
+"""What "auto" stands for, by the number of rows, and the plan of training that parameters make."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ..inference import minibatches
+from ..inference.ensemble import Plan
+from ..inference.objectives import OBJECTIVES
+from ..inference.settings import Settings
+
+
+class Budget(NamedTuple):
+    """Sizes of an ensemble and of its training that suit a method.
+
+    Members: as many as see ``member_rows`` together, since small sets gain most from averaging and cost
+    least. Minibatches: a share of the rows within bounds, and ``large_batch`` from ``large_rows`` on, as
+    larger ones are faster per row. Epochs: small sets need more of them for the same number of steps.
+    """
+
+    steps: tuple[int, int]  # below and from ``large_rows``
+    epochs: tuple[int, int]
+    member_rows: int
+    max_members: int
+    batch_sizes: tuple[int, int]
+    large_batch: int
+    large_rows: int = 4000
+
+    def n_estimators(self, n_rows: int) -> int:
+        """Members of the ensemble."""
+        return int(np.clip(self.member_rows // n_rows, 1, self.max_members))
+
+    def batch_size(self, n_rows: int) -> int:
+        """Rows of a minibatch."""
+        return self.large_batch if n_rows >= self.large_rows else int(np.clip(n_rows // 4, *self.batch_sizes))
+
+    def max_iter(self, n_rows: int, batch_size: int) -> int:
+        """Passes over the data."""
+        steps = self.steps[n_rows >= self.large_rows]
+        return int(np.clip(steps * batch_size / n_rows, *self.epochs))
+
+
+def n_members(method, budget: Budget, n_rows: int | None) -> int:
+    """Members of the ensemble; "auto" is one where the number of rows is not known."""
+    if method.n_estimators != "auto":
+        return method.n_estimators
+    return 1 if n_rows is None else budget.n_estimators(n_rows)
+
+
+def plan_minibatches(
+    method, budget: Budget, n_rows: int, n_chunk: int | None = None, beta: float | None = None
+) -> Plan:
+    """The plan for ``n_rows``, of which a chunk is there at a time; every "auto" resolved, but that of ``beta``."""
+    batch_size = budget.batch_size(n_rows) if method.batch_size == "auto" else method.batch_size
+    batch_size = min(batch_size, n_chunk or n_rows)
+    settings = Settings(
+        objective=OBJECTIVES[method.objective],
+        kl_weight=(method.beta if beta is None else beta) / n_rows,
+        max_iter=budget.max_iter(n_rows, batch_size) if method.max_iter == "auto" else method.max_iter,
+        batch_size=batch_size,
+        learning_rate=method.learning_rate,
+        n_iter_no_change=method.n_iter_no_change,
+        tol=method.tol,
+        cuda_graphs=method.cuda_graphs,
+    )
+    return Plan(minibatches.train, settings, torch.float64 if method.dtype == "float64" else torch.float32, "svi")

@@ -1,0 +1,144 @@
+"""Doubly stochastic deep Gaussian processes, and with learnt points deep sigma point processes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from ..gp.deep_gp import DeepGP
+from ..gp.kernels import Kernel, make_kernel
+from ..gp.layers import Layer
+from ..gp.likelihoods import Likelihood
+from ..gp.means import ZeroMean, make_mean
+from ..gp.propagation import make_propagation
+from ..inference.ensemble import Plan
+from .budget import Budget, n_members, plan_minibatches
+from .inducing import (
+    INITIAL_ROWS,
+    Auto,
+    cluster_centres,
+    inducing_per_layer,
+    make_global_layer,
+    positive_ints,
+    shaping,
+    warn_of_few_rows,
+)
+
+#: Inducing points of every layer, and as many as large data sets are worth.
+INDUCING, MANY_INDUCING = 128, 256
+
+#: Chosen on held-out rows. With quadrature every row is as many inputs of a layer as there are points, so
+#: that smaller minibatches keep the time and make more steps.
+BUDGETS = {
+    "monte_carlo": Budget(
+        steps=(1000, 2200), epochs=(60, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=500
+    ),
+    "quadrature": Budget(
+        steps=(1200, 1200), epochs=(20, 300), member_rows=20_000, max_members=5, batch_sizes=(16, 100), large_batch=250
+    ),
+}
+
+#: Hidden layers that "auto" stands for, and the width they do not exceed (DS-DGP, Sec. 4).
+AUTO_HIDDEN_LAYERS, MAX_AUTO_WIDTH = 2, 30
+
+#: Covariances of hidden layers start at this share of the prior's, and white noise at this variance, so
+#: that the model starts all but deterministic (DS-DGP, supplement).
+HIDDEN_SHARE, HIDDEN_NOISE = 1e-5, 1e-5
+
+
+@dataclass(eq=False, repr=False)
+class DSDGP:
+    """Layers of inducing variables that all rows share.
+
+    Parameters are those of :class:`skdgp.DSDGPRegressor`.
+    """
+
+    hidden_dims: Sequence[int] | Auto = shaping("auto")
+    n_inducing: int | Sequence[int] | Auto = shaping("auto")
+    _: KW_ONLY
+    propagation: str = shaping("monte_carlo")
+    kernel: str | Callable[..., Kernel] = shaping("matern52")
+    ard: bool = shaping(True)
+    share_kernel: bool = shaping(True)
+    mean: str = shaping("identity")
+    covariance: str = shaping("diag")
+    whiten: bool = shaping(True)
+    n_orthogonal: int = shaping(0)
+    orthogonal_covariance: str = shaping("free")
+    n_samples: int = shaping(32)
+    objective: str = "elbo"
+    n_estimators: int | Auto = "auto"
+    beta: float = 0.1
+    max_iter: int | Auto = "auto"
+    batch_size: int | Auto = "auto"
+    learning_rate: float = 0.05
+    early_stopping: bool = True
+    n_iter_no_change: int = 1000
+    tol: float = 0.0
+    dtype: str = "auto"
+    cuda_graphs: bool = False
+
+    def n_members(self, n_rows: int | None) -> int:
+        """Members of an ensemble for so many rows, or for an unknown number."""
+        return n_members(self, BUDGETS[self.propagation], n_rows)
+
+    def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False) -> Plan:
+        """How a member is trained with ``n_rows``, of which a chunk is there at a time, and some perhaps held out."""
+        return plan_minibatches(self, BUDGETS[self.propagation], n_rows, n_chunk)
+
+    def build(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
+        """An untrained model; arguments and errors as of :meth:`.AVDGP.build`.
+
+        Warns if there are fewer distinct rows than inducing points asked for.
+        """
+        hidden_dims = self._widths(X.shape[1])
+        widths = (*hidden_dims, likelihood.n_outputs)
+        auto = MANY_INDUCING if len(X) >= INITIAL_ROWS else INDUCING
+        numbers = inducing_per_layer(self.n_inducing, hidden_dims, (auto, auto))
+        layers: list[Layer] = []
+        inputs = X
+        for depth, (n_outputs, n_inducing) in enumerate(zip(widths, numbers, strict=True)):
+            points = cluster_centres(inputs, n_inducing + self.n_orthogonal, generator)
+            if depth == 0 and not isinstance(self.n_inducing, str):
+                warn_of_few_rows({"n_inducing": n_inducing, "n_orthogonal": self.n_orthogonal}, len(points))
+            hidden = depth < len(hidden_dims)
+            layers.append(self.make_layer(inputs, points, n_inducing, n_outputs, generator, hidden=hidden))
+            with torch.no_grad():
+                inputs = layers[-1](inputs[None], inputs)[0][0]  # as they reach the next layer
+        return DeepGP(layers, make_propagation(self.propagation, hidden_dims, self.n_samples, generator), likelihood)
+
+    def _widths(self, n_features: int) -> tuple[int, ...]:
+        if isinstance(self.hidden_dims, str):
+            return AUTO_HIDDEN_LAYERS * (min(MAX_AUTO_WIDTH, n_features),)
+        return positive_ints("hidden_dims", self.hidden_dims)
+
+    def make_layer(
+        self,
+        inputs: Tensor,
+        points: Tensor,
+        n_inducing: int,
+        n_outputs: int,
+        generator: torch.Generator,
+        *,
+        hidden: bool,
+    ) -> Layer:
+        """One of the layers, for inputs (N, Q)."""
+        kernel = make_kernel(self.kernel, inputs.shape[1], 1 if self.share_kernel else n_outputs, ard=self.ard)
+        mean = make_mean(self.mean, inputs, n_outputs) if hidden else ZeroMean(n_outputs)
+        v = torch.zeros(n_outputs, min(n_inducing, len(points)))
+        if hidden and self.mean == "zero":
+            # The next layer would see a single point, were this one to start at zero: it starts at a
+            # function drawn from its prior.
+            v.normal_(generator=generator)
+        return make_global_layer(
+            kernel,
+            mean,
+            points,
+            v,
+            covariance=self.covariance,
+            orthogonal_covariance=self.orthogonal_covariance,
+            whiten=self.whiten,
+            initial_deviation=HIDDEN_SHARE**0.5 if hidden else 1.0,
+            white_noise=HIDDEN_NOISE if hidden else None,
+        )

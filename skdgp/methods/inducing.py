@@ -1,0 +1,87 @@
+"""What methods share: parameters that shape a model, numbers of inducing points, and where those points start."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import field
+from numbers import Integral
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sklearn.cluster import MiniBatchKMeans
+from torch import Tensor
+
+from ..gp.layers import GlobalLayer, OrthogonalLayer
+
+#: Stands for what suits the table.
+Auto = Literal["auto"]
+
+#: Rows that initial values may be computed from.
+INITIAL_ROWS = 10_000
+
+
+def shaping(default: Any) -> Any:
+    """A parameter that shapes the model: training cannot go on with another value."""
+    return field(default=default, metadata={"shaping": True})
+
+
+def cluster_centres(inputs: Tensor, n_centres: int, generator: torch.Generator) -> Tensor:
+    """Centres (M, Q) of clusters of ``inputs`` (N, Q), in random order; all distinct inputs if those are fewer."""
+    distinct = np.unique(inputs.numpy(), axis=0)
+    seed = int(torch.randint(2**31 - 1, (), generator=generator))
+    if len(distinct) > n_centres:
+        clusters = MiniBatchKMeans(n_centres, n_init=1, random_state=seed).fit(inputs.numpy())
+        distinct = clusters.cluster_centers_.astype(np.float32)
+    return torch.from_numpy(distinct)[torch.randperm(len(distinct), generator=generator)]
+
+
+def make_global_layer(
+    kernel, mean, points: Tensor, v: Tensor, *, covariance: str, orthogonal_covariance: str, **options
+) -> GlobalLayer:
+    """A global layer with the first of ``points``, as many as ``v`` (D, M) has, and orthogonal to them the others."""
+    n_inducing = v.shape[1]
+    Z, O = points[:n_inducing], points[n_inducing:]  # noqa: E741
+    if not len(O):
+        return GlobalLayer(kernel, mean, Z, v, covariance=covariance, **options)
+    learnt = covariance if orthogonal_covariance == "free" else "prior"
+    return OrthogonalLayer(kernel, mean, Z, v, O=O, covariance=covariance, orthogonal_covariance=learnt, **options)
+
+
+def positive_ints(name: str, values) -> tuple[int, ...]:
+    """``values`` as a tuple of positive integers, or a ValueError that names the parameter."""
+    if isinstance(values, Integral):
+        raise ValueError(f"{name}={values!r} must have a number for each layer: write ({values},) for a single one.")
+    for value in values:
+        if not isinstance(value, Integral) or value < 1:
+            raise ValueError(f"{name}={values!r} holds {value!r}: every value must be an integer of at least 1.")
+    return tuple(int(value) for value in values)
+
+
+def inducing_per_layer(n_inducing, hidden_dims: Sequence[int], auto: tuple[int, int]) -> tuple[int, ...]:
+    """Inducing points of every layer; ``auto`` is what "auto" means for the first and for later ones."""
+    n_layers = len(hidden_dims) + 1
+    if isinstance(n_inducing, str):
+        first, later = auto
+        return (first,) + (n_layers - 1) * (later,)
+    if isinstance(n_inducing, Integral):
+        return n_layers * (int(n_inducing),)
+    numbers = positive_ints("n_inducing", n_inducing)
+    if len(numbers) != n_layers:
+        raise ValueError(
+            f"n_inducing={n_inducing!r} has {len(numbers)} values for {n_layers} layers "
+            f"(hidden_dims={tuple(hidden_dims)!r} and the output): give one value for all layers, one for each, or "
+            "'auto'."
+        )
+    return numbers
+
+
+def warn_of_few_rows(asked: dict[str, int], n_found: int) -> None:
+    """Warn if the numbers of inducing points asked for, by parameter, are more than could be found."""
+    if sum(asked.values()) > n_found:
+        names = " + ".join(f"{name}={number}" for name, number in asked.items() if number)
+        warnings.warn(
+            f"{names} is more than the {n_found} distinct rows of X that inducing points start from: {n_found} are "
+            "used. Ask for fewer to avoid this warning.",
+            UserWarning,
+            stacklevel=2,
+        )
