@@ -61,7 +61,12 @@ def test_single_parameters_can_be_searched_alone(wave):
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
-    [({"rule": "ar3"}, "'rule' parameter"), ({"network_width": 0}, "'network_width' parameter")],
+    [
+        ({"hidden_dims": "auto"}, "'hidden_dims' parameter"),
+        ({"beta": "auto"}, "'beta' parameter"),
+        ({"rule": "ar3"}, "'rule' parameter"),
+        ({"network_width": 0}, "'network_width' parameter"),
+    ],
 )
 def test_bad_parameters(wave, parameters, message):
     X, y = wave

@@ -142,6 +142,7 @@ def test_classes(wave):
     [
         ({"propagation": "ar2"}, "'propagation' parameter"),
         ({"hidden_dims": "wide"}, "'hidden_dims' parameter"),
+        ({"n_orthogonal": "auto"}, "'n_orthogonal' parameter"),
         ({"share_kernel": 2}, "'share_kernel' parameter"),
     ],
 )

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..methods import DSDGP
 from ._classification import DeepGPClassifier
-from ._parameters import estimator
+from ._parameters import AUTO, RULES, estimator
 from ._regression import DeepGPRegressor
 
 
@@ -14,7 +14,7 @@ def _inducing_points(self):
     return [np.stack([layer.Z.cpu().numpy() for layer in members]) for members in layers]
 
 
-@estimator()
+@estimator(hidden_dims=[*RULES["hidden_dims"], AUTO])
 class DSDGPRegressor(DeepGPRegressor, DSDGP):
     """Deep Gaussian process regression with global inducing variables.
 
@@ -155,7 +155,7 @@ class DSDGPRegressor(DeepGPRegressor, DSDGP):
     inducing_points_ = property(_inducing_points)
 
 
-@estimator()
+@estimator(hidden_dims=[*RULES["hidden_dims"], AUTO])
 class DSDGPClassifier(DeepGPClassifier, DSDGP):
     """Deep Gaussian process classification with global inducing variables.
 

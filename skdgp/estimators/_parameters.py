@@ -17,9 +17,9 @@ AUTO = StrOptions({"auto"})
 
 #: For scikit-learn's checks. Where a value is among these and yet impossible, fit says so.
 RULES = {
-    "hidden_dims": ["array-like", tuple, Integral, AUTO],
+    "hidden_dims": ["array-like", tuple, Integral],
     "n_inducing": [POSITIVE, AUTO, "array-like", tuple],
-    "n_orthogonal": [NON_NEGATIVE, AUTO],
+    "n_orthogonal": [NON_NEGATIVE],
     "rule": [StrOptions({"ar1", "ar2", "ar2p"})],
     "propagation": [StrOptions({"monte_carlo", "quadrature"})],
     "method": [StrOptions({"auto", "svi", "collapsed"})],

@@ -7,12 +7,12 @@ from ..inference.ensemble import Plan
 from ..methods import SOLVEGP
 from ..methods.solvegp import MINIBATCH_BETA
 from ._classification import DeepGPClassifier
-from ._parameters import AUTO, NON_NEGATIVE, POSITIVE, RULES, estimator
+from ._parameters import AUTO, POSITIVE, RULES, estimator
 from ._regression import DeepGPRegressor
 from ._shell import fitted
 
-#: What parameters of other methods may not be here.
-OWN_RULES = {"n_inducing": [POSITIVE, AUTO], "n_orthogonal": [NON_NEGATIVE, AUTO], "beta": [*RULES["beta"], AUTO]}
+#: Where other methods have other rules.
+OWN_RULES = {"n_inducing": [POSITIVE, AUTO]} | {name: [*RULES[name], AUTO] for name in ("n_orthogonal", "beta")}
 
 
 def _inducing_points(self):
