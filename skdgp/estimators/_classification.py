@@ -191,7 +191,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         >>> model.loss_curve_.shape  # a number for each chunk
         (2,)
         """
-        if not hasattr(self, "classes_"):
+        if "_ensemble" not in vars(self):
             if classes is None:
                 raise ValueError("The first call of partial_fit needs the labels of all chunks: pass classes.")
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):

@@ -70,11 +70,11 @@ class Watcher(Protocol):
 
 
 class _Learner(NamedTuple):
-    """A model in training by chunks."""
+    """A model in training, and what trains it."""
 
     model: DeepGP
     generator: torch.Generator
-    stream: Stream
+    trainer: Trainer
 
 
 class Ensemble:
@@ -147,7 +147,8 @@ class Ensemble:
             rows, held_out = split.of(data, index)
             watcher.begin()
             try:
-                self._fit_member(start, index, seed, rows, held_out, plan, watcher)
+                learner = self._learner(start, index, seed, plan.precision, plan.trainer)
+                self._train(learner, rows, held_out, plan, watcher)
             except KeyboardInterrupt:
                 if not len(self):
                     raise
@@ -167,25 +168,31 @@ class Ensemble:
                 stacklevel=5,
             )
 
-    def _fit_member(
-        self, start: Start, index: int, seed: int, rows: Batch, held_out: Batch | None, plan: Plan, watcher: Watcher
-    ) -> None:
-        on_cpu, generator = _generators(seed, self.device)
-        model = start(index, on_cpu).to(device=self.device, dtype=plan.precision)
+    def _learner(self, start: Start, index: int, seed: int, precision: torch.dtype, trainer: Trainer) -> _Learner:
+        """The untrained member of a number, where training is."""
+        generator = torch.Generator("cpu").manual_seed(seed)
+        model = start(index, generator).to(device=self.device, dtype=precision)
+        if self.device.type != "cpu":
+            generator = torch.Generator(self.device).manual_seed(seed)
+        return _Learner(model, generator, trainer)
+
+    def _train(self, learner: _Learner, rows: Batch, held_out: Batch | None, plan: Plan, watcher: Watcher) -> None:
+        """Train one more member."""
+        index = len(self)
         scored = None if held_out is None else held_out.spread(SCORED_ROWS).to(self.device, plan.precision)
         near = rows.to("cpu", plan.precision).near(self.device)
-        self._in_training = model
+        self._in_training = learner.model
 
         def on_epoch(history: History) -> bool:
             self.histories[index:] = [history]
             return watcher.epoch(self)
 
         try:
-            history = plan.trainer(model, near, scored, plan.settings, generator, on_epoch)
+            history = learner.trainer(learner.model, near, scored, plan.settings, learner.generator, on_epoch)
         finally:
             self._in_training = None
         self.histories[index:] = [history]
-        self.members.append(self._finished(model))
+        self.members.append(self._finished(learner.model))
 
     def learn(self, start: Start | None, seeds: Sequence[int], chunk: Batch, plan: Plan) -> "Ensemble":
         """An ensemble that has learnt from one more chunk as well; this one stays what it is.
@@ -207,12 +214,10 @@ class Ensemble:
         learners = before._learners
         if not learners:
             for index, seed in enumerate(seeds):
-                on_cpu, generator = _generators(seed, self.device)
-                model = (start or before.continued)(index, on_cpu).to(device=self.device, dtype=plan.precision)
-                learners.append(_Learner(model, generator, Stream()))
+                learners.append(self._learner(start or before.continued, index, seed, plan.precision, Stream()))
         rows = chunk.to("cpu", plan.precision).near(self.device)
-        histories = [stream(model, rows, None, plan.settings, generator) for model, generator, stream in learners]
-        members = [self._finished(stream.averaged(model)) for model, _, stream in learners]
+        histories = [trainer(model, rows, None, plan.settings, generator) for model, generator, trainer in learners]
+        members = [self._finished(cast(Stream, trainer).averaged(model)) for model, _, trainer in learners]
         learnt = Ensemble(self.device, self.dtype, members)
         learnt._learners, learnt.histories, learnt.plan_name = learners, histories, plan.name
         for member, calibrated in zip(learnt.models, before.models, strict=False):  # there may be none before
@@ -310,9 +315,3 @@ class Ensemble:
         copy.histories, copy.plan_name = deepcopy(self.histories, memo), self.plan_name
         copy._learners = deepcopy(self._learners, memo)
         return copy
-
-
-def _generators(seed: int, device: torch.device) -> tuple[torch.Generator, torch.Generator]:
-    """Sources of randomness on the CPU, and where training is."""
-    generator = torch.Generator("cpu").manual_seed(seed)
-    return generator, generator if device.type == "cpu" else torch.Generator(device).manual_seed(seed)
