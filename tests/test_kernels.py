@@ -5,14 +5,22 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import gradients_agree, normal
+from helpers import every_whiten, generator, gradients_agree, normal, shared_or_own_kernels
 from sklearn.gaussian_process.kernels import RBF, Matern
 from torch import nn
 from torch.autograd import gradcheck
 
-from skdgp.gp.kernels import PROFILES, StationaryKernel
+from skdgp.gp.deep_gp import DeepGP
+from skdgp.gp.kernels import PROFILES, Kernel, StationaryKernel
 from skdgp.gp.kernels import make_kernel as kernel_of
-from skdgp.gp.rowwise import packed_correlation, packing
+from skdgp.gp.layers import AmortisedLayer, OrthogonalLayer
+from skdgp.gp.likelihoods import Gaussian
+from skdgp.gp.means import LinearMean, ZeroMean
+from skdgp.gp.networks import AffineInference
+from skdgp.gp.propagation import make_propagation
+from skdgp.gp.rowwise import conditional, packed_correlation, packing, plain_conditional
+from skdgp.inference.batches import Batch
+from skdgp.inference.collapsed import collapsed
 
 N_INPUTS = 3
 
@@ -161,3 +169,140 @@ def test_initial_hyperparameters(ard):
     chosen = StationaryKernel("rbf", N_INPUTS, ard=ard, lengthscale=0.3, variance=4.0)
     torch.testing.assert_close(chosen.lengthscale, torch.full_like(chosen.lengthscale, 0.3))
     torch.testing.assert_close(chosen.variance, torch.tensor([4.0]))
+
+
+class Protocol(Kernel):
+    """A kernel that says what every kernel must, and nothing of what makes a stationary one fast."""
+
+    def __init__(self, kernel):
+        super().__init__(kernel.n_outputs)
+        self.kernel = kernel
+
+    def covariance(self, X1, X2):
+        return self.kernel.covariance(X1, X2)
+
+    def diagonal(self, X):
+        return self.kernel.diagonal(X)
+
+
+class Varying(Protocol):
+    """The same times g(x) g(x'), g(x) = 1 + x₁²/2: its diagonal differs between points."""
+
+    def covariance(self, X1, X2):
+        g1, g2 = (1 + 0.5 * X[..., :1].square() for X in (X1, X2))
+        return super().covariance(X1, X2) * (g1 @ g2.mT).unsqueeze(-3)
+
+    def diagonal(self, X):
+        return super().diagonal(X) * (1 + 0.5 * X[..., 0].square()).square().unsqueeze(-2)
+
+
+def moved(layer):
+    """The layer with parameters that all differ from their neighbours."""
+    with torch.no_grad():
+        for seed, parameter in enumerate(layer.parameters()):
+            parameter.add_(0.3 * normal(*parameter.shape, seed=seed))
+    return layer
+
+
+def amortised(kernel, whiten, covariance):
+    network = AffineInference(N_INPUTS, 2, 4, covariance=covariance, hidden=(6, 6), generator=generator())
+    return AmortisedLayer(kernel, LinearMean(normal(N_INPUTS, 2).float(), learnable=True), network, whiten=whiten)
+
+
+def orthogonal(kernel, whiten, covariance, **options):
+    Z, v = normal(5, N_INPUTS, seed=1), normal(2, 5, seed=2)
+    options |= {"covariance": covariance, "orthogonal_covariance": covariance, "O": normal(4, N_INPUTS, seed=3)}
+    return OrthogonalLayer(kernel, ZeroMean(2), Z, v, whiten=whiten, white_noise=0.1, **options)
+
+
+every_layer = pytest.mark.parametrize("make", [amortised, orthogonal])
+every_covariance = pytest.mark.parametrize("covariance", ["diag", "full"])
+
+
+@every_layer
+@every_whiten
+@every_covariance
+@shared_or_own_kernels(2)
+@torch.no_grad()
+def test_layers_need_no_more_than_the_protocol(make, whiten, covariance, n_kernels):
+    kernel = StationaryKernel("matern52", N_INPUTS, n_kernels, ard=True)
+    layer = moved(make(kernel, whiten, covariance).double())
+    x, anchor = normal(3, 5, N_INPUTS, seed=5), normal(5, N_INPUTS, seed=6)
+    fast = layer(x, anchor)
+    layer.kernel = Protocol(kernel).double()
+    for found, expected in zip(layer(x, anchor), fast, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
+
+
+@every_whiten
+@every_covariance
+@shared_or_own_kernels(2)
+def test_gradients_need_no_more_than_the_protocol(whiten, covariance, n_kernels):
+    """Of rows with inducing variables of their own, with a jitter that is next to nothing."""
+    kernel = make_kernel("matern52", n_kernels, True)
+    Z, x = normal(5, 4, N_INPUTS, seed=1).requires_grad_(), normal(5, 3, N_INPUTS, seed=2).requires_grad_()
+    mean, root = normal(4, 2, 5, seed=3).requires_grad_(), 0.2 + normal(4, 2, 5, seed=4).abs()
+    if covariance == "full":
+        root = torch.diag_embed(root.permute(1, 2, 0)).permute(2, 3, 0, 1) + 0.1 * normal(4, 4, 1, 1, seed=5).tril(-1)
+    root.requires_grad_()
+    learnt, options = [Z, x, mean, root, *kernel.parameters()], {"whiten": whiten, "jitter": 1e-12}
+    deviation = kernel.deviation[:, None]
+    unit = (mean, root) if whiten else (mean / deviation, root / deviation)
+    fast = conditional(packed_correlation(kernel, Z, x), *unit, deviation, **options)
+    gradients = []
+    for outputs in (fast, plain_conditional(Protocol(kernel).double(), Z, x, mean, root, **options)):
+        total = sum((weight * part).sum() for weight, part in zip((1.0, 0.7, 0.3), outputs, strict=True))
+        gradients.append((total.detach(), *torch.autograd.grad(total, learnt, retain_graph=True)))
+    for found, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
+
+
+@every_whiten
+@every_covariance
+@shared_or_own_kernels(2)
+def test_gradients_of_global_layers_need_no_more_than_the_protocol(whiten, covariance, n_kernels):
+    kernel = StationaryKernel("matern52", N_INPUTS, n_kernels, ard=True)
+    layer = moved(orthogonal(kernel, whiten, covariance, jitter=1e-12).double())
+    x = normal(3, 5, N_INPUTS, seed=5).requires_grad_()
+    learnt, gradients = [x, *layer.parameters()], []
+    for each in (kernel, Protocol(kernel).double()):
+        layer.kernel = each
+        total = sum((weight * part).sum() for weight, part in zip((1.0, 0.7, 0.3), layer(x, x), strict=True))
+        gradients.append(torch.autograd.grad(total, learnt))
+    for found, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
+
+
+@every_layer
+@torch.no_grad()
+def test_prior_variances_may_differ_between_points(make):
+    """Where the posterior is the prior, so is what the layer says."""
+    kernel = Varying(StationaryKernel("rbf", N_INPUTS, 2)).double()
+    layer = make(kernel, True, "diag").double()
+    x, anchor = normal(1, 40, N_INPUTS, seed=5), normal(40, N_INPUTS, seed=6)
+    if make is orthogonal:
+        for posterior in layer.posteriors:
+            posterior.mean.zero_()
+            posterior.log_diagonal.zero_()
+    else:
+        layer.inference.forward = lambda a: (
+            a[:, None].expand(-1, 4, -1) + normal(4, N_INPUTS, seed=7), a.new_zeros(4, 2, 40), a.new_ones(4, 2, 40)
+        )  # fmt: skip
+    noise = 0.1 if make is orthogonal else 0.0
+    mean, variance, kl = layer(x, anchor)
+    torch.testing.assert_close(variance[0].mT - noise, kernel.diagonal(x[0]), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(mean[0], layer.mean(x[0]), rtol=0, atol=1e-12)
+    assert kl.abs().max() < 1e-9
+
+
+@torch.no_grad()
+def test_the_collapsed_bound_needs_no_more_than_the_protocol():
+    layer = moved(orthogonal(StationaryKernel("matern32", N_INPUTS), True, "full").double())
+    layer.log_white_noise = None
+    likelihood = Gaussian(2, excess=0.1).double()
+    data = Batch(normal(30, N_INPUTS, seed=8), normal(30, 2, seed=9), 0.5 + normal(30, seed=3).abs())
+    bounds = []
+    for kernel in (layer.kernel, Protocol(layer.kernel).double()):
+        layer.kernel = kernel
+        bounds.append(collapsed(DeepGP([layer], make_propagation("ar1", (), 1, generator()), likelihood), data).bound)
+    torch.testing.assert_close(bounds[1], bounds[0], rtol=1e-9, atol=0)

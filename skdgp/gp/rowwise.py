@@ -454,7 +454,7 @@ def _transposed_product(P: Tensor, V: Tensor) -> Tensor:
 
 
 def plain_conditional(
-    kernel: Kernel, Z: Tensor, x: Tensor, mean: Tensor, root: Tensor, *, whiten: bool
+    kernel: Kernel, Z: Tensor, x: Tensor, mean: Tensor, root: Tensor, *, whiten: bool, jitter: float = JITTER
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same for any kernel, by autograd.
 
@@ -463,8 +463,8 @@ def plain_conditional(
     kernel : Kernel
     Z : Tensor of shape (B, M, Q)
     x : Tensor of shape (B, S, Q)
-    mean, root, whiten
-        See :func:`conditional`.
+    mean, root, whiten, jitter
+        See :func:`conditional`. Jitter is relative to the mean of the diagonal of K, and a constant to gradients.
 
     Returns
     -------
@@ -473,7 +473,7 @@ def plain_conditional(
     """
     rows_first = (2, 1, 0) if root.dim() == 3 else (3, 2, 0, 1)
     mean, root = mean.permute(2, 1, 0), root.permute(rows_first)  # (B, D, M), (B, D, M) or (B, D, M, M)
-    W = inverse_cholesky(kernel.relative_covariance(Z, Z))  # (B, D, M, M)
+    W = inverse_cholesky(kernel.relative_covariance(Z, Z), jitter)  # (B, D, M, M)
     kzx, kxx = kernel.relative_covariance(Z, x), kernel.relative_diagonal(x)  # (B, D, M, S), (B, D, S)
     f_mean, variance = conditionals.conditional(W, kzx, mean, root, kxx=kxx, whiten=whiten)
     kl = conditionals.kl_divergence(mean, root, None if whiten else W)
