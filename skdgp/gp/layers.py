@@ -162,7 +162,8 @@ class GlobalLayer(Layer):
         Posterior deviations to start from, in units of the prior's: 1 is the prior, and a small number an
         all but deterministic layer.
     white_noise : float, default=None
-        Initial variance of white noise that the layer adds, learnt per output; None is no noise.
+        Initial variance of white noise that the layer adds, learnt per output; None is no noise. It is added
+        to the marginals, and not to the inducing variables' prior covariance; the paper's kernel has it in both.
     jitter : float, default=JITTER
         Added to the unit diagonal of the inducing points' correlations.
     """

@@ -50,7 +50,7 @@ def principal_projection(X: Tensor, n_outputs: int) -> Tensor:
 
     The identity where widths agree, the leading principal directions of the rows of ``X`` where the
     layer narrows, and the identity padded with zero columns where it widens (Salimbeni & Deisenroth,
-    2017, Sec. 2.1).
+    2017, Sec. 3).
     """
     n_inputs = X.shape[-1]
     if n_outputs >= n_inputs:

@@ -1,7 +1,7 @@
 r"""Sparse GP regression with every posterior at its optimum: only hyperparameters are left to learn.
 
 With a Gaussian likelihood the bound of one global layer is quadratic in its inducing variables, and their best
-posterior has a closed form (Titsias, 2009; SOLVE-GP, Sec. 3.2 and App. C). The data enter through sums over rows
+posterior has a closed form (Titsias, 2009; SOLVE-GP, Sec. 3.3 and App. C). The data enter through sums over rows
 alone: with φ_u and φ_v, whitened cross-covariances of a row with the layer's first and second inducing variables,
 
     G = Σ w φ φᵀ, split into G_uu, G_uv, G_vv;    b = Σ w φ y;    Σ w y²;    Σ w k(x, x);    Σ w,
