@@ -121,6 +121,17 @@ class TestPartialFit:
         np.testing.assert_allclose(weights, [3 / 120, 3 / 180, 3 / 10_000])
 
     @every_family
+    @pytest.mark.parametrize(("first", "second"), [(np.float64, np.float32), (np.float32, np.float64)])
+    def test_chunks_may_differ_in_precision(self, tiny, wave, first, second):
+        """Predictions keep that of the first."""
+        X, y = wave[0], targets(tiny, wave[1])
+        model = tiny().partial_fit(X.astype(first), y, **known(tiny)).partial_fit(X.astype(second), y)
+        assert next(model.module_.parameters()).numpy().dtype == first
+        assert np.isfinite(model.predict(X.astype(second))).all()
+        model.fit(X.astype(first), y).partial_fit(X.astype(second), y)
+        assert np.isfinite(model.predict(X)).all()
+
+    @every_family
     def test_a_chunk_that_fails_leaves_all_as_it_was(self, tiny, wave, monkeypatch):
         X, y = wave[0], targets(tiny, wave[1])
         model = tiny(n_estimators=2).partial_fit(X, y, **known(tiny))

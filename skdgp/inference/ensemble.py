@@ -210,7 +210,8 @@ class Ensemble:
         """
         before = deepcopy(self)
         if len(before):
-            recalibrate(before.models, [chunk] * len(before), len(chunk))
+            held_out = chunk.spread(MAX_ROWS).to(self.device, self.dtype)
+            recalibrate(before.models, [held_out] * len(before), len(chunk))
         learners = before._learners
         if not learners:
             for index, seed in enumerate(seeds):
