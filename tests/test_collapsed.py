@@ -120,6 +120,19 @@ def test_the_uncollapsed_bound_reaches_it_at_the_optimum_alone(n_orthogonal, n_o
             parameter.copy_(kept)
 
 
+@every_split
+def test_a_row_of_weight_two_is_that_row_twice(n_orthogonal):
+    """In the bound, and at every step of training."""
+    data, repeats = make_data(), torch.arange(N_ROWS) % 4
+    weighted = Batch(data.X, data.y, repeats.double()).rows(repeats > 0)
+    repeated = data.rows(torch.arange(N_ROWS).repeat_interleave(repeats))
+    models = [make_model(data, n_orthogonal, jitter=1e-6) for _ in range(2)]
+    bounds = [collapsed(models[0], each).bound.item() for each in (weighted, repeated)]
+    assert bounds[0] == pytest.approx(bounds[1], rel=1e-10)
+    losses = [run(model, each).loss for model, each in zip(models, (weighted, repeated), strict=True)]
+    np.testing.assert_allclose(losses[0][:10], losses[1][:10], rtol=1e-8)
+
+
 @every_n_outputs
 @torch.no_grad()
 def test_lies_between_the_bound_of_fewer_points_and_the_evidence(n_outputs):

@@ -1,9 +1,11 @@
 """Objectives against their formulas in NumPy, and their gradients against finite differences."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from helpers import generator, gradients_agree, normal
+from helpers import REGRESSORS, generator, gradients_agree, name_of, normal
 from scipy.stats import norm
 from torch import nn
 
@@ -14,6 +16,8 @@ from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import LinearMean, ZeroMean
 from skdgp.gp.networks import AffineInference, InferenceNetwork
 from skdgp.gp.propagation import make_propagation
+from skdgp.inference.batches import Batch
+from skdgp.inference.ensemble import Ensemble
 from skdgp.inference.objectives import OBJECTIVES, elbo, log_mixture, predictive
 
 N_SAMPLES, N_ROWS, N_OUTPUTS = 3, 4, 2
@@ -71,7 +75,7 @@ def test_elbo(kl_shape):
     for b, s, p in np.ndindex(N_ROWS, N_SAMPLES, N_OUTPUTS):
         log_prob = norm.logpdf(y[b, p], m[s, b, p], np.sqrt(noise[p])) - v[s, b, p] / (2 * noise[p])
         expected += row_weight[b] * omega[s] * log_prob / N_ROWS
-    expected -= KL_WEIGHT * kl.mean()
+    expected -= KL_WEIGHT * np.mean(row_weight * kl if kl_shape else kl)
     assert elbo(*case, KL_WEIGHT).item() == pytest.approx(expected, rel=1e-12)
 
 
@@ -80,7 +84,7 @@ def test_predictive(kl_shape):
     case = make_case(kl_shape)
     *_, kl, _, _, row_weight = arrays(*case)
     expected = np.mean([row_weight[b] * np.log(mixture_density(case, b)) for b in range(N_ROWS)])
-    expected -= KL_WEIGHT * kl.mean()
+    expected -= KL_WEIGHT * np.mean(row_weight * kl if kl_shape else kl)
     assert predictive(*case, KL_WEIGHT).item() == pytest.approx(expected, rel=1e-12)
 
 
@@ -92,6 +96,33 @@ def test_jensen():
         marginals.mean[:1], torch.zeros_like(marginals.variance[:1]), torch.zeros(1, 1).double(), marginals.kl
     )
     torch.testing.assert_close(elbo(certain, *rest, 0.0), predictive(certain, *rest, 0.0))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
+def test_a_row_of_weight_two_is_that_row_twice(tiny, objective, wave):
+    """In the objective of all rows, in the mean over minibatches, and in the bound of all rows together."""
+    deterministic = tiny.propagations[-1 if "rule" in tiny.sampling else 0]
+    member = tiny(**deterministic).fit(*wave).module_[0].double()
+    repeats = torch.tensor([1, 2, 1, 3, 1, 1, 4, 2, 1])
+    weighted = Batch(normal(9, wave[0].shape[1]), normal(9, 1, seed=1), repeats.double())
+    repeated = weighted.rows(torch.arange(9).repeat_interleave(repeats))
+    repeated = replace(repeated, weight=torch.ones(len(repeated)).double())
+
+    def value(data, n_batches=1):
+        rows, mean_weight = data.relative()
+        total = 0.0
+        for index in torch.arange(len(rows)).chunk(n_batches):
+            part, marginals = rows.rows(index), member(rows.X[index])
+            assert marginals.kl.max() > 1e-3
+            arguments = marginals, member.likelihood, part.y, part.weight, 3.0 / (mean_weight * len(rows))
+            total += OBJECTIVES[objective].value(*arguments).item() / n_batches
+        return total
+
+    assert value(weighted) == pytest.approx(value(repeated), rel=1e-12)
+    assert value(weighted, n_batches=3) == pytest.approx(value(weighted), rel=1e-12)
+    ensemble = Ensemble(torch.device("cpu"), torch.float64, [member])
+    assert ensemble.objective(weighted, 4) == pytest.approx(ensemble.objective(repeated, 4), rel=1e-12)
 
 
 def make_model(rule, whiten, covariance):

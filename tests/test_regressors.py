@@ -331,6 +331,8 @@ class TestOddData:
         rounded = np.round(y)
         assert rounding_variance(rounded) == pytest.approx(1 / 12)
         assert rounding_variance(y) == 0.0
+        assert rounding_variance(np.unique(rounded)) == 0.0
+        assert rounding_variance(np.unique(rounded), n_rows=len(y)) == rounding_variance(rounded)
         assert tiny(objective="predictive").fit(X, rounded).noise_variance_ >= 1 / 12 * (1 - 1e-6)
 
 

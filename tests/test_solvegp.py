@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
@@ -43,6 +44,19 @@ def test_every_posterior_and_objective(wave, whiten, covariance, orthogonal_cova
         objective=objective,
     )
     assert np.isfinite(model.fit(X, y).predict(X, return_std=True)).all()
+
+
+def test_a_row_of_weight_two_is_that_row_twice(wave):
+    X, y = wave[0][:40], wave[1][:40]
+    model = tiny(30, 10, max_iter=10)
+    weighted = clone(model).fit(X, y, sample_weight=np.full(40, 2.0))
+    repeated = clone(model).fit(np.repeat(X, 2, axis=0), np.repeat(y, 2))
+    mean, std = weighted.predict(X, return_std=True)
+    np.testing.assert_allclose((mean, std), repeated.predict(X, return_std=True), rtol=1e-6)
+    assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-9)
+    np.testing.assert_allclose(weighted.loss_curve_, repeated.loss_curve_, rtol=1e-9)
+    narrow, wide = (each.predict_dist(X, latent=True).std for each in (weighted, model.fit(X, y)))
+    assert narrow.mean() < 0.9 * wide.mean()
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -107,6 +107,18 @@ class TestPartialFit:
         model.partial_fit(X, y).partial_fit(X, y, sample_weight=np.full(len(X), 5.0))
         assert (seen[0] == 1).all() and (seen[1] == 5).all()
 
+    @pytest.mark.parametrize("tiny", REGRESSORS, ids=lambda tiny: tiny.estimator.__name__)
+    def test_heavy_chunks_weigh_more_beside_the_same_penalty(self, tiny, wave):
+        """The loss of a step that goes nowhere is −w E + β KL/N, with KL the mean over rows."""
+        X, y = wave
+        losses = {}
+        for weight, beta in ((1.0, 0.0), (1.0, 50.0), (3.0, 0.0), (3.0, 50.0)):
+            model = tiny(beta=beta, learning_rate=1e-12, dtype="float64", **tiny.propagations[-1]).partial_fit(X, y)
+            model.partial_fit(X, y, sample_weight=np.full(len(X), weight))
+            losses[weight, beta] = model.loss_curve_[-1]
+        assert losses[3.0, 0.0] == pytest.approx(3 * losses[1.0, 0.0], rel=1e-4)
+        assert losses[3.0, 50.0] - losses[3.0, 0.0] == pytest.approx(losses[1.0, 50.0] - losses[1.0, 0.0], rel=1e-4)
+
     def test_total_size_weighs_the_penalty(self, wave, monkeypatch):
         X, y = wave
         weights, learn = [], Stream.__call__

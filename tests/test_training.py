@@ -276,6 +276,17 @@ def test_recalibration_finds_the_noise_of_rows_not_learnt_from(noise):
     assert [model.slope.item() for model in models] == [1.0, 3.0]
 
 
+def test_recalibration_takes_weights_for_repeated_rows():
+    def models():
+        return [Line(slope=1.0, noise=0.25), Line(slope=3.0, noise=0.25)]
+
+    first, second = make_data(300, 1.0, 0.5, seed=1), make_data(100, 3.0, 1.5, seed=2)
+    tripled = replace(second, weight=3 * second.weight), second.rows(torch.arange(100).repeat(3))
+    found = [recalibrate(models(), (first, each), batch_size=64) for each in tripled]
+    assert found[0] == pytest.approx(found[1], abs=1e-9)
+    assert found[0] > recalibrate(models(), (first, second), batch_size=64) + 0.2
+
+
 def test_recalibration_keeps_the_ratios_between_models():
     models = [Line(slope=1.0, noise=0.04), Line(slope=1.0, noise=0.16)]
     held_out = [make_data(300, 1.0, 0.6, seed=1), make_data(300, 1.0, 1.2, seed=2)]

@@ -32,6 +32,14 @@ def test_keep_the_precision_and_the_values(dtype):
     np.testing.assert_allclose([standardised.mean(0), standardised.std(0)], [[0, 0], [1, 1]], atol=1e-5)
 
 
+def test_weights_are_repeated_rows():
+    repeats = RNG.integers(0, 4, len(COLUMNS))
+    weighted, repeated = Units.of(COLUMNS, repeats), Units.of(COLUMNS.repeat(repeats, axis=0))
+    np.testing.assert_allclose(weighted.shift, repeated.shift, rtol=1e-12)
+    np.testing.assert_allclose(weighted.scale, repeated.scale, rtol=1e-12)
+    assert not np.allclose(weighted.scale, Units.of(COLUMNS).scale, rtol=1e-3)
+
+
 def test_the_users_own():
     units = Units.of(COLUMNS, normalize=False)
     assert np.array_equal(units.standardise(COLUMNS), COLUMNS)

@@ -189,7 +189,8 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
         Weight of the Kullback-Leibler penalty on inducing variables; 1 is the paper's choice. Small data sets overfit
         then: a row pays only 1 / n_rows of its penalty. A label says less than a number: for classes the default is 30.
     class_weight : dict, "balanced" or None, default=None
-        Weights of classes, times ``sample_weight``; "balanced" makes all weigh the same. Heavier ones gain probability.
+        Weights of classes, times ``sample_weight``. Heavier ones gain probability. "balanced" is one over a class's
+        number of rows, whatever these weigh, times a factor that makes the mean over rows one.
     max_iter : "auto" or int, default="auto"
         Passes over the data (epochs) of each member at most. "auto" takes about 400 steps, in 40 to 300 epochs.
     batch_size : "auto" or int, default="auto"

@@ -201,7 +201,8 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
     beta : float, default=0.1
         Weight of the Kullback-Leibler penalty on inducing variables. 1 is the bound, which with "diag" overrates noise.
     class_weight : dict, "balanced" or None, default=None
-        Weights of classes, times ``sample_weight``; "balanced" makes all weigh the same. Heavier ones gain probability.
+        Weights of classes, times ``sample_weight``. Heavier ones gain probability. "balanced" is one over a class's
+        number of rows, whatever these weigh, times a factor that makes the mean over rows one.
     max_iter : "auto" or int, default="auto"
         Passes over the data (epochs) of each member at most. "auto" takes about 1000 steps, 2200 from 4000 rows on, in
         60 to 400 epochs; with quadrature 1200, in 20 to 300.

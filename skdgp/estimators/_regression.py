@@ -79,8 +79,8 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets, in any units.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights of the rows' likelihood terms; only their ratios count. Rows of weight zero are left
-            out.
+            Non-negative weights of the rows' likelihood terms. A row of weight 2 counts as that row twice, and so
+            weights that are all alike matter: large ones narrow deviations. Rows of weight zero are left out.
         X_val : array-like of shape (n_val, n_features), default=None
             Rows to choose the best epoch by, instead of a part of ``X`` and ``y``. They are honoured with
             ``early_stopping=False`` too.
@@ -135,8 +135,8 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets, in any units.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights of the rows' likelihood terms. They count as they are: a row of
-            weight 1 is a row, whatever others of its chunk weigh.
+            Non-negative weights of the rows' likelihood terms. A row of weight 2 counts as that row twice, beside
+            those of all chunks.
         total_size : int, default=None
             Number of rows of all chunks together, which the penalty on inducing variables is weighed against. Without
             it, those seen so far count.

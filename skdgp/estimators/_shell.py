@@ -47,12 +47,11 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         table, likelihood = _learn_table(estimator, X, y, sample_weight, before)
         held_out = check_held_out(estimator, X_val, y_val)
         held_out = None if held_out is None else _weighted(estimator, held_out, table.y)
-        table = replace(table, weight=table.weight / table.weight.mean())  # those of a chunk stay, beside others'
         device, dtype = _resolve_device(estimator.device), _precision(estimator, table)
         data = _to_batch(estimator, table, likelihood, dtype)
         rng = check_random_state(estimator.random_state)
-        order = estimator._order_rows(data.y.numpy(), rng)
-        order, seeds = agree(order, _seeds(rng, estimator.n_members(len(data))))
+        seeds = _seeds(rng, estimator.n_members(len(data)))  # first, lest they depend on the number of rows
+        order, seeds = agree(estimator._order_rows(data.y.numpy(), rng), seeds)
         split = _hold_out(estimator, data, order, held_out, likelihood)
         plan = estimator.plan(len(data), held_out=held_out is not None or estimator.early_stopping)
         ensemble = Ensemble(device, data.X.dtype)
@@ -192,11 +191,15 @@ def _learn_table(estimator, X, y, sample_weight, before: Ensemble | None, labels
     keep_structure(estimator, fresh=before is None)
     table = check_table(estimator, X, y, sample_weight, fresh=before is None)
     if before is None:
-        estimator._input_units = Units.of(table.X, normalize=estimator.normalize_X)
         likelihood = estimator._start_likelihood(table.y if labels is None else np.asarray(labels))
     else:
         likelihood = before.models[0].likelihood
-    return _weighted(estimator, table, table.y), likelihood
+    table = _weighted(estimator, table, table.y)
+    if before is None:
+        estimator._input_units = Units.of(table.X, table.weight, normalize=estimator.normalize_X)
+        normalize_y = getattr(estimator, "normalize_y", False)  # only a regressor has it
+        likelihood.learn_units(estimator._encode(table.y), table.weight, normalize=normalize_y)
+    return table, likelihood
 
 
 def _weighted(estimator, table: Table, learnt: np.ndarray) -> Table:
@@ -223,7 +226,7 @@ def _hold_out(estimator, data: Batch, order: np.ndarray, rows: Table | None, lik
 def _start(estimator, data: Batch, order: np.ndarray, likelihood: Likelihood):
     """Makes untrained members, whose initial values come from the first rows in a random order."""
     sample = data.rows(torch.as_tensor(order[:INITIAL_ROWS])).to("cpu", torch.float32)
-    likelihood.initialise(sample.y)
+    likelihood.initialise(sample.y, sample.weight)
     return lambda index, generator: estimator.build(sample.X, deepcopy(likelihood), generator)
 
 

@@ -213,7 +213,8 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
         Weight of the Kullback-Leibler penalty on inducing variables. 1 is the bound. "auto" is 0.1 for regression by
         minibatches, where many inducing points then learn more of many rows, and 1 otherwise.
     class_weight : dict, "balanced" or None, default=None
-        Weights of classes, times ``sample_weight``; "balanced" makes all weigh the same. Heavier ones gain probability.
+        Weights of classes, times ``sample_weight``. Heavier ones gain probability. "balanced" is one over a class's
+        number of rows, whatever these weigh, times a factor that makes the mean over rows one.
     max_iter : "auto" or int, default="auto"
         Passes over the data (epochs) of each member at most, or iterations of L-BFGS in a collapsed fit. "auto" takes
         about 1000 steps, 2000 from 4000 rows on, in 20 to 400 epochs, or 200 iterations.

@@ -51,15 +51,18 @@ class Likelihood(nn.Module):
         """Size of the largest tensor that prediction makes, for each row."""
         return n_samples * self.n_outputs
 
-    def learn_units(self, y: np.ndarray, *, normalize: bool) -> None:
-        """Decide how targets like ``y`` (N, P) are scaled; ValueError if they are none of this likelihood's."""
+    def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
+        """Decide how targets like ``y`` (N, P), of some weight (N,), are scaled.
+
+        ValueError if they are none of this likelihood's.
+        """
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Targets (N, P) as the model sees them."""
         return y
 
-    def initialise(self, y: Tensor) -> None:
-        """Take initial values from some encoded targets (N, P)."""
+    def initialise(self, y: Tensor, weight: Tensor) -> None:
+        """Take initial values from some encoded targets (N, P), of some weight (N,)."""
 
     def calibrated(self) -> list[nn.Parameter]:
         """Logarithms to which held-out rows add a number, the same for all and for all members of an ensemble."""
@@ -102,9 +105,9 @@ class AdditiveNoise(Likelihood):
         """Log weights (K,) and variances (K, P) of the mixture, independent between outputs."""
         raise NotImplementedError
 
-    def learn_units(self, y: np.ndarray, *, normalize: bool) -> None:
+    def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
         """Standardise, or take the targets as they are; ValueError if that overflows."""
-        self.units = Units.of(y, normalize=normalize)
+        self.units = Units.of(y, weight, normalize=normalize)
         if self.units.first_overflow(self.units.standardise(y)) is not None:
             raise ValueError(
                 f"y overflows when it is standardised: its values reach {np.abs(y).max():.1e}. "
@@ -186,9 +189,10 @@ class Gaussian(AdditiveNoise):
         variance = self.variance
         return variance.new_zeros(1), variance[None]
 
-    def initialise(self, y: Tensor) -> None:
+    def initialise(self, y: Tensor, weight: Tensor) -> None:
         """Where targets look rounded, the noise is never less than what rounding has added."""
-        floor = [max(NOISE_FLOOR, rounding_variance(column)) for column in y.T.numpy()]
+        n_rows = weight.sum().item()
+        floor = [max(NOISE_FLOOR, rounding_variance(column, n_rows)) for column in y.T.numpy()]
         self.floor.copy_(torch.tensor(floor))
 
     def calibrated(self) -> list[nn.Parameter]:
@@ -206,14 +210,16 @@ class Gaussian(AdditiveNoise):
         return -0.5 * ((y - mean).square() / total + total.log() + _LOG_2PI).sum(-1)
 
 
-def rounding_variance(y: np.ndarray) -> float:
+def rounding_variance(y: np.ndarray, n_rows: float | None = None) -> float:
     """Variance that rounding has added to targets, or 0 where they do not look rounded.
+
+    ``n_rows`` is how many rows they stand for, ``len(y)`` by default: a row of weight 2 is that row twice.
 
     Targets that mostly repeat each other lie on a grid of some step. A density finer than the grid would
     only describe the rounding, and the predictive objective would pile it up in spikes on the grid.
     """
     values = np.unique(y)
-    if len(values) < 2 or len(values) > len(y) / 2:
+    if len(values) < 2 or len(values) > (len(y) if n_rows is None else n_rows) / 2:
         return 0.0
     return float(np.diff(values).min() ** 2 / 12)
 

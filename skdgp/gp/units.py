@@ -18,17 +18,22 @@ class Units:
         self.shift, self.scale = (tuple(float(each) for each in column) for column in (shift, scale))
 
     @classmethod
-    def of(cls, columns: np.ndarray, *, normalize: bool = True) -> Self:
-        """Units in which the columns (n, n_columns) have mean 0 and variance 1, or the user's own."""
+    def of(cls, columns: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool = True) -> Self:
+        """Units in which the columns (n, n_columns) have mean 0 and variance 1, or the user's own.
+
+        ``weight`` (n,) says how often each row counts; once by default.
+        """
         n_rows, n_columns = columns.shape
         if not normalize:
             return cls(np.zeros(n_columns), np.ones(n_columns))
+        weight = np.ones((n_rows, 1)) if weight is None else weight.astype(np.float64)[:, None]
+        total = weight.sum()
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = columns.sum(axis=0, dtype=np.float64) / n_rows
+            mean = (weight * columns).sum(axis=0) / total
             centred = columns - mean
             # The second term is zero but for rounding, which it takes away (Chan, Golub and LeVeque, 1983).
-            squares = (centred**2).sum(axis=0, dtype=np.float64) - centred.sum(axis=0, dtype=np.float64) ** 2 / n_rows
-            variance = squares / n_rows
+            squares = (weight * centred**2).sum(axis=0) - (weight * centred).sum(axis=0) ** 2 / total
+            variance = squares / total
         scale = np.sqrt(variance)
         # Constant columns are not divided by anything. Rounding may make them seem to vary: 1e30 differs from its own
         # mean by 1e14, and is divided by its size.

@@ -36,6 +36,11 @@ class Batch:
         """The rows at ``index``."""
         return Batch(self.X[index], self.y[index], self.weight[index])
 
+    def relative(self) -> tuple["Batch", float]:
+        """The same rows with weights whose mean is one, and what the mean was."""
+        mean = self.weight.double().mean().item()
+        return Batch(self.X, self.y, self.weight / mean), mean
+
     def spread(self, n_rows: int) -> "Batch":
         """At most ``n_rows`` of the rows, evenly spread over all."""
         if len(self) <= n_rows:

@@ -56,7 +56,7 @@ def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size:
     def loss(shift: float) -> float:
         apply(shift)
         scores = [
-            (rows.weight * log_mixture(values, model.likelihood, rows.y)).sum() / rows.weight.mean()
+            (rows.weight * log_mixture(values, model.likelihood, rows.y)).sum()
             for model, values, rows in zip(models, marginals, rows_of, strict=True)
         ]
         return -float(sum(scores))

@@ -177,10 +177,14 @@ def train(
 
 
 class _NegativeBound:
-    """The negative bound per row, with its gradient, as a function of all that is not solved in closed form."""
+    """The negative bound per row, with its gradient, as a function of all that is not solved in closed form.
+
+    A row of weight 2 is that row twice.
+    """
 
     def __init__(self, model: DeepGP, data: Batch):
         self.model, self.data = model, data
+        self.total_weight = data.weight.sum().item()
         layer = cast(GlobalLayer, model.layers[0])
         fixed = {id(parameter) for posterior in layer.posteriors for parameter in posterior.parameters()}
         parts = (*layer.parameters(), *model.likelihood.parameters())
@@ -195,7 +199,7 @@ class _NegativeBound:
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         self.move(vector)
         try:
-            loss = -collapsed(self.model, self.data).bound / len(self.data)
+            loss = -collapsed(self.model, self.data).bound / self.total_weight
         except np.linalg.LinAlgError:
             if not math.isfinite(self.last):
                 raise

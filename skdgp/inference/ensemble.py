@@ -239,8 +239,8 @@ class Ensemble:
     # What has been learnt.
 
     def objective(self, data: Batch, batch_size: int) -> float:
-        """The evidence lower bound, with β = 1, of encoded rows, summed over them; mean over members."""
-        bounds = []
+        """The evidence lower bound, with β = 1, of encoded rows, summed over them by weight; mean over members."""
+        bounds, (data, mean_weight) = [], data.relative()
         for member in (each.frozen() for each in self.models):
             total = 0.0
             # Fresh samples, as in training: unbiased with few of them, and rows average out.
@@ -248,8 +248,8 @@ class Ensemble:
             for start in range(0, len(data), batch_size):
                 batch = data.rows(slice(start, start + batch_size)).to(self.device, self.dtype)
                 marginals = member(batch.X, generator, mixture=False)
-                bound = elbo(marginals, member.likelihood, batch.y, batch.weight, 1 / len(data))
-                total += len(batch) * bound.item()
+                bound = elbo(marginals, member.likelihood, batch.y, batch.weight, 1 / (mean_weight * len(data)))
+                total += mean_weight * len(batch) * bound.item()
             bounds.append(total)
         return float(np.mean(bounds))
 

@@ -51,10 +51,11 @@ def train(
     let_the_allocator_keep_pages()
     processes = current()
     _check_shares(len(data), settings.batch_size, processes)
+    data, mean_weight = data.relative()
     if settings.cuda_graphs and generator.device.type == "cuda" and processes.size == 1:
-        trainee: Trainee = CapturedTrainee(model, settings, generator)
+        trainee: Trainee = CapturedTrainee(model, settings, generator, mean_weight=mean_weight)
     else:
-        trainee = Trainee(model, settings, generator, processes)
+        trainee = Trainee(model, settings, generator, processes, mean_weight=mean_weight)
     try:
         return _train(trainee, data, held_out, settings, on_epoch)
     finally:

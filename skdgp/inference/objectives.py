@@ -2,6 +2,9 @@
 
 All are per-row means, so that a learning rate means the same for every number of rows. ``kl_weight``
 is β/N: the price of the inducing variables shrinks with the number of rows N of the whole data set.
+
+A row of weight 2 is that row twice. So N is the sum of the weights of all rows, and ``row_weight`` is what
+:meth:`.Batch.relative` makes of them: their mean over all rows is one.
 """
 
 from collections.abc import Callable
@@ -30,20 +33,25 @@ def log_mixture(marginals: Marginals, likelihood: Likelihood, y: Tensor) -> Tens
     return torch.logsumexp(log_components + marginals.log_weight, dim=0)
 
 
+def penalty(marginals: Marginals, row_weight: Tensor) -> Tensor:
+    """Σ_l KL_l of inducing variables that all rows share, or the weighted mean of what rows' own ones cost."""
+    return marginals.kl if marginals.kl.dim() == 0 else (row_weight * marginals.kl).mean()
+
+
 def elbo(marginals: Marginals, likelihood: Likelihood, y: Tensor, row_weight: Tensor, kl_weight: float) -> Tensor:
-    """mean_n w_n Σ_s ω_s E log p(y_n | f_s) − (β/N) Σ_l KL_l (AVDGP Eq. 4.6, 4.12).
+    """mean_n w_n [Σ_s ω_s E log p(y_n | f_s) − (β/N) Σ_l KL_nl] (AVDGP Eq. 4.6, 4.12).
 
     A lower bound of the log evidence per row with β = 1, where all rows share their inducing variables. Where each row
     has its own it is an approximation, which may lie above (AVDGP, App. A).
     """
     log_likelihood = likelihood.expected_log_prob(y, marginals.mean, marginals.variance)  # (S, B)
     expected = (marginals.log_weight.exp() * log_likelihood).sum(0)
-    return (row_weight * expected).mean() - kl_weight * marginals.kl.mean()
+    return (row_weight * expected).mean() - kl_weight * penalty(marginals, row_weight)
 
 
 def predictive(marginals: Marginals, likelihood: Likelihood, y: Tensor, row_weight: Tensor, kl_weight: float) -> Tensor:
-    """mean_n w_n log Σ_s ω_s p(y_n | s) − (β/N) Σ_l KL_l (AVDGP Eq. 4.16, App. D)."""
-    return (row_weight * log_mixture(marginals, likelihood, y)).mean() - kl_weight * marginals.kl.mean()
+    """mean_n w_n [log Σ_s ω_s p(y_n | s) − (β/N) Σ_l KL_nl] (AVDGP Eq. 4.16, App. D)."""
+    return (row_weight * log_mixture(marginals, likelihood, y)).mean() - kl_weight * penalty(marginals, row_weight)
 
 
 OBJECTIVES = {"elbo": Objective(elbo, linear=True), "predictive": Objective(predictive, linear=False)}

@@ -101,10 +101,24 @@ class Trainee:
         Draws noise.
     processes : Processes, default=ALONE
         Those that share every minibatch.
+    mean_weight : float, default=1.0
+        What the weights of the rows are relative to (:meth:`.Batch.relative`).
+    scale : float, default=1.0
+        Multiplies the objective.
     """
 
-    def __init__(self, model: DeepGP, settings: Settings, generator: torch.Generator, processes: Processes = ALONE):
+    def __init__(
+        self,
+        model: DeepGP,
+        settings: Settings,
+        generator: torch.Generator,
+        processes: Processes = ALONE,
+        *,
+        mean_weight: float = 1.0,
+        scale: float = 1.0,
+    ):
         self.model, self.settings, self.generator, self.processes = model, settings, generator, processes
+        self.kl_weight, self.scale = settings.kl_weight / mean_weight, scale
         self.flat = FlatParameters(model)
         if processes.rank:
             self.flat.vector.zero_()
@@ -146,8 +160,8 @@ class Trainee:
         """What the rows of one process add to the negative objective."""
         objective = self.settings.objective
         marginals = self.model(rows.X, self.generator, targets=rows.y, share=share, mixture=not objective.linear)
-        value = objective.value(marginals, self.model.likelihood, rows.y, rows.weight, self.settings.kl_weight)
-        return value * (-len(rows) / share.total)
+        value = objective.value(marginals, self.model.likelihood, rows.y, rows.weight, self.kl_weight)
+        return value * (-self.scale * len(rows) / share.total)
 
     def release(self) -> None:
         """End the training."""

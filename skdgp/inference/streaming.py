@@ -86,7 +86,8 @@ class Stream:
         """The mean loss of the chunk's minibatches."""
         average, n_steps = [each.clone() for each in self.average], self.n_steps
         total: float | Tensor = 0.0
-        with self._trainee(model, settings, generator) as trainee:
+        chunk, mean_weight = chunk.relative()
+        with self._trainee(model, settings, generator, mean_weight) as trainee:
             for batch in shuffled(chunk, settings.batch_size, generator):
                 n_steps += 1
                 schedule = min(1.0, n_steps / WARM_UP_STEPS) / math.sqrt(1.0 + n_steps / LONG_RUN_STEPS)
@@ -99,9 +100,14 @@ class Stream:
         return float(total) / len(chunk)
 
     @contextmanager
-    def _trainee(self, model: DeepGP, settings: Settings, generator: torch.Generator) -> Iterator[Trainee]:
-        """The model in training, which is what it was before if the body fails."""
-        trainee = Trainee(model, settings, generator)
+    def _trainee(
+        self, model: DeepGP, settings: Settings, generator: torch.Generator, mean_weight: float
+    ) -> Iterator[Trainee]:
+        """The model in training, which is what it was before if the body fails.
+
+        Its objective is that of the chunk's weights as they are, which count beside those of other chunks.
+        """
+        trainee = Trainee(model, settings, generator, mean_weight=mean_weight, scale=mean_weight)
         before = trainee.parameters()
         try:
             trainee.restore(before, self.moments)
