@@ -186,9 +186,7 @@ def make_data(n_rows=8, slope=1.0, noise=0.0, seed=0):
 
 def settings(objective=climb, **changes):
     """Settings of eight epochs without early stopping, with ``changes``."""
-    default = Settings(
-        objective, kl_weight=0.1, max_iter=8, batch_size=8, learning_rate=PEAK, n_iter_no_change=100, tol=0.0
-    )
+    default = Settings(objective, beta=0.1, max_iter=8, batch_size=8, learning_rate=PEAK, n_iter_no_change=100, tol=0.0)
     return replace(default, **changes)
 
 

@@ -75,7 +75,7 @@ def take_steps(make, device="cpu"):
     """A model after five steps of two sizes, three after it was put back, and the losses."""
     model, batches = Line(0.3, jiggle=0.5).to(device), [make_data(n, noise=1.0, seed=n) for n in (5, 6, 5, 6, 5)]
     batches = [batch.to(device, torch.float64) for batch in batches]
-    trainee = make(model, settings(ELBO), generator(1, device))
+    trainee = make(model, settings(ELBO), generator(1, device), kl_weight=0.0)
     losses = [float(trainee.step(batch, 0.1 / (i + 1))) for i, batch in enumerate(batches[:2])]
     before = trainee.parameters(), trainee.moments(), trainee.generator.get_state()
     for batch in batches[2:]:
@@ -125,7 +125,7 @@ class TestCapturedTrainee:
         assert losses == pytest.approx(expected_losses, rel=1e-6)
 
     def test_memory_of_a_recording_stays_where_it_is(self, replayed_by_calling):
-        trainee = CapturedTrainee(Line(0.3), settings(ELBO), generator())
+        trainee = CapturedTrainee(Line(0.3), settings(ELBO), generator(), kl_weight=0.0)
 
         def addresses():
             fixed = [trainee.flat.vector, trainee.flat.sums, trainee.rate, *trainee.adam.memory]
@@ -159,7 +159,7 @@ def test_fits_with_and_without_recordings_are_alike(family, wave):
 
 def test_a_trainee_shares_nothing_with_the_optimiser_of_another():
     models = [Line(0.0), Line(0.0)]
-    trainees = [Trainee(model, settings(climb), generator()) for model in models]
+    trainees = [Trainee(model, settings(climb), generator(), kl_weight=0.0) for model in models]
     trainees[0].step(make_data(4), 0.1)
     assert models[0].slope.item() == pytest.approx(0.1, rel=1e-6)
     assert models[1].slope.item() == 0.0

@@ -124,7 +124,7 @@ class TestPartialFit:
         weights, learn = [], Stream.__call__
 
         def spy(self, model, chunk, held_out, settings, *others):
-            weights.append(settings.kl_weight)
+            weights.append(settings.kl_weight(len(chunk), mean_weight=1.0))
             return learn(self, model, chunk, held_out, settings, *others)
 
         monkeypatch.setattr(Stream, "__call__", spy)

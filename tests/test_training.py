@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import ELBO, PEAK, REGRESSORS, Line, climb, generator, make_data, settings
+from helpers import ELBO, PEAK, REGRESSORS, Line, climb, generator, make_data, name_of, settings
 
 from skdgp.inference.batches import Batch
 from skdgp.inference.calibration import recalibrate
@@ -258,7 +258,7 @@ def test_mean_log_density_is_a_weighted_mean(batch_size):
     expected = np.average(
         torch.distributions.Normal(0.5, 0.5).log_prob(data.y[:, 0]).numpy(), weights=data.weight.numpy()
     )
-    trainee = Trainee(model, settings(), torch.Generator())
+    trainee = Trainee(model, settings(), torch.Generator(), kl_weight=0.0)
     assert mean_log_density(trainee, data, batch_size) == pytest.approx(expected, rel=1e-6)
 
 
@@ -310,3 +310,22 @@ def test_objectives_that_are_not_linear_see_the_whole_mixture(wave, monkeypatch,
     tiny = REGRESSORS[1] if "propagation" in options else REGRESSORS[0]
     tiny(objective=objective, n_samples=4, max_iter=1, **options).fit(*wave)
     assert set(seen) == {expected}
+
+
+@pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
+def test_the_penalty_is_weighed_against_the_rows_that_are_learnt_from(tiny, wave, monkeypatch):
+    X, y = wave
+    prices, start = [], Trainee.__init__
+
+    def spy(self, *arguments, **options):
+        prices.append(options["kl_weight"])
+        start(self, *arguments, **options)
+
+    monkeypatch.setattr(Trainee, "__init__", spy)
+    model = tiny(beta=3.0, n_estimators=2, max_iter=1, validation_fraction=0.25)
+    model.fit(X, y)
+    model.set_params(early_stopping=False).fit(X, y)
+    model.fit(X, y, X_val=X[:30], y_val=y[:30])
+    model.fit(X, y, sample_weight=np.full(120, 2.0))
+    np.testing.assert_allclose(prices, np.repeat([3 / 90, 3 / 120, 3 / 120, 3 / 240], 2))
+    assert model.plan(120) == model.plan(120, held_out=True)  # budgets are those of all rows

@@ -49,9 +49,9 @@ def record(function: Callable[[], Tensor], generator: torch.Generator) -> Callab
 class CapturedTrainee(Trainee):
     """A model in training whose steps are replayed, with a recording for every size of minibatch (there are two)."""
 
-    def __init__(self, model: DeepGP, settings: Settings, generator: torch.Generator, *, mean_weight: float = 1.0):
+    def __init__(self, model: DeepGP, settings: Settings, generator: torch.Generator, *, kl_weight: float):
         self.rate = torch.zeros((), device=generator.device)
-        super().__init__(model, settings, generator, mean_weight=mean_weight)
+        super().__init__(model, settings, generator, kl_weight=kl_weight)
         self.recordings: dict[int, tuple[Batch, Callable[[], Tensor]]] = {}
 
     def step(self, batch: Batch, rate: float) -> Tensor:

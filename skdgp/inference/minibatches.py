@@ -52,10 +52,11 @@ def train(
     processes = current()
     _check_shares(len(data), settings.batch_size, processes)
     data, mean_weight = data.relative()
+    kl_weight = settings.kl_weight(len(data), mean_weight)
     if settings.cuda_graphs and generator.device.type == "cuda" and processes.size == 1:
-        trainee: Trainee = CapturedTrainee(model, settings, generator, mean_weight=mean_weight)
+        trainee: Trainee = CapturedTrainee(model, settings, generator, kl_weight=kl_weight)
     else:
-        trainee = Trainee(model, settings, generator, processes, mean_weight=mean_weight)
+        trainee = Trainee(model, settings, generator, processes, kl_weight=kl_weight)
     try:
         return _train(trainee, data, held_out, settings, on_epoch)
     finally:

@@ -1,7 +1,7 @@
 """What training maximises: plain functions of a model's marginals and the targets.
 
 All are per-row means, so that a learning rate means the same for every number of rows. ``kl_weight``
-is β/N: the price of the inducing variables shrinks with the number of rows N of the whole data set.
+is β/N: the price of the inducing variables shrinks with the number N of all rows that are learnt from.
 
 A row of weight 2 is that row twice. So N is the sum of the weights of all rows, and ``row_weight`` is what
 :meth:`.Batch.relative` makes of them: their mean over all rows is one.

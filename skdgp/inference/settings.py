@@ -20,17 +20,23 @@ from .objectives import Objective
 class Settings:
     """What training needs to know besides model and data; see the estimators' parameters for the meanings.
 
-    ``kl_weight`` is β/N, where N is the number of rows of the whole data set.
+    ``n_rows`` is the number of rows that the penalty is weighed against; None is as many as the trainer is given, of
+    which there are fewer than the user's where some are held out.
     """
 
     objective: Objective
-    kl_weight: float
+    beta: float
     max_iter: int
     batch_size: int
     learning_rate: float
     n_iter_no_change: int = 1000
     tol: float = 0.0
     cuda_graphs: bool = False
+    n_rows: int | None = None
+
+    def kl_weight(self, n_rows: int, mean_weight: float) -> float:
+        """β/N, N the sum of weights; a trainer is given ``n_rows`` of that mean weight."""
+        return self.beta / ((self.n_rows or n_rows) * mean_weight)
 
 
 @dataclass

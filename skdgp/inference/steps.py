@@ -101,8 +101,8 @@ class Trainee:
         Draws noise.
     processes : Processes, default=ALONE
         Those that share every minibatch.
-    mean_weight : float, default=1.0
-        What the weights of the rows are relative to (:meth:`.Batch.relative`).
+    kl_weight : float
+        β/N, for weights of rows whose mean is one (:meth:`.Batch.relative`).
     scale : float, default=1.0
         Multiplies the objective.
     """
@@ -114,11 +114,11 @@ class Trainee:
         generator: torch.Generator,
         processes: Processes = ALONE,
         *,
-        mean_weight: float = 1.0,
+        kl_weight: float,
         scale: float = 1.0,
     ):
         self.model, self.settings, self.generator, self.processes = model, settings, generator, processes
-        self.kl_weight, self.scale = settings.kl_weight / mean_weight, scale
+        self.kl_weight, self.scale = kl_weight, scale
         self.flat = FlatParameters(model)
         if processes.rank:
             self.flat.vector.zero_()

@@ -87,7 +87,7 @@ class Stream:
         average, n_steps = [each.clone() for each in self.average], self.n_steps
         total: float | Tensor = 0.0
         chunk, mean_weight = chunk.relative()
-        with self._trainee(model, settings, generator, mean_weight) as trainee:
+        with self._trainee(model, settings, generator, len(chunk), mean_weight) as trainee:
             for batch in shuffled(chunk, settings.batch_size, generator):
                 n_steps += 1
                 schedule = min(1.0, n_steps / WARM_UP_STEPS) / math.sqrt(1.0 + n_steps / LONG_RUN_STEPS)
@@ -101,13 +101,14 @@ class Stream:
 
     @contextmanager
     def _trainee(
-        self, model: DeepGP, settings: Settings, generator: torch.Generator, mean_weight: float
+        self, model: DeepGP, settings: Settings, generator: torch.Generator, n_rows: int, mean_weight: float
     ) -> Iterator[Trainee]:
         """The model in training, which is what it was before if the body fails.
 
-        Its objective is that of the chunk's weights as they are, which count beside those of other chunks.
+        ``scale`` lets weights count as they are, beside those of other chunks.
         """
-        trainee = Trainee(model, settings, generator, mean_weight=mean_weight, scale=mean_weight)
+        kl_weight = settings.kl_weight(n_rows, mean_weight)
+        trainee = Trainee(model, settings, generator, kl_weight=kl_weight, scale=mean_weight)
         before = trainee.parameters()
         try:
             trainee.restore(before, self.moments)

@@ -56,12 +56,13 @@ def plan_minibatches(
     batch_size = min(batch_size, n_chunk or n_rows)
     settings = Settings(
         objective=OBJECTIVES[method.objective],
-        kl_weight=(method.beta if beta is None else beta) / n_rows,
+        beta=method.beta if beta is None else beta,
         max_iter=budget.max_iter(n_rows, batch_size) if method.max_iter == "auto" else method.max_iter,
         batch_size=batch_size,
         learning_rate=method.learning_rate,
         n_iter_no_change=method.n_iter_no_change,
         tol=method.tol,
         cuda_graphs=method.cuda_graphs,
+        n_rows=None if n_chunk is None else n_rows,
     )
     return Plan(minibatches.train, settings, torch.float64 if method.dtype == "float64" else torch.float32, "svi")
