@@ -21,7 +21,7 @@ every_network = pytest.mark.parametrize("network", INFERENCE_NETWORKS)
 
 def make_network(network="affine", covariance="full", seed=0):
     shape = (N_INPUTS, N_OUTPUTS, N_INDUCING)
-    return INFERENCE_NETWORKS[network](*shape, covariance=covariance, hidden=(6, 6), generator=generator(seed))
+    return INFERENCE_NETWORKS[network](*shape, covariance=covariance, width=6, depth=2, generator=generator(seed))
 
 
 @torch.no_grad()
@@ -145,7 +145,9 @@ def test_no_other_posterior_reaches_the_evidence(seed):
 @torch.no_grad()
 def test_constant_networks_can_be_exact_regression():
     exact = DenseRegression()
-    network = INFERENCE_NETWORKS["affine"](1, 1, len(exact.X), covariance="full", hidden=(2, 2), generator=generator())
+    network = INFERENCE_NETWORKS["affine"](
+        1, 1, len(exact.X), covariance="full", width=2, depth=2, generator=generator()
+    )
     layer = AmortisedLayer(exact.kernel, ZeroMean(1), network, whiten=False).double()
     make_constant(network, exact.X, exact.q_mean[:, None], exact.q_scale[..., None])
     mean, variance, _ = layer(exact.X_test[None], exact.X_test)
@@ -222,6 +224,29 @@ def test_initial_weights_come_from_the_generator_alone(network):
     assert torch.equal(torch.random.get_rng_state(), state)
     assert all(torch.equal(first[name], same[name]) for name in first)
     assert not any(torch.equal(first[name], other[name]) for name in first if name != "points.weight")
+
+
+@pytest.mark.parametrize(
+    ("network", "covariance", "n_inputs", "n_inducing", "n_outputs", "widths"),
+    [
+        ("mlp", "full", 30, 4, 1, [30]),  # of 4·30 + 4 + 4 + 6 outputs
+        ("mlp", "diag", 2, 4, 1, [2]),
+        ("affine", "diag", 30, 4, 2, [8]),  # two networks side by side
+        ("affine", "full", 30, 4, 1, [4, 10]),
+        ("affine", "full", 30, 1, 3, [3]),
+        ("affine", "diag", 3, 4, 2, [3]),
+    ],
+)
+def test_without_a_width_a_network_has_the_smaller_of_its_inputs_and_outputs(
+    network, covariance, n_inputs, n_inducing, n_outputs, widths
+):
+    shape = n_inputs, n_outputs, n_inducing
+    options = {"covariance": covariance, "depth": 3, "generator": generator()}
+    made, given = (INFERENCE_NETWORKS[network](*shape, width=width, **options) for width in (None, 7))
+    nets = list(made.nets) if network == "affine" else [made.net]
+    assert [[bias.shape[1] for bias in net.biases[:-1]] for net in nets] == [3 * [width] for width in widths]
+    nets = list(given.nets) if network == "affine" else [given.net]
+    assert [[bias.shape[1] for bias in net.biases[:-1]] for net in nets] == [3 * [7] for _ in widths]
 
 
 @every_whiten

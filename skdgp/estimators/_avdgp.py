@@ -43,7 +43,7 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
         Affine maps to inducing points and two networks for the rest, or one network for all, as in IDSGP [2]_.
     network_width : int or None, default=128
         Units of each hidden layer of every inference network. Wide ones predict better at little cost. None is the
-        smaller of a layer's inputs and ``n_inducing`` times its outputs, for all networks of the layer.
+        smaller of a network's inputs and its outputs, the paper's choice.
     network_depth : int, default=2
         Hidden layers of every inference network.
     n_samples : int, default=32
@@ -177,7 +177,7 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
         Affine maps to inducing points and two networks for the rest, or one network for all, as in IDSGP [2]_.
     network_width : int or None, default=128
         Units of each hidden layer of every inference network. Wide ones predict better at little cost. None is the
-        smaller of a layer's inputs and ``n_inducing`` times its outputs, for all networks of the layer.
+        smaller of a network's inputs and its outputs, the paper's choice.
     network_depth : int, default=2
         Hidden layers of every inference network.
     n_samples : int, default=32

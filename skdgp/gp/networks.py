@@ -4,6 +4,8 @@ An inference network maps anchors (B, Q) to inducing points ``Z`` (B, M, Q) and 
 root of the covariance, (M, D, B) or (M, M, D, B), of a Gaussian over the inducing variables of each of D
 outputs; rows come last, as :mod:`skdgp.gp.rowwise` wants them. The M inducing variables of a row start
 equal, so that nothing distinguishes them but ``Z``.
+
+Networks have ``depth`` hidden layers of ``width`` units, or of as many as :func:`layer_sizes` says.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,6 +23,14 @@ DEVIATION_FLOOR = 1e-4
 
 #: Slope of LeakyReLU for negative arguments (AVDGP, App. C.1).
 NEGATIVE_SLOPE = 0.2
+
+
+def layer_sizes(n_inputs: int, n_outputs: int, width: int | None, depth: int) -> tuple[int, ...]:
+    """Units of every layer of a network; without a width its hidden ones have the smaller of inputs and outputs.
+
+    That is the paper's choice (AVDGP, App. C.1).
+    """
+    return (n_inputs, *depth * (min(n_inputs, n_outputs) if width is None else width,), n_outputs)
 
 
 class MLPs(nn.Module):
@@ -106,7 +116,8 @@ class AffineInference(InferenceNetwork):
         n_inducing: int,
         *,
         covariance: str,
-        hidden: Sequence[int],
+        width: int | None,
+        depth: int,
         generator: torch.Generator,
     ):
         super().__init__()
@@ -117,9 +128,11 @@ class AffineInference(InferenceNetwork):
             points.bias.normal_(generator=generator)
         self.points = points
         self.root = _Root(n_outputs, n_inducing, covariance)
-        sizes = [n_inducing * n_outputs, self.root.n_numbers]
-        grouped = [(2, sizes[0])] if sizes[0] == sizes[1] else [(1, size) for size in sizes]
-        self.nets = nn.ModuleList(MLPs(n_nets, (n_inputs, *hidden, size), generator) for n_nets, size in grouped)
+        numbers = [n_inducing * n_outputs, self.root.n_numbers]
+        grouped = [(2, numbers[0])] if numbers[0] == numbers[1] else [(1, number) for number in numbers]
+        self.nets = nn.ModuleList(
+            MLPs(n_nets, layer_sizes(n_inputs, number, width, depth), generator) for n_nets, number in grouped
+        )
         for nets in self.nets:
             cast(MLPs, nets).start_equal(0, n_inducing, n_outputs)
 
@@ -140,14 +153,15 @@ class NetworkInference(InferenceNetwork):
         n_inducing: int,
         *,
         covariance: str,
-        hidden: Sequence[int],
+        width: int | None,
+        depth: int,
         generator: torch.Generator,
     ):
         super().__init__()
         self.shape = (n_inducing, n_outputs)
         self.root = _Root(n_outputs, n_inducing, covariance)
         self.sizes = [n_inducing * n_inputs, n_inducing * n_outputs, self.root.n_numbers]
-        self.net = MLPs(1, (n_inputs, *hidden, sum(self.sizes)), generator)
+        self.net = MLPs(1, layer_sizes(n_inputs, sum(self.sizes), width, depth), generator)
         with torch.no_grad():
             self.net.biases[-1][0, : self.sizes[0]].normal_(generator=generator)
         for start in (self.sizes[0], self.sizes[0] + self.sizes[1]):

@@ -98,13 +98,13 @@ class AVDGP:
         self, n_inputs: int, n_outputs: int, n_inducing: int, mean: Mean, generator: torch.Generator
     ) -> Layer:
         """One of the layers."""
-        width = min(n_inputs, n_inducing * n_outputs) if self.network_width is None else self.network_width
         network = INFERENCE_NETWORKS[self.inducing_map](
             n_inputs,
             n_outputs,
             n_inducing,
             covariance=self.covariance,
-            hidden=[width] * self.network_depth,
+            width=self.network_width,
+            depth=self.network_depth,
             generator=generator,
         )
         kernel = make_kernel(self.kernel, n_inputs, n_outputs, ard=self.ard)
