@@ -10,6 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 from torch import nn
 from torch.autograd import gradcheck
 
+from skdgp.gp.correlations import _cancels
 from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.kernels import PROFILES, Kernel, StationaryKernel
 from skdgp.gp.kernels import make_kernel as kernel_of
@@ -93,6 +94,45 @@ def test_gradients(profile, ard, n_outputs, function):
     X1, X2 = normal(2, 3, N_INPUTS, seed=3), normal(2, 2, N_INPUTS, seed=4)
     call = Call(make_kernel(profile, n_outputs, ard), function)
     assert gradients_agree(call, X1.requires_grad_(), X2.requires_grad_())
+
+
+def value_and_gradients(kernel, X1, X2, weights):
+    """Covariances, and gradients of their weighted sum by points and by logarithms of lengthscales."""
+    K = kernel(X1, X2)[0]
+    return K, *torch.autograd.grad((weights * K).sum(), (X1, X2, kernel.log_lengthscale))
+
+
+@every_profile
+@pytest.mark.parametrize("lengthscale", [1e-3, 1e-2, 0.3, 3.0])
+def test_short_lengthscales_in_single_precision(profile, lengthscale):
+    """Half of the points coincide, and half are near each other, all of them far from the origin in lengthscales."""
+    X1 = normal(60, 2)
+    X2 = X1 + torch.where(torch.arange(60)[:, None] < 30, 0.0, 0.5 * lengthscale) * normal(60, 2, seed=1)
+    # Rows that single precision and double agree on, divided by the lengthscale or not.
+    X1, X2 = ((torch.round(X / lengthscale * 64) / 64 * lengthscale).float() for X in (X1, X2))
+    found, expected = (
+        value_and_gradients(
+            StationaryKernel(profile, 2, ard=True, lengthscale=lengthscale).to(dtype),
+            X1.to(dtype).requires_grad_(),
+            X2.to(dtype).requires_grad_(),
+            normal(60, 60, seed=2).to(dtype),
+        )
+        for dtype in (torch.float32, torch.float64)
+    )
+    tolerance = 1e-6 if lengthscale < 0.1 else 5e-5
+    torch.testing.assert_close(found[0].diagonal()[:30], torch.ones(30), rtol=0, atol=tolerance)
+    for single, double in zip(found, expected, strict=True):
+        assert single.dtype == torch.float32
+        assert (single - double).norm() < 1e-3 * double.norm()
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_points_are_looked_at_where_they_can_be():
+    near, far = torch.ones(3, 2), torch.full((3, 2), 1e2)
+    assert not _cancels(near, near) and _cancels(near, far) and _cancels(far, near)
+    assert not _cancels(near[:0], near)
+    found = torch.func.vmap(lambda x: StationaryKernel("rbf", 2)(x, x), in_dims=0)(torch.stack([near, 1e4 * far]))
+    torch.testing.assert_close(found, torch.ones(2, 1, 3, 3))
 
 
 @pytest.mark.parametrize("profile", sorted(set(PROFILES) - {"matern12"}))

@@ -16,6 +16,9 @@ from .autograd import Function
 #: Squared distances, in lengthscales, are cut off here: all correlations are zero by then.
 FARTHEST_SQUARED = 1e12
 
+#: ‖x‖², in lengthscales, up to which products in float32 are precise enough: k is then right to some 5e-5.
+CANCELS_SQUARED = 300.0
+
 
 class Profile(NamedTuple):
     """Correlation as a function of a, with the constants kept out of the loop over numbers."""
@@ -28,7 +31,17 @@ class Profile(NamedTuple):
 
 def correlation(X1: Tensor, X2: Tensor, profile: Profile) -> Tensor:
     """k(a) for a = ‖x_i − x'_j‖, between X1 (..., N1, Q) and X2 (..., N2, Q) in units of ℓ/c: (..., N1, N2)."""
-    return _Correlation.apply(X1, X2, profile)[0]
+    return _Correlation.apply(X1, X2, profile, X1.dtype == torch.float32 and _cancels(X1, X2))[0]
+
+
+def _cancels(X1: Tensor, X2: Tensor) -> bool:
+    """Whether products of these points in float32 would leave too little of small distances.
+
+    Their values can be looked at on the CPU, outside of vmap and its like. A GPU would have to be waited for.
+    """
+    if X1.is_cuda or torch._C._are_functorch_transforms_active():
+        return True
+    return any(X.numel() and X.detach().square().sum(-1).max().item() > CANCELS_SQUARED for X in (X1, X2))
 
 
 class _Correlation(Function):
@@ -37,20 +50,25 @@ class _Correlation(Function):
     With augmented points u = (−2x, ‖x‖², 1) and u' = (x', 1, ‖x'‖²) all a² are one product, u·u'. As
     dk = −h d(a²)/2, C = −k̄ h makes x̄_i = Σ_j C_ij (x_i − x'_j) and x̄'_j = Σ_i C_ij (x'_j − x_i): sums that are
     products of C and the same augmented points.
+
+    What cancels in these products is of the size of eps ‖x‖², which is much where points are many lengthscales from
+    the origin. ``exact`` takes the products, and nothing else, in float64.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(X1: Tensor, X2: Tensor, profile: Profile) -> tuple[Tensor | None, ...]:
+    def forward(X1: Tensor, X2: Tensor, profile: Profile, exact: bool) -> tuple[Tensor | None, ...]:
+        dtype, given = X1.dtype, (X1, X2)
+        if exact:
+            X1, X2 = X1.double(), X2.double()
         ones1, ones2 = torch.ones_like(X1[..., :1]), torch.ones_like(X2[..., :1])
         U1 = torch.cat([-2.0 * X1, X1.square().sum(-1, keepdim=True), ones1], dim=-1)
         U2 = torch.cat([X2, ones2, X2.square().sum(-1, keepdim=True)], dim=-1)
         if profile.smooth:
-            # What is left of cancellation is 1e-7 of ‖x‖² in float32: too little to see in k.
-            a = (U1 @ U2.mT).clamp_(0.0, FARTHEST_SQUARED).sqrt_()
+            a = (U1 @ U2.mT).to(dtype).clamp_(0.0, FARTHEST_SQUARED).sqrt_()
         else:
-            a = torch.cdist(X1, X2, compute_mode="donot_use_mm_for_euclid_dist")
+            a = torch.cdist(*given, compute_mode="donot_use_mm_for_euclid_dist")
         k, h = profile.evaluate(a.neg_())
         return k, h, U1, U2
 
@@ -67,11 +85,11 @@ class _Correlation(Function):
     @once_differentiable
     def backward(ctx, k_bar: Tensor | None, *_) -> tuple[Tensor | None, ...]:
         if k_bar is None:
-            return None, None, None
+            return None, None, None, None
         U1, U2, h = ctx.saved_tensors
-        C = k_bar * h  # without −slope
+        C = (k_bar * h).to(U1.dtype)  # without −slope
         n_inputs = U1.shape[-1] - 2
         P1, P2 = C @ U2[..., : n_inputs + 1], C.mT @ U1  # Σ_j C (x', 1) and Σ_i C (−2x, ‖x‖², 1)
         X1_bar = torch.addcmul(P1[..., :n_inputs], U1[..., :n_inputs], P1[..., n_inputs:], value=0.5)
         X2_bar = torch.addcmul(0.5 * P2[..., :n_inputs], U2[..., :n_inputs], P2[..., -1:])
-        return X1_bar.mul_(ctx.slope), X2_bar.mul_(-ctx.slope), None
+        return X1_bar.mul_(ctx.slope).to(h.dtype), X2_bar.mul_(-ctx.slope).to(h.dtype), None, None
