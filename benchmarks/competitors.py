@@ -24,7 +24,7 @@ from skdgp.methods import AVDGP, DSDGP, SOLVEGP
 from skdgp.methods.solvegp import MINIBATCH_BETA
 
 N_FEATURES, HIDDEN_DIMS, N_POINTS = 8, (16, 4), 32
-PAPER = {"whiten": False, "network_width": None, "beta": 1.0}  # of AVDGP (App. C.1)
+PAPER = {"whiten": False, "network_width": None, "beta": 1.0, "dtype": "float32"}  # of AVDGP (App. C.1)
 PAPER_INDUCING = (8, 4, 4)
 
 #: Standard deviation of the noise of ``make_rows``, and the NLL to reach: 0.2 nats above what the noise leaves.

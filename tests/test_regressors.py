@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skdgp.gp.likelihoods import rounding_variance
 from skdgp.inference import ensemble
+from skdgp.inference.steps import Trainee
 
 
 def parameters_of(model) -> np.ndarray:
@@ -233,6 +234,26 @@ class TestReproducibility:
         assert dtype(tiny().fit(X, y)) == torch.float64
         assert dtype(tiny().fit(X.astype(np.float32), y)) == torch.float32
         assert dtype(tiny(dtype="float32").fit(X, y)) == torch.float32
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [("auto", torch.float64), ("float64", torch.float64), ("float32", torch.float32)],
+        ids=lambda value: str(value).removeprefix("torch."),
+    )
+    def test_what_is_not_whitened_is_in_double_precision(self, tiny, wave, given, expected, monkeypatch):
+        X, y = wave
+        seen, step = [], Trainee.step
+
+        def spy(self, batch, rate):
+            seen.extend([batch.X.dtype, self.flat.vector.dtype])
+            return step(self, batch, rate)
+
+        monkeypatch.setattr(Trainee, "step", spy)
+        model = tiny(whiten=False, dtype=given, max_iter=1)
+        for fitted in (model.fit(X.astype(np.float32), y), clone(model).partial_fit(X.astype(np.float32), y)):
+            assert set(seen) == {expected} == {each.dtype for each in fitted.module_.parameters()}
+            assert fitted._ensemble.dtype == expected
+        assert tiny().plan(120, held_out=True).precision == torch.float32
 
     def test_a_model_predicts_alike_in_both_precisions(self, tiny, wave):
         X, y = wave

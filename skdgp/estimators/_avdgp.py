@@ -78,7 +78,8 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
         torch device such as "cpu" or "cuda:0"; "auto" prefers CUDA.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision. "auto" trains in float32, which is faster, and predicts in float32 if ``X`` has it, otherwise in
-        float64; the others do both in theirs. What float32 is too coarse for is in float64 anyway.
+        float64; with ``whiten=False`` both are in float64. The others do both in theirs. "float32" is too coarse for
+        ``whiten=False`` where inducing points crowd or lengthscales are long: means and deviations can then be far off.
     cuda_graphs : bool, default=False
         Whether to record a minibatch's step on a CUDA device and replay it, which launches all its operations at once.
     warm_start : bool, default=False
@@ -213,7 +214,8 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
         torch device such as "cpu" or "cuda:0"; "auto" prefers CUDA.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision. "auto" trains in float32, which is faster, and predicts in float32 if ``X`` has it, otherwise in
-        float64; the others do both in theirs. What float32 is too coarse for is in float64 anyway.
+        float64; with ``whiten=False`` both are in float64. The others do both in theirs. "float32" is too coarse for
+        ``whiten=False`` where inducing points crowd or lengthscales are long: means and deviations can then be far off.
     cuda_graphs : bool, default=False
         Whether to record a minibatch's step on a CUDA device and replay it, which launches all its operations at once.
     warm_start : bool, default=False

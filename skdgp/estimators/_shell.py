@@ -28,6 +28,7 @@ from ..gp.units import Units
 from ..inference.batches import Batch
 from ..inference.ensemble import Ensemble, Split
 from ..inference.processes import agree
+from ..methods.budget import in_double
 from ..methods.inducing import INITIAL_ROWS
 from ._migration import upgraded
 from ._monitor import Monitor, curves
@@ -259,6 +260,8 @@ def _names(estimator):
 
 def _precision(estimator, table: Table) -> np.dtype:
     """What predictions are made in."""
+    if in_double(estimator):
+        return np.dtype(np.float64)
     return table.X.dtype if estimator.dtype == "auto" else np.dtype(estimator.dtype)
 
 

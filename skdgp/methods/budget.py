@@ -41,6 +41,14 @@ class Budget(NamedTuple):
         return int(np.clip(steps * batch_size / n_rows, *self.epochs))
 
 
+def in_double(method) -> bool:
+    """Whether a model is trained, and predicts, in float64 whatever the precision of the table.
+
+    Without whitening the covariance of inducing variables is inverted, which multiplies roundings.
+    """
+    return method.dtype == "float64" or (method.dtype == "auto" and not method.whiten)
+
+
 def n_members(method, budget: Budget, n_rows: int | None) -> int:
     """Members of the ensemble; "auto" is one where the number of rows is not known."""
     if method.n_estimators != "auto":
@@ -65,4 +73,4 @@ def plan_minibatches(
         cuda_graphs=method.cuda_graphs,
         n_rows=None if n_chunk is None else n_rows,
     )
-    return Plan(minibatches.train, settings, torch.float64 if method.dtype == "float64" else torch.float32, "svi")
+    return Plan(minibatches.train, settings, torch.float64 if in_double(method) else torch.float32, "svi")
