@@ -5,10 +5,11 @@ import pytest
 import torch
 from helpers import normal
 from scipy.integrate import quad
-from scipy.special import log_ndtr, ndtr
-from scipy.stats import norm
+from scipy.special import erfcx, log_ndtr, ndtr
+from scipy.stats import multivariate_normal, norm
 from torch.overrides import TorchFunctionMode
 
+from skdgp.gp import likelihoods, special
 from skdgp.gp.likelihoods import Bernoulli, Gaussian, RobustMax
 
 N_SAMPLES, N_ROWS = 2, 3
@@ -27,11 +28,14 @@ def make_case(n_outputs):
     return y, mean, 0.1 + normal(N_SAMPLES, N_ROWS, n_outputs, seed=3).square()
 
 
-def integrate(function, mean, variance):
-    """E function(f) over f ~ N(mean, variance)."""
+def integrate(function, mean, variance, points=()):
+    """E function(f) over f ~ N(mean, variance); the function changes fast at points."""
     deviation = variance**0.5
     limits = (mean - 12 * deviation, mean + 12 * deviation)
-    return quad(lambda f: function(f) * norm.pdf(f, mean, deviation), *limits, epsabs=1e-12, epsrel=1e-11)[0]
+    settings = {"points": np.clip(points, *limits), "limit": 1000} if len(points) else {}
+    return quad(lambda f: function(f) * norm.pdf(f, mean, deviation), *limits, epsabs=1e-12, epsrel=1e-11, **settings)[
+        0
+    ]
 
 
 def log_density(y, noise):
@@ -90,7 +94,7 @@ def labels_of(n_classes, n_rows=N_ROWS):
 
 
 def moderate(*shape):
-    """Variances in [0.5, 1.5]: quadrature is good where no class's is many times another's."""
+    """Variances in [0.5, 1.5]."""
     return 0.5 + normal(*shape, seed=3).square().clamp(max=1.0)
 
 
@@ -110,6 +114,83 @@ def win_by_quad(mean, variance):
         return integrate(lambda f: ndtr((f - mean[others]) / deviation[others]).prod(), mean[c], variance[c])
 
     return np.array([probability(c) for c in range(len(mean))])
+
+
+def win_by_panels(mean, variance, c):
+    """P(argmax f = c) by 16 Gauss-Legendre nodes in every piece in which each factor changes over one deviation."""
+    deviation = np.sqrt(variance)
+    origin = np.argmax(mean - 9 * deviation)  # where positions count from, so that the narrowest is not rounded away
+    mean = mean - mean[origin]
+    low, high = -9 * deviation[origin], mean[c] + 9 * deviation[c]
+    if high <= low:
+        return 0.0
+    edges = np.append((mean[:, None] + deviation[:, None] * np.arange(-9, 10)).ravel(), [low, high]).clip(low, high)
+    edges = np.unique(edges)[:, None]
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    half = np.diff(edges, axis=0) / 2
+    x = ((edges[:-1] + half * (1 + nodes)).ravel()[:, None] - mean) / deviation
+    others = np.arange(len(mean)) != c
+    density = norm.pdf(x[:, c]) / deviation[c]
+    return float(((half * weights).ravel() * density) @ ndtr(x[:, others]).prod(-1))
+
+
+def slopes_by_panels(mean, deviation, c):
+    """Gradients of the former for means and deviations, by central differences."""
+    slopes = np.zeros((2, len(mean)))
+    for part, j in np.ndindex(slopes.shape):
+        step = np.zeros_like(slopes)
+        step[part, j] = h = 1e-3 * deviation[j]
+        up, down, up2, down2 = (
+            win_by_panels(mean + k * step[0], (deviation + k * step[1]) ** 2, c) for k in (1, -1, 2, -2)
+        )
+        slopes[part, j] = (8 * (up - down) - (up2 - down2)) / (12 * h)
+    return slopes
+
+
+#: Means, deviations and a class that Gauss-Hermite nodes are bad at, by what makes them so.
+HARD = {
+    "a step": ([0.0, 0.1, -20.0], [1.0, 1e-4, 1.0], 0),
+    "a narrow one": ([0.0, 0.1, 0.3], [1.0, 0.1, 1.0], 0),
+    "a spike at a node": ([0.0, 0.3469641570813560], [1.0, 1e-5], 0),
+    "the narrow class itself": ([0.0, 0.1, 0.3], [1.0, 1e-4, 1.0], 1),
+    "one below the other": ([0.0, 0.0, 3e-4], [1.0, 1e-6, 1e-4], 0),
+    "equal ends": ([0.0, 5.0, 0.5, 0.05, 0.005], [100.0, 1.0, 0.1, 0.01, 0.001], 0),
+    "many equal": ([0.0] * 26, [1.0] * 26, 3),
+    "many equal and narrow": ([0.0] * 26, [1.0] + [0.3] * 25, 0),
+    "hopeless": ([0.0, 100.0, 0.0], [1.0, 1e-3, 1.0], 0),
+    "all scales": ([0.0, 0.1, -0.2, 0.3], [1e3, 1e-5, 1.0, 1e-2], 0),
+}
+
+
+def hard_case(name):
+    if name in HARD:
+        mean, deviation, c = HARD[name]
+        return np.array(mean), np.array(deviation), c
+    rng = np.random.default_rng(int(name))
+    n_classes = (2, 3, 5, 10, 26)[int(name) % 5]
+    deviation = 10.0 ** rng.uniform(-2.0, 1.5, n_classes) ** rng.integers(1, 3)
+    mean = (rng.normal(size=n_classes), rng.normal(size=n_classes) * deviation, 5 * deviation)[int(name) % 3]
+    return mean, deviation, int(rng.integers(n_classes))
+
+
+def win_and_slopes(mean, deviation, c, dtype):
+    """P_c and its gradients, from the expectation of a likelihood."""
+    likelihood = RobustMax(len(mean))
+    mean = torch.tensor(mean, dtype=dtype)[None, None].requires_grad_()
+    deviation = torch.tensor(deviation, dtype=dtype)[None, None].requires_grad_()
+    value = likelihood.expected_log_prob(torch.tensor([[float(c)]], dtype=dtype), mean, deviation.square())
+    win = (value - likelihood.log_miss) / (likelihood.log_hit - likelihood.log_miss)
+    slopes = torch.autograd.grad(win.sum(), (mean, deviation))
+    assert win.dtype == dtype
+    return win.item(), torch.stack(slopes)[:, 0, 0].double().numpy()
+
+
+@pytest.fixture(params=[False, True], ids=["", "recorded"])
+def recorded(request, monkeypatch):
+    """Whether nothing may depend on values, as in a CUDA graph."""
+    if request.param:
+        for module in (likelihoods, special):
+            monkeypatch.setattr(module, "being_recorded", lambda x: True)
 
 
 class TestClassification:
@@ -173,8 +254,20 @@ class TestClassification:
         assert (likelihood.expected_log_prob(y, mean, variance) < likelihood.log_predictive(y, mean, variance)).all()
 
     @pytest.mark.parametrize("n_classes", [2, 7])
-    def test_no_tensor_is_larger_than_announced(self, n_classes):
+    def test_values_that_are_none(self, n_classes, recorded):
+        """They are nobody's fault here, and do no harm to other rows."""
+        likelihood, y, mean, variance = make_classes(n_classes)
+        expected = likelihood.expected_log_prob(y, mean, 100 * variance)
+        mean[0, 0], mean[0, 1] = np.nan, np.inf
+        found = likelihood.expected_log_prob(y, mean, 100 * variance)
+        torch.testing.assert_close(found[1], expected[1])
+        assert found[0, 0].isnan()
+
+    @pytest.mark.parametrize("n_classes", [2, 7])
+    @pytest.mark.parametrize("ratio", [1.0, 1e4])
+    def test_no_tensor_is_larger_than_announced(self, n_classes, ratio, monkeypatch):
         sizes = []
+        monkeypatch.setattr(likelihoods, "_FEW_NUMBERS", 0)
 
         class Sizes(TorchFunctionMode):
             def __torch_function__(self, function, types, arguments=(), options=None):
@@ -184,9 +277,11 @@ class TestClassification:
                 return result
 
         likelihood, _, mean, variance = make_classes(n_classes)
+        mean, variance = mean.repeat(1, 20, 1), variance.repeat(1, 20, 1)
+        variance[..., -1] /= ratio
         with Sizes():
             likelihood.log_probabilities(mean, variance)
-        announced = N_ROWS * likelihood.numbers_per_row(N_SAMPLES)
+        announced = 20 * N_ROWS * likelihood.numbers_per_row(N_SAMPLES)
         assert announced / 2 <= max(sizes) <= 2 * announced
 
 
@@ -205,6 +300,33 @@ class TestBernoulli:
                 integrate(lambda f, sign=sign: integrand(sign * f), mean[s, b].item(), variance[s, b].item())
             )
             assert result[s, b].item() == pytest.approx(expected, abs=error)
+
+    @pytest.mark.parametrize("variance", [1e-4, 1.0, 2.6, 10.0, 100.0, 1e4, 1e6])
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+    def test_wide_distributions(self, dtype, variance, recorded):
+        """Values and gradients to 1e-5 of what is larger, they or one, however sharply log Φ seems to bend."""
+        deviation = np.float64(np.sqrt(variance).astype(np.float32))
+        means = deviation * np.float64([-8.0, -6.4, -3.0, -0.5, 0.0, 1.0, 2.5, 4.0, 6.0, 7.0])
+        means = means.astype(np.float32).astype(float)
+        mean = torch.tensor(means, dtype=dtype)[None, :, None].requires_grad_()
+        s = torch.tensor(deviation, dtype=dtype).expand(1, len(means), 1).clone().requires_grad_()
+        value = Bernoulli().expected_log_prob(torch.ones(len(means), 1, dtype=dtype), mean, s.square())
+        found = torch.stack([value[0], *(slope[0, :, 0] for slope in torch.autograd.grad(value.sum(), (mean, s)))])
+
+        slope = lambda f: np.sqrt(2 / np.pi) / erfcx(-f / np.sqrt(2))  # noqa: E731
+        nodes, weights = np.polynomial.legendre.leggauss(20)
+        for m, *results in zip(means, *found.tolist(), strict=True):
+            bend = np.geomspace(0.1, 1e5, 60)
+            edges = np.unique(np.concatenate([m + deviation * np.arange(-12, 13), bend, -bend, [0.0]]))
+            edges = edges[abs(edges - m) <= 12.001 * deviation][:, None]
+            half = np.diff(edges, axis=0) / 2
+            f = (edges[:-1] + half * (1 + nodes)).ravel()
+            z = (f - m) / deviation
+            w = (half * weights).ravel() * norm.pdf(z) / deviation
+            for result, integrand in zip(results, (log_ndtr(f), slope(f), z * slope(f)), strict=True):
+                expected = w @ integrand
+                rounded = abs(m) if dtype == torch.float32 else 0.0  # derivatives are as large, and may cancel
+                assert abs(result - expected) < 1e-5 * max(1.0, abs(expected), rounded), (m, result, expected)
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
     @pytest.mark.parametrize("mean", [-1e3, -50.0, 50.0, 1e3])
@@ -292,3 +414,70 @@ class TestRobustMax:
             np.testing.assert_allclose(method(y.roll(1, 0), mean, variance), miss, rtol=1e-12)
         expected = np.where(mean == 1, hit, miss)
         np.testing.assert_allclose(likelihood.log_probabilities(mean, variance), expected, rtol=1e-12)
+
+    def test_the_oracle_is_right(self):
+        """It agrees with adaptive integration, and with a normal distribution's orthants: of f_c − f_j for all j."""
+        for name in ("a narrow one", "equal ends", "1", "2", "4"):
+            mean, deviation, c = hard_case(name)
+            others = np.arange(len(mean)) != c
+            points = (mean[others][:, None] + deviation[others][:, None] * [-4, 0, 4]).ravel()
+            expected = integrate(
+                lambda f, m=mean[others], s=deviation[others]: ndtr((f - m) / s).prod(),
+                mean[c],
+                deviation[c] ** 2,
+                points,
+            )
+            assert win_by_panels(mean, deviation**2, c) == pytest.approx(expected, abs=1e-9)
+        mean, deviation = np.array([0.0, 0.1, 0.3]), np.array([1.0, 0.1, 1.0])
+        for c in range(3):
+            others = np.arange(3) != c
+            covariance = deviation[c] ** 2 + np.diag(deviation[others] ** 2)
+            expected = multivariate_normal.cdf(mean[c] - mean[others], np.zeros(2), covariance)
+            assert win_by_panels(mean, deviation**2, c) == pytest.approx(expected, abs=1e-7)
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+    @pytest.mark.parametrize("name", [*HARD, *map(str, range(30))])
+    def test_any_variances(self, name, dtype, recorded):
+        """To the bounds that the class states."""
+        mean, deviation, c = hard_case(name)
+        if dtype == torch.float32:
+            mean, deviation = (part.astype(np.float32).astype(float) for part in (mean, deviation))
+        win, slopes = win_and_slopes(mean, deviation, c, dtype)
+        assert win == pytest.approx(win_by_panels(mean, deviation**2, c), abs=5e-5)
+        unit = np.hypot(deviation, deviation[c])
+        unit[c] = np.delete(unit, c).min()
+        np.testing.assert_allclose(slopes * unit, slopes_by_panels(mean, deviation, c) * unit, rtol=0, atol=2e-4)
+
+    @pytest.mark.parametrize("ratio", [1e-8, 1e-4, 1e-2, 0.1, 0.3, 0.5, 1.0, 10.0, 1e8])
+    def test_two_classes_of_any_variances(self, ratio, recorded):
+        """In closed form, over all means that matter; rows of every kind in one call."""
+        mean = torch.zeros(1, 101, 2, dtype=torch.float64)
+        mean[..., 0] = torch.linspace(-7.0, 7.0, 101)
+        variance = torch.tensor([1.0, ratio**2], dtype=torch.float64).expand_as(mean)
+        likelihood = RobustMax(2)
+        y = torch.zeros(101, 1, dtype=torch.float64)
+        win = (likelihood.log_predictive(y, mean, variance).exp() - 0.001) / 0.998
+        np.testing.assert_allclose(win[0], ndtr(mean[0, :, 0].numpy() / np.hypot(1.0, ratio)), rtol=0, atol=5e-5)
+
+    @pytest.mark.parametrize("n_classes", [2, 3, 10])
+    def test_probabilities_add_up_before_they_are_normalised(self, n_classes):
+        likelihood = RobustMax(n_classes)
+        mean, variance = normal(2, 50, n_classes, seed=1), normal(2, 50, n_classes, seed=2).mul(3).exp()
+        classes = torch.arange(n_classes, dtype=torch.float64)
+        total = sum(likelihood.log_predictive(c.expand(50, 1), mean, variance).exp() for c in classes)
+        np.testing.assert_allclose(total, 1.0, rtol=0, atol=n_classes * 5e-5)
+
+    def test_easy_rows_have_the_same_nodes_in_any_company(self):
+        likelihood, y, mean, variance = make_classes(3)
+        expected = likelihood.log_predictive(y, mean, torch.ones_like(mean))
+        variance = torch.ones_like(mean)
+        variance[0, 0, 1] = 1e-6
+        found = likelihood.log_predictive(y, mean, variance)
+        assert torch.equal(found[1], expected[1]) and torch.equal(found[0, 1:], expected[0, 1:])
+        assert found[0, 0] != expected[0, 0]
+
+    def test_gradcheck_of_hard_rows(self):
+        mean, variance = normal(2, 3, 4, seed=1), torch.tensor([4.0, 1.0, 0.04, 0.01], dtype=torch.float64)
+        call = lambda *moments: RobustMax(4).expected_log_prob(labels_of(4), *moments)  # noqa: E731
+        variance = variance.expand(2, 3, 4).clone().requires_grad_()
+        assert torch.autograd.gradcheck(call, (mean.requires_grad_(), variance), atol=1e-3)

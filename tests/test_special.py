@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import special
 
-from skdgp.gp.special import gauss_hermite, log_ndtr
+from skdgp.gp.special import MOST_NODES, gauss_hermite, graded, log_ndtr
 
 #: Dense where the branches meet, and far out on both sides.
 POINTS = np.concatenate([np.linspace(-12.0, 12.0, 481), np.linspace(-1e3, 1e3, 401), [-1e-20, 1e-20]])
@@ -85,3 +85,32 @@ class TestGaussHermite:
         assert nodes.dtype == weights.dtype == dtype
         assert float(weights.sum()) == pytest.approx(1.0, rel=1e-15 if dtype == torch.float64 else 1e-6)
         assert (weights > 0).all()
+
+
+class TestGraded:
+    @pytest.mark.parametrize("centre", [0.0, 3.0])
+    @pytest.mark.parametrize("width", [1.0, 1e3, 1e8])
+    def test_a_step_and_a_bump_of_any_width(self, width, centre):
+        """∫ N(d | 0, width²) Φ(d − centre) dd = Φ(−centre/√(1 + width²)), one factor begins, the other ends."""
+        low, high = (torch.tensor([limit], dtype=torch.float64) for limit in (-6.0, 6.0 * width))
+        d, weights = graded(low, high)
+        density = torch.exp(-0.5 * (d / width) ** 2) / (width * math.sqrt(2 * math.pi))
+        value = (weights * density * torch.special.ndtr(d - centre)).sum()
+        assert value.item() == pytest.approx(special.ndtr(-centre / math.hypot(1.0, width)), abs=1e-6)
+
+    def test_rows_have_the_nodes_that_they_have_alone(self):
+        low, high = torch.tensor([-3.0, 0.0, 2.0]), torch.tensor([1.0, 1e3, 2.0])
+        d, weights = graded(low, high)
+        assert (d >= low[:, None]).all() and (d <= high[:, None] * (1 + 1e-6)).all()
+        torch.testing.assert_close(weights.sum(-1), high - low, rtol=1e-2, atol=1e-6)
+        for i in range(3):
+            alone, weights_alone = graded(low[i : i + 1], high[i : i + 1])
+            n = alone.shape[-1]
+            torch.testing.assert_close(d[i, :n], alone[0])
+            torch.testing.assert_close(weights[i, :n], weights_alone[0])
+            assert (weights[i, n:] == 0).all()
+
+    @pytest.mark.parametrize("high", [math.inf, math.nan])
+    def test_no_more_nodes_than_there_may_be(self, high):
+        assert graded(torch.tensor([-1.0]), torch.tensor([high]))[0].shape == (1, MOST_NODES)
+        assert graded(torch.tensor([-1.0]), torch.tensor([-1.0]))[0].shape == (1, 1)
