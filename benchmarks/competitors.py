@@ -215,6 +215,20 @@ def after_fit(device, *, method, n_rows):
     return timed(run, device, unit="ms a call")
 
 
+def rows_together(device, *, name, task, n_rows, n_learnt):
+    """The joint covariance of rows, or values of ten functions there, functions drawn anew in every turn."""
+    X, y = make_rows(n_learnt)
+    if name in OURS:
+        model = OURS[name](max_iter=1, n_estimators=1, random_state=0, device=device).fit(X, y)
+        functions = lambda: model.sample_functions(10, random_state=0)(rows)  # noqa: E731
+    else:
+        model = peers.gpr(X, y, optimizer=None)
+        functions = lambda: model.sample_y(rows, 10, random_state=0)  # noqa: E731
+    rows, _ = make_rows(n_rows)
+    run = {"covariance": lambda: model.predict(rows, return_cov=True), "functions": functions}[task]
+    return timed(run, device, unit="ms a call")
+
+
 def training_memory(device, *, fit, n_rows):
     """Peak of a fit of one pass beyond what the imports took, its table included."""
     imported = peak_memory()
@@ -330,6 +344,23 @@ def predict_heats(quick):
     return [Heat(f"AVDGP, {n_rows:,} rows", after), Heat("means and standard deviations", runs, ("HGB",))]
 
 
+def joint_heats(quick):
+    few, many, n_learnt = (100, 200, 300) if quick else (2000, 100_000, LEARNT_ROWS)
+    names = (*OURS, f"GPR, {peers.GPR_ROWS} rows")
+    base = partial(rows_together, n_learnt=n_learnt)
+    covariance = [Competitor(name, partial(base, name=name, task="covariance", n_rows=few)) for name in names]
+    functions = [
+        Competitor(name, partial(base, name=name, task="functions", n_rows=size), size)
+        for size in (few, many)
+        for name in names
+        if size == few or name in OURS  # scikit-learn's draws need a matrix of rows by rows
+    ]
+    return [
+        Heat(f"joint covariance of {few:,} rows", covariance, names[-1:]),
+        Heat("values of ten functions", functions, names[-1:]),
+    ]
+
+
 def memory_heats(quick):
     names, sizes = (("AVDGPRegressor",), (1000,)) if quick else (MEMBERS, (10_000, 100_000, 1_000_000))
     n_learnt = 500 if quick else LEARNT_ROWS
@@ -390,6 +421,7 @@ WORKS = {
     "orthogonal": Work(orthogonal_heats, 7),
     "fit": Work(fit_heats, 1),
     "predict": Work(predict_heats, 3),
+    "joint": Work(joint_heats, 3),
     "memory": Work(memory_heats, 1),
     "import": Work(import_heats, 5),
     "growth": Work(growth_heats, 5),

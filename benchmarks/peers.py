@@ -142,11 +142,15 @@ def predict_svgp(model, X, device):
 
 def fit_gpr(X, y, seed, budget, device):
     """Exact GP of the first rows; its kernel stays as it is where there is a budget."""
-    kernel = ConstantKernel() * RBF(np.full(X.shape[1], 2.0), (1e-2, 1e6)) + WhiteKernel(0.1, (1e-6, 1e2))
-    optimizer = "fmin_l_bfgs_b" if budget is None else None
-    model = GaussianProcessRegressor(kernel, optimizer=optimizer, normalize_y=True, random_state=seed)
-    model.fit(X[:GPR_ROWS].astype(np.float64), y[:GPR_ROWS].astype(np.float64))
+    model = gpr(X, y, seed, optimizer="fmin_l_bfgs_b" if budget is None else None)
     return in_chunks(partial(model.predict, return_std=True))
+
+
+def gpr(X, y, seed=0, *, optimizer):
+    """The exact GP itself."""
+    kernel = ConstantKernel() * RBF(np.full(X.shape[1], 2.0), (1e-2, 1e6)) + WhiteKernel(0.1, (1e-6, 1e2))
+    model = GaussianProcessRegressor(kernel, optimizer=optimizer, normalize_y=True, random_state=seed)
+    return model.fit(X[:GPR_ROWS].astype(np.float64), y[:GPR_ROWS].astype(np.float64))
 
 
 def fit_hgb(X, y, seed, budget, device):

@@ -24,6 +24,9 @@ variance of a tenth of the rows, held out.
 of 100 000 and a million rows. GPs of scikit-learn and GPyTorch take 4096 rows at a time, for they hold a matrix with a
 line per row. Models here and in ``memory`` are single members after one pass of 10 000 rows.
 
+``joint``: the joint covariance of 2000 rows, and ten functions drawn from the posterior with their values at 2000 and
+100 000 rows. GPs of scikit-learn draw from a matrix of rows by rows, and stop at 2000. Models are those of ``predict``.
+
 ``memory``: the peak of resident memory beyond that after the imports, the table of rows included, of a fit of one pass
 and of a prediction, in a new process each.
 

@@ -99,8 +99,8 @@ for name, each in {"deep GP": model, "exact GP": gp}.items():
 # -----------------------
 # Left, the deep GP's intervals follow the rattle and the branches, where those of the exact GP have nearly one width
 # for all loads. Right, the deep GP's density, and three draws from it by :meth:`~skdgp.AVDGPRegressor.sample_y`. A draw
-# picks one component of the mixture for all loads. Beyond the critical load a component here follows one branch, so a
-# draw does not jump between branches. All else is drawn anew for each load: draws are points, and make no curve.
+# is a function of the load, with noise added to each of its values. The function follows one component of the mixture
+# for all loads. Beyond the critical load a component here follows one branch, so a draw does not jump between branches.
 
 import matplotlib.pyplot as plt
 

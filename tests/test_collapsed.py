@@ -7,8 +7,8 @@ from helpers import ELBO, generator, normal, settings
 from scipy.stats import multivariate_normal
 
 from skdgp.gp.deep_gp import DeepGP
+from skdgp.gp.global_layer import GlobalLayer, OrthogonalLayer
 from skdgp.gp.kernels import StationaryKernel
-from skdgp.gp.layers import GlobalLayer, OrthogonalLayer
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import ZeroMean
 from skdgp.gp.propagation import make_propagation

@@ -24,8 +24,8 @@ from helpers import (
 )
 
 from skdgp.gp.deep_gp import DeepGP
+from skdgp.gp.global_layer import GlobalLayer
 from skdgp.gp.kernels import StationaryKernel
-from skdgp.gp.layers import GlobalLayer
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.linalg import JITTER
 from skdgp.gp.means import LinearMean, ZeroMean, make_mean

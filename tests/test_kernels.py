@@ -10,11 +10,12 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 from torch import nn
 from torch.autograd import gradcheck
 
+from skdgp.gp.amortised_layer import AmortisedLayer
 from skdgp.gp.correlations import _cancels
 from skdgp.gp.deep_gp import DeepGP
+from skdgp.gp.global_layer import OrthogonalLayer
 from skdgp.gp.kernels import PROFILES, Kernel, StationaryKernel
 from skdgp.gp.kernels import make_kernel as kernel_of
-from skdgp.gp.layers import AmortisedLayer, OrthogonalLayer
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import LinearMean, ZeroMean
 from skdgp.gp.networks import AffineInference

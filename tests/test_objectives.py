@@ -9,9 +9,9 @@ from helpers import REGRESSORS, generator, gradients_agree, name_of, normal
 from scipy.stats import norm
 from torch import nn
 
+from skdgp.gp.amortised_layer import AmortisedLayer
 from skdgp.gp.deep_gp import DeepGP, Marginals
 from skdgp.gp.kernels import StationaryKernel
-from skdgp.gp.layers import AmortisedLayer
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import LinearMean, ZeroMean
 from skdgp.gp.networks import AffineInference, InferenceNetwork

@@ -6,8 +6,8 @@ import torch
 from helpers import every_covariance, every_whiten, gradients_agree, normal, shared_or_own_kernels
 
 from skdgp.gp import linalg
+from skdgp.gp.global_layer import GlobalLayer, OrthogonalLayer
 from skdgp.gp.kernels import StationaryKernel
-from skdgp.gp.layers import GlobalLayer, OrthogonalLayer
 from skdgp.gp.means import LinearMean
 
 N_INPUTS, N_OUTPUTS, N_INDUCING, N_ORTHOGONAL, N_ROWS, N_SAMPLES = 3, 2, 5, 4, 4, 3

@@ -19,6 +19,7 @@ from scipy.stats import laplace, norm
 from sklearn.gaussian_process.kernels import RationalQuadratic as SklearnRationalQuadratic
 
 import skdgp
+from skdgp.gp.waves import Streams
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "skdgp"
@@ -120,12 +121,22 @@ def assert_survives_storage(model, X):
     np.testing.assert_array_equal(again.predict(X, return_std=True), model.predict(X, return_std=True))
 
 
+def assert_draws_agree(model, X, n_draws=80):
+    """Draws have the joint posterior, roughly."""
+    draws = model.sample_y(X, n_draws, random_state=0, latent=True)
+    mean, covariance = model.predict(X, return_cov=True, latent=True)
+    deviation = np.sqrt(np.diag(covariance)).max()
+    np.testing.assert_allclose(draws.mean(1), mean, atol=0.6 * deviation)
+    np.testing.assert_allclose(np.cov(draws), covariance, atol=0.8 * deviation**2)
+
+
 def test_method_of_the_contributing_page_works(contributed):
     X, y = surface()
     model = contributed.FourierGPRegressor(n_inducing=50, max_iter=60, n_estimators=1, random_state=0).fit(X, y)
     mean, std = model.predict(X, return_std=True)
     assert model.score(X, y) > 0.8
     assert std.shape == mean.shape == (200,) and (std > 0).all()
+    assert_draws_agree(model, X[:4])
     assert_survives_storage(model, X)
 
 
@@ -175,7 +186,12 @@ def test_kernel_of_the_contributing_page_works(contributed, name, options):
     model = estimator.fit(X, y)
     assert model.score(X, y) > 0.8
     assert [scales.ndim for scales in model.length_scales_] == [3] * len(model.module_[0].layers)
+    assert_draws_agree(model, X[:4])
     assert_survives_storage(model, X)
+
+
+def K_of(kernel, X, d):
+    return kernel(X, X)[d].detach().numpy()
 
 
 def test_kernel_of_the_contributing_page_is_that_of_scikit_learn(contributed):
@@ -192,6 +208,10 @@ def test_kernel_of_the_contributing_page_is_that_of_scikit_learn(contributed):
         expected = variance * SklearnRationalQuadratic(lengthscale, alpha)(X1[1].numpy(), X2[1].numpy())
         np.testing.assert_allclose(K[1, d], expected, rtol=1e-12)
     torch.testing.assert_close(kernel.diagonal(X1), kernel(X1, X1).diagonal(dim1=-2, dim2=-1))
+    with torch.no_grad():
+        draws = kernel.draw(Streams(range(3000)), 2, 3)(X1[:1])  # (3000, 4, 3)
+    for d in range(3):
+        np.testing.assert_allclose(np.cov(draws[..., d].T), K_of(kernel, X1[0], d), atol=0.17)
 
 
 def test_citation_names_this_version():
@@ -317,6 +337,8 @@ def speed_folder(tmp_path_factory):
         ("fit", "GPyTorch SVGP 512", ["s", "RMSE", "NLL", "s to target"]),
         ("predict", "crps", ["ms a call"]),
         ("predict", "GPR, 2000 rows", ["ms a call", "ms a call"]),
+        ("joint", "AVDGPRegressor", 3 * ["ms a call"]),
+        ("joint", "GPR, 2000 rows", 2 * ["ms a call"]),
         ("memory", "AVDGPRegressor", ["MiB", "MiB"]),
         ("import", "skdgp", ["ms"]),
         ("growth", "DSDGP, quadrature", 2 * ["ms a step", "µs a row", "MiB beside the table", "MiB a step"]),

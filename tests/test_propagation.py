@@ -8,9 +8,10 @@ import torch
 from helpers import generator, normal
 from scipy.stats import norm
 
+from skdgp.gp.amortised_layer import AmortisedLayer
 from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.kernels import StationaryKernel
-from skdgp.gp.layers import AmortisedLayer, Layer
+from skdgp.gp.layers import Layer
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import LinearMean, ZeroMean
 from skdgp.gp.networks import AffineInference

@@ -106,16 +106,6 @@ class TestPredict:
         np.testing.assert_allclose(covariance, covariance.T)
         assert np.linalg.eigvalsh(covariance).min() > 0
 
-    def test_samples_have_the_predicted_moments(self, tiny, wave):
-        X, y = wave
-        model = tiny().fit(X, y)
-        mean, covariance = model.predict(X[:4], return_cov=True)
-        draws = model.sample_y(X[:4], n_samples=40_000, random_state=0)
-        standard_error = np.sqrt(np.diag(covariance) / draws.shape[1])
-        assert (np.abs(draws.mean(1) - mean) < 4 * standard_error).all()
-        np.testing.assert_allclose(np.cov(draws), covariance, atol=0.05 * np.diag(covariance).max())
-        assert np.array_equal(draws, model.sample_y(X[:4], n_samples=40_000, random_state=0))
-
     @pytest.mark.parametrize("n_outputs", [None, 2])
     def test_distribution_is_what_everything_else_reports(self, tiny, wave, n_outputs):
         X, y = wave
@@ -142,8 +132,7 @@ class TestPredict:
         np.testing.assert_allclose(observed.var - latent.var, model.noise_variance_, rtol=1e-5)
         narrow, wide = (np.diff(model.predict_interval(X, latent=latent)) for latent in (True, False))
         assert (narrow < wide).all()
-        samples = model.sample_y(X, 4000, random_state=0, latent=True)
-        np.testing.assert_allclose(samples.std(1), latent.std, rtol=0.15)
+        assert np.array_equal(model.predict(X, return_std=True, latent=True)[1], latent.std)
 
     def test_batches_do_not_matter(self, tiny, wave, monkeypatch):
         X, y = wave
@@ -466,7 +455,13 @@ class TestBadInput:
     def test_what_only_a_fitted_model_has(self, tiny, wave):
         model = tiny()
         assert not hasattr(model, "module_") and not hasattr(model, "noise_variance_")
-        for look in (lambda: model.device_, lambda: model.predict_layers(wave[0]), lambda: model.predict_dist(wave[0])):
+        for look in (
+            lambda: model.device_,
+            lambda: model.predict_layers(wave[0]),
+            lambda: model.predict_dist(wave[0]),
+            lambda: model.predict_gradient(wave[0]),
+            lambda: model.sample_functions(),
+        ):
             with pytest.raises(NotFittedError, match="is not fitted yet"):
                 look()
         with pytest.raises(ValueError, match="member=1 is none of the 1 members: give 0 to 0"):
@@ -474,8 +469,12 @@ class TestBadInput:
 
     def test_no_draws(self, tiny, wave):
         X, y = wave
-        with pytest.raises(ValueError, match="n_samples=0 must be at least 1"):
-            tiny().fit(X, y).sample_y(X, n_samples=0)
+        model = tiny().fit(X, y)
+        for number in (0, 1.5):
+            with pytest.raises(ValueError, match=f"n_samples={number} must be an integer of at least 1"):
+                model.sample_y(X, n_samples=number)
+            with pytest.raises(ValueError, match=f"n_functions={number} must be an integer of at least 1"):
+                model.sample_functions(number)
 
     def test_std_and_cov_together(self, tiny, wave):
         X, y = wave

@@ -7,7 +7,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from skdgp import SOLVEGPClassifier, SOLVEGPRegressor
-from skdgp.gp.layers import OrthogonalLayer
+from skdgp.gp.global_layer import OrthogonalLayer
 from skdgp.inference import collapsed
 from skdgp.methods import solvegp
 

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skdgp import AVDGPRegressor, DSDGPClassifier
-from skdgp.inference.state import from_plain, to_plain
+from skdgp.inference.state import MOVED, from_plain, to_plain
 
 STORED = Path(__file__).parent / "stored"
 
@@ -101,6 +101,13 @@ def test_files_cannot_name_what_is_no_module(name):
     state = to_plain(torch.nn.Linear(2, 2)) | {"class": name}
     with pytest.raises(ValueError, match=f"A stored model names '{name}', which is no type of .*skdgp"):
         from_plain(state)
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_files_may_name_a_class_where_it_was(name):
+    state = to_plain(torch.nn.Linear(2, 2)) | {"class": name}
+    found = from_plain(state)
+    assert f"{type(found).__module__}:{type(found).__name__}" == MOVED[name]
 
 
 def test_attributes_that_are_no_plain_data_are_refused():

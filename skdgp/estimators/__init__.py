@@ -3,6 +3,7 @@
 from ..distributions import PredictiveDistribution
 from ._avdgp import AVDGPClassifier, AVDGPRegressor
 from ._dsdgp import DSDGPClassifier, DSDGPRegressor
+from ._functions import FunctionDraws
 from ._solvegp import SOLVEGPClassifier, SOLVEGPRegressor
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "AVDGPRegressor",
     "DSDGPClassifier",
     "DSDGPRegressor",
+    "FunctionDraws",
     "PredictiveDistribution",
     "SOLVEGPClassifier",
     "SOLVEGPRegressor",

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._sklearn import CallbackSupportMixin, fit_context
 from ..gp.likelihoods import Bernoulli, Classification, RobustMax
 from ..methods.inducing import shaping
-from . import _shell
+from . import _functions, _shell
 from ._rows import FLOATS, check_query
 
 
@@ -35,6 +35,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     module_ = _shell.module_
     device_ = _shell.device_
     predict_layers = _shell.predict_layers
+    sample_functions = _functions.sample_functions
 
     def __getstate__(self):
         """State without anything of torch's: it opens with other versions, and where there is no such device."""

@@ -106,7 +106,7 @@ def _total_rows(total_size, n_chunk: int) -> int | None:
 
 def predict(estimator, X: np.ndarray, function: Callable[[Sequence[DeepGP], list[Marginals]], T]):
     """Rows and what ``function`` makes of members and marginals, one batch after the other."""
-    return estimator._ensemble.predict(X, _prepared(estimator), function)
+    return estimator._ensemble.predict(X, prepared(estimator), function)
 
 
 def predict_layers(self, X, member=0):
@@ -150,7 +150,7 @@ def predict_layers(self, X, member=0):
         layers = [layer.moments() for layer in model.propagate(batch)]
         return [(mean.double().cpu().numpy(), variance.sqrt().double().cpu().numpy()) for mean, variance in layers]
 
-    parts = [layers for _, layers in ensemble.batches(X, _prepared(self), moments)]
+    parts = [layers for _, layers in ensemble.batches(X, prepared(self), moments)]
     return [tuple(np.concatenate(column) for column in zip(*layer, strict=True)) for layer in zip(*parts, strict=True)]
 
 
@@ -248,7 +248,7 @@ def _length_scales(ensemble: Ensemble) -> list[np.ndarray | None]:
     return scales
 
 
-def _prepared(estimator) -> Callable[[np.ndarray], np.ndarray]:
+def prepared(estimator) -> Callable[[np.ndarray], np.ndarray]:
     """Brings query points into the units of the models."""
     names = _names(estimator)
     return lambda X: standardised(X, estimator._input_units, names).clip(-FARTHEST, FARTHEST)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..gp.layers import OrthogonalLayer
+from ..gp.global_layer import OrthogonalLayer
 from ..inference.ensemble import Plan
 from ..methods import SOLVEGP
 from ..methods.solvegp import MINIBATCH_BETA

@@ -82,14 +82,34 @@ def contribution(
     return f_mean, added - A.square().sum(-2)
 
 
-def full_conditional(
-    W: Tensor, Kzx: Tensor, Kxx: Tensor, mean: Tensor, root: Tensor, *, whiten: bool
-) -> tuple[Tensor, Tensor]:
-    """Joint mean (..., N) and covariance (..., N, N) of f at N points; see :func:`conditional`."""
-    A = W @ Kzx
-    V = A if whiten else W.mT @ A
-    product = root[..., None] * V if root.dim() == mean.dim() else root.mT @ V
-    return (mean[..., None, :] @ V)[..., 0, :], Kxx - A.mT @ A + product.mT @ product
+def covariance_factors(
+    W: Tensor | None, A: Tensor, mean: Tensor, root: Tensor | None, *, whiten: bool
+) -> list[tuple[Tensor, Tensor]]:
+    """Pairs (..., M, N) whose products leftᵀ right, added up, are Aᵀ(Σ − I)A, or the same of u.
+
+    That is what inducing variables add to the prior's covariance of function values; its diagonal is the ``change`` of
+    :func:`contribution`, which has the same arguments.
+    """
+    if root is None:
+        return []
+    diagonal = root.dim() == mean.dim()
+    if diagonal and whiten:
+        return [((root.square() - 1.0)[..., None] * A, A)]
+    V = A if whiten else cast(Tensor, W).mT @ A
+    product = root[..., None] * V if diagonal else root.mT @ V
+    return [(product, product), (-A, A)]
+
+
+def with_variances(covariance: Tensor, variance: Tensor) -> Tensor:
+    """A matrix (..., N, N) with the correlations of ``covariance`` and other variances (..., N)."""
+    own = covariance.diagonal(dim1=-2, dim2=-1)
+    ratio = (variance / own.clamp(min=VARIANCE_FLOOR * own.max())).sqrt()
+    return covariance * ratio[..., None] * ratio[..., None, :]
+
+
+def root_product(root: Tensor, epsilon: Tensor) -> Tensor:
+    """A root of Σ, (..., M) or (..., M, M), times standard normal numbers (S, ..., M)."""
+    return root * epsilon if root.dim() < epsilon.dim() else (root @ epsilon[..., None])[..., 0]
 
 
 def kl_divergence(mean: Tensor, root: Tensor | None, W: Tensor | None = None) -> Tensor:

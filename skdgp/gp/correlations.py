@@ -4,6 +4,7 @@ The kernel is a *profile* k(a) of a = c‖x − x'‖/ℓ with a rate c of its o
 for dk = −h d(a²)/2. Profiles are given b = −a, as most of them start with exp(−a), and may overwrite it.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ class Profile(NamedTuple):
     rate: float  # c
     slope: float = 1.0
     smooth: bool = True  # whether a small error in a² is as small in k
+    nu: float = math.inf  # ν: of Matérn's kernels, whose spectral density is Student's t of 2ν degrees of freedom
 
 
 def correlation(X1: Tensor, X2: Tensor, profile: Profile) -> Tensor:

@@ -15,9 +15,11 @@ without the factor (:meth:`Kernel.relative_covariance`): layers compute with tha
 import math
 
 import torch
+from scipy.special import gammaincinv
 from torch import Tensor, nn
 
 from .correlations import Profile, correlation
+from .waves import N_WAVES, Functions, Streams, spread, waves
 
 
 class Kernel(nn.Module):
@@ -80,6 +82,32 @@ class Kernel(nn.Module):
         """:meth:`diagonal` divided by σ²; a number where it is the same everywhere."""
         return self.diagonal(X)
 
+    def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
+        """Functions drawn from the prior of zero mean whose covariance is :meth:`relative_covariance`.
+
+        Parameters
+        ----------
+        streams : Streams
+            S of them, one for each draw.
+        n_inputs : int
+            Q.
+        n_outputs : int
+            D, independent functions of a draw; those of a shared kernel have the same one.
+
+        Returns
+        -------
+        callable
+            From inputs (S or 1, N, Q) to values (S, N, D).
+        """
+        raise ValueError(
+            f"Functions cannot be drawn with {type(self).__name__}, which does not say how: define its method draw. "
+            "A stationary kernel needs no more than frequencies from its spectral density; see skdgp.gp.waves."
+        )
+
+    def gradient_variance(self, n_inputs: int) -> Tensor | None:
+        """Variances (D, Q) of the prior's partial derivatives, over σ², if they are known and the same everywhere."""
+        return None
+
 
 def rbf(b: Tensor) -> tuple[Tensor, None]:
     """k = exp(−a²/2), h = k."""
@@ -108,9 +136,9 @@ def matern52(b: Tensor) -> tuple[Tensor, Tensor]:
 #: Functions of b = −a, which they may overwrite: see :mod:`skdgp.gp.correlations`.
 PROFILES = {
     "rbf": Profile(rbf, 1.0),
-    "matern12": Profile(matern12, 1.0, smooth=False),
-    "matern32": Profile(matern32, math.sqrt(3.0)),
-    "matern52": Profile(matern52, math.sqrt(5.0), 1 / 3),
+    "matern12": Profile(matern12, 1.0, smooth=False, nu=0.5),
+    "matern32": Profile(matern32, math.sqrt(3.0), nu=1.5),
+    "matern52": Profile(matern52, math.sqrt(5.0), 1 / 3, nu=2.5),
 }
 
 
@@ -199,6 +227,31 @@ class StationaryKernel(Kernel):
     def relative_diagonal(self, X: Tensor) -> float:
         """A correlation of 1."""
         return 1.0
+
+    def frequencies(self, points: Tensor) -> Tensor:
+        """Frequencies from the spectral density, at quantiles that ``points`` (..., D, F, Q + 1) in [0, 1] say.
+
+        That density is a Gaussian's for "rbf", and for Matérn's kernels Student's t, which is a Gaussian whose
+        precision is random: Gamma(ν, ν).
+        """
+        normal, nu = torch.special.ndtri(points[..., 1:]), PROFILES[self.profile].nu
+        if math.isfinite(nu):
+            precision = gammaincinv(nu, points[..., :1].cpu().numpy()) / nu
+            normal = normal * torch.as_tensor(precision, device=points.device).rsqrt()
+        return normal / self.lengthscale[:, None]
+
+    def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
+        """Sums of waves; see :mod:`skdgp.gp.waves`."""
+        n_frequencies = N_WAVES if n_outputs == self.n_outputs else N_WAVES // 2
+        points = spread(streams, self.n_outputs, n_frequencies, n_inputs + 1)
+        return waves(streams, self.frequencies(points), n_outputs)
+
+    def gradient_variance(self, n_inputs: int) -> Tensor | None:
+        """−k''(0)/ℓ²; none for "matern12", whose functions have no derivative."""
+        profile = PROFILES[self.profile]
+        if profile.nu <= 0.5:
+            return None
+        return (profile.slope * profile.rate**2 * self.inverse_square).expand(-1, n_inputs)
 
 
 def make_kernel(kernel, n_inputs: int, n_outputs: int = 1, *, ard: bool = False) -> Kernel:

@@ -86,6 +86,10 @@ class Likelihood(nn.Module):
         """Logarithm of the density of a target in the user's units over that of its encoding."""
         return 0.0
 
+    def response(self, f: Tensor) -> Tensor:
+        """What function values (S, B, P) mean to the user, (S, B, K): in the units of targets, or probabilities."""
+        raise NotImplementedError
+
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """E log p(y | f) over f ~ N(mean, variance), summed over outputs.
 
@@ -137,6 +141,22 @@ class AdditiveNoise(Likelihood):
     def log_jacobian(self) -> float:
         """See :meth:`Likelihood.log_jacobian`."""
         return -float(np.log(self.units.scale).sum())
+
+    def response(self, f: Tensor) -> Tensor:
+        """Function values in the user's units."""
+        return f * f.new_tensor(self.units.scale) + f.new_tensor(self.units.shift)
+
+    def draw_noise(self, shape: tuple[int, ...], rng: np.random.RandomState) -> np.ndarray:
+        """Noise of observations, in the user's units, of a shape that ends with P."""
+        log_weight, variance = (column.detach().double().cpu().numpy() for column in self.noise())
+        deviation = np.sqrt(variance) * np.asarray(self.units.scale)  # (K, P)
+        if len(deviation) == 1:
+            return deviation[0] * rng.standard_normal(shape)
+        share = np.exp(log_weight)
+        component = rng.choice(len(share), size=shape, p=share / share.sum())
+        return np.take_along_axis(deviation, component.reshape(-1, shape[-1]), axis=0).reshape(
+            shape
+        ) * rng.standard_normal(shape)
 
     def noise_variance(self) -> np.ndarray:
         """Variances of the noise (P,), in the square of the user's units."""
@@ -275,6 +295,10 @@ class Bernoulli(Classification):
         sign = 2.0 * y - 1.0
         return log_ndtr(sign * mean * (1.0 + variance).rsqrt())[..., 0]
 
+    def response(self, f: Tensor) -> Tensor:
+        """Φ(∓f)."""
+        return torch.special.ndtr(torch.cat([-f, f], dim=-1))
+
     def log_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
         """See :meth:`Classification.log_probabilities`."""
         f = mean * (1.0 + variance).rsqrt()  # (S, B, 1)
@@ -330,6 +354,12 @@ class RobustMax(Classification):
         """log[P_y (1 − ε) + (1 − P_y) ε/(K − 1)]."""
         hit, miss = math.exp(self.log_hit), math.exp(self.log_miss)
         return torch.log(miss + (hit - miss) * self._wins(y, mean, variance))
+
+    def response(self, f: Tensor) -> Tensor:
+        """1 − ε for the class of the largest value, and what is left for the others."""
+        hit, miss = math.exp(self.log_hit), math.exp(self.log_miss)
+        largest = f.detach().argmax(-1, keepdim=True)
+        return torch.full_like(f, miss, requires_grad=False).scatter_(-1, largest, hit)
 
     def log_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
         """See :meth:`Classification.log_probabilities`; before they are normalised they add up to 1 ± 5e-5 K."""

@@ -101,6 +101,11 @@ class InferenceNetwork(nn.Module):
 
     shape: tuple[int, int]  # (M, D)
 
+    @property
+    def n_inputs(self) -> int:
+        """Q, width of anchors."""
+        raise NotImplementedError
+
 
 class AffineInference(InferenceNetwork):
     """AVDGP's inference network: affine maps to ``Z``, one MLP each for mean and root (Eq. 3.2, 3.3).
@@ -136,6 +141,11 @@ class AffineInference(InferenceNetwork):
         for nets in self.nets:
             cast(MLPs, nets).start_equal(0, n_inducing, n_outputs)
 
+    @property
+    def n_inputs(self) -> int:
+        """Q, width of anchors."""
+        return self.points.in_features
+
     def forward(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Inducing points, posterior means and roots of posterior covariances."""
         Z = self.points(anchor).unflatten(-1, (self.shape[0], -1))  # (B, M, Q)
@@ -166,6 +176,11 @@ class NetworkInference(InferenceNetwork):
             self.net.biases[-1][0, : self.sizes[0]].normal_(generator=generator)
         for start in (self.sizes[0], self.sizes[0] + self.sizes[1]):
             self.net.start_equal(start, n_inducing, n_outputs)
+
+    @property
+    def n_inputs(self) -> int:
+        """Q, width of anchors."""
+        return self.net.weights[0].shape[-1]
 
     def forward(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Inducing points, posterior means and roots of posterior covariances."""

@@ -58,6 +58,21 @@ class Propagation(nn.Module):
     n_samples: int  # S of the whole mixture
     anchor: Anchor
 
+    #: Whether points are samples of what hidden layers do. Whole functions then have hidden functions of their own.
+    #: Where points are learnt, the model was trained as their mixture: a function follows one of them through hidden
+    #: layers.
+    sampled: bool = True
+
+    @property
+    def weight(self) -> Tensor:
+        """Weights (S,) of the stored points."""
+        raise NotImplementedError
+
+    @property
+    def anchored_at_mean(self) -> bool:
+        """Whether all samples of a row share the anchor."""
+        return self.anchor is anchor_at_mean
+
     def forward(
         self, X: Tensor, generator: torch.Generator | None = None, share: Share | None = None, *, mixture: bool = True
     ) -> tuple[list[Tensor], Tensor]:
@@ -119,6 +134,11 @@ class MonteCarlo(Propagation):
             points = [each[:, share.rows] for each in points]
         return points, self._log_weight(n_samples)
 
+    @property
+    def weight(self) -> Tensor:
+        """All equal."""
+        return self._log_weight(self.n_samples)[:, 0].exp()
+
     def _log_weight(self, n_samples: int) -> Tensor:
         return self.origin.new_full((n_samples, 1), -math.log(n_samples))
 
@@ -129,6 +149,8 @@ class Quadrature(Propagation):
     Points start as standard normal draws, weights equal: a Monte Carlo estimate that is then trained.
     Parameters as of :class:`MonteCarlo`.
     """
+
+    sampled = False
 
     def __init__(self, hidden_dims: tuple[int, ...], n_samples: int, anchor: Anchor, generator: torch.Generator):
         super().__init__()
@@ -144,6 +166,11 @@ class Quadrature(Propagation):
     ) -> tuple[list[Tensor], Tensor]:
         """The learnt points and weights, whatever the arguments."""
         return list(self.points), self.logits.log_softmax(0)[:, None]
+
+    @property
+    def weight(self) -> Tensor:
+        """The learnt ones."""
+        return self.logits.softmax(0)
 
 
 def make_propagation(

@@ -29,7 +29,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils.checkpoint import checkpoint
 
 from ..gp.deep_gp import DeepGP
-from ..gp.layers import GlobalLayer
+from ..gp.global_layer import GlobalLayer
 from ..gp.likelihoods import Gaussian
 from ..gp.linalg import cholesky
 from .batches import Batch

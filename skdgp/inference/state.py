@@ -26,6 +26,17 @@ TRUSTED = ("skdgp.", "torch.nn.modules.")
 #: A user's own classes may be parts too, if they derive from these and the program has imported them already.
 PARTS = (Kernel, Layer, Likelihood, Mean, InferenceNetwork, Propagation)
 
+#: Where classes have gone that files of earlier versions name.
+MOVED = {
+    f"skdgp.gp.layers:{name}": f"skdgp.gp.{module}:{name}"
+    for name, module in {
+        "AmortisedLayer": "amortised_layer",
+        "GlobalLayer": "global_layer",
+        "OrthogonalLayer": "global_layer",
+        "Posterior": "global_layer",
+    }.items()
+}
+
 #: What every module has; the rest of its attributes are its own.
 _INTERNAL = frozenset(vars(nn.Module()))
 
@@ -107,7 +118,7 @@ def _name(thing: type | FunctionType) -> str:
 
 def _find(name: str, kind: type):
     """The class or function called ``name``."""
-    module, _, attribute = name.partition(":")
+    module, _, attribute = MOVED.get(name, name).partition(":")
     if module.startswith(TRUSTED):
         found = getattr(import_module(module), attribute, None)
     else:

@@ -6,9 +6,10 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
+from ..gp.amortised_layer import AmortisedLayer
 from ..gp.deep_gp import DeepGP
 from ..gp.kernels import Kernel, make_kernel
-from ..gp.layers import AmortisedLayer, Layer
+from ..gp.layers import Layer
 from ..gp.likelihoods import Likelihood
 from ..gp.means import Mean, ZeroMean, make_mean
 from ..gp.networks import INFERENCE_NETWORKS

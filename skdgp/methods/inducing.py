@@ -11,7 +11,7 @@ import torch
 from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
-from ..gp.layers import GlobalLayer, OrthogonalLayer
+from ..gp.global_layer import GlobalLayer, OrthogonalLayer
 
 #: Stands for what suits the table.
 Auto = Literal["auto"]

@@ -6,9 +6,9 @@ import torch
 from helpers import ExactRegression, every_covariance, every_whiten, generator, normal, shared_or_own_kernels
 from torch import nn
 
+from skdgp.gp.amortised_layer import AmortisedLayer
 from skdgp.gp.conditionals import conditional, kl_divergence
 from skdgp.gp.kernels import StationaryKernel
-from skdgp.gp.layers import AmortisedLayer
 from skdgp.gp.linalg import JITTER, inverse_cholesky
 from skdgp.gp.means import LinearMean, ZeroMean
 from skdgp.gp.networks import DEVIATION_FLOOR, INFERENCE_NETWORKS

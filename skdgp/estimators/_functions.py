@@ -1,0 +1,195 @@
+"""Functions drawn from a fitted estimator, in the user's units."""
+
+from numbers import Integral
+from typing import cast
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from ..gp.deep_gp import DeepGP
+from ..gp.likelihoods import Likelihood
+from ..inference.joint import FunctionSet
+from . import _shell
+from ._rows import check_query
+
+
+class FunctionDraws:
+    """Functions drawn from the posterior of a fitted estimator: called with rows, they give their values there.
+
+    Made by ``sample_functions``. Each is one possible answer to what the function is that the data came from, as a
+    whole: smooth, the same in every call, and defined everywhere. What is computed of a function, such as its maximum,
+    an integral over a region, or the sum over a table's rows, is a draw of that quantity. A function is fixed by its
+    seed, whatever other functions there are.
+
+    Values of a row are equal to the last digit whichever other rows are asked for with it. Memory does not grow with
+    the number of rows, but for what is returned. A draw keeps the estimator as it was, and can be pickled.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted estimator of this package.
+    seeds : array-like of shape (n_functions,)
+        Non-negative integers.
+
+    Attributes
+    ----------
+    n_functions : int
+        How many there are; also ``len(draws)``.
+    seeds : ndarray of shape (n_functions,)
+
+    See Also
+    --------
+    AVDGPRegressor.sample_functions : Makes them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdgp import SOLVEGPRegressor
+    >>> from skdgp.datasets import make_waves
+    >>> X, y = make_waves(60, random_state=0)
+    >>> model = SOLVEGPRegressor(10, 0, max_iter=20, random_state=0).fit(X, y)
+    >>> draws = model.sample_functions(5, random_state=0)
+    >>> grid = np.linspace(0, 1, 200)[:, None]
+    >>> draws(grid).shape, draws.gradient(grid).shape
+    ((200, 5), (200, 1, 5))
+    >>> highest = grid[draws(grid).argmax(axis=0)]  # where each function is highest on the grid
+    >>> bool((draws(grid[50:60]) == draws(grid)[50:60]).all())  # a function, whatever rows are asked for
+    True
+    """
+
+    def __init__(self, estimator, seeds):
+        ensemble = _shell.fitted(estimator)
+        self.seeds = np.array(seeds, dtype=np.int64)
+        self._estimator = object.__new__(type(estimator))
+        vars(self._estimator).update(vars(estimator))  # a later fit gives the estimator another ensemble
+        self._set = FunctionSet(ensemble, self.seeds, _response)
+
+    @property
+    def n_functions(self):
+        """How many there are."""
+        return len(self.seeds)
+
+    def __len__(self):
+        return len(self.seeds)
+
+    def __getitem__(self, index):
+        """Some of the functions, by a number, slice, mask or array."""
+        return FunctionDraws(self._estimator, np.atleast_1d(self.seeds[index]))
+
+    def __repr__(self):
+        return f"FunctionDraws({type(self._estimator).__name__}, n_functions={len(self)})"
+
+    def __getstate__(self):
+        return {"estimator": self._estimator, "seeds": self.seeds}
+
+    def __setstate__(self, state):
+        self.__init__(state["estimator"], state["seeds"])  # type: ignore[misc]
+
+    def __call__(self, X):
+        """Values of the functions.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Query points, in the units of ``fit``.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_functions) or (n_samples, n_outputs, n_functions)
+            In the units of ``y``, without noise. Of a classifier (n_samples, n_classes, n_functions), probabilities of
+            classes given the function.
+        """
+        X = self._prepared(X)
+        return self._gathered(self._set.values(X), len(X))
+
+    def gradient(self, X):
+        """Gradients of the functions with respect to the features.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Query points, in the units of ``fit``.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features, n_functions) or (n_samples, n_outputs, n_features, n_functions)
+            In the units of ``y`` per unit of each feature. Of a classifier
+            (n_samples, n_classes, n_features, n_functions).
+        """
+        X = self._prepared(X)
+        found = self._gathered(self._set.gradients(X), len(X))
+        return found / np.asarray(self._estimator._input_units.scale)[:, None]
+
+    def draw_noise(self, n_rows: int, rng: np.random.RandomState) -> np.ndarray:
+        """Noise of observations (n_rows, P, n_functions) by the members that functions belong to."""
+        likelihoods = [member.likelihood for member in self._set.members]
+        shape = (n_rows, likelihoods[0].n_outputs)
+        return np.stack([likelihood.draw_noise(shape, rng) for likelihood in likelihoods], axis=-1)
+
+    def _prepared(self, X) -> np.ndarray:
+        """Rows in the units of the models."""
+        return _shell.prepared(self._estimator)(check_query(self._estimator, X)).astype(np.float64)
+
+    def _gathered(self, parts, n_rows: int) -> np.ndarray:
+        """Values (n, K, ..., S) of all rows and functions, from those (S', B, K, ...) of some."""
+        found = np.empty(0)
+        for places, rows, values in parts:
+            if not found.size:
+                found = np.empty((n_rows, *values.shape[2:], len(self)))
+            found[rows, ..., places] = np.moveaxis(values, 0, -1)
+        return found[:, 0] if getattr(self._estimator, "_y_is_flat", False) else found
+
+
+def _response(member: DeepGP, values: Tensor) -> Tensor:
+    return cast(Likelihood, member.likelihood).response(values)
+
+
+def sample_functions(self, n_functions=1, random_state=None):
+    """Draw whole functions from the posterior.
+
+    Parameters
+    ----------
+    n_functions : int, default=1
+        How many.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness. The first functions of an integer are the same however many there are.
+
+    Returns
+    -------
+    draws : FunctionDraws
+        To be called with rows, and asked for gradients. A regressor's functions are without noise. A classifier's are
+        probabilities of classes given the function; with more than two classes they are close to 0 and 1, as robust max
+        has them, and their mean over functions is what ``predict_proba`` returns.
+
+    Raises
+    ------
+    ValueError
+        If ``n_functions`` is no integer of at least 1, or if a kernel of your own does not say how functions are drawn.
+
+    Notes
+    -----
+    A function belongs to one member of the ensemble, and random ones to all alike. The prior part of every layer is a
+    sum of 512 waves with frequencies of their own for each function, and Matheron's rule turns it into a draw of the
+    posterior; see :doc:`/predictions`. White noise of hidden layers is no part of a function.
+
+    Examples
+    --------
+    >>> from skdgp import SOLVEGPRegressor
+    >>> from skdgp.datasets import make_waves
+    >>> X, y = make_waves(60, random_state=0)
+    >>> model = SOLVEGPRegressor(10, 0, max_iter=20, random_state=0).fit(X, y)
+    >>> draws = model.sample_functions(3, random_state=0)
+    >>> draws(X).shape
+    (60, 3)
+    """
+    check_is_fitted(self)
+    return FunctionDraws(self, draw_seeds("n_functions", n_functions, check_random_state(random_state)))
+
+
+def draw_seeds(name: str, number: int, rng: np.random.RandomState) -> np.ndarray:
+    """Seeds of as many functions; ValueError if it is no number of them."""
+    if not (isinstance(number, Integral) and number >= 1):
+        raise ValueError(f"{name}={number!r} must be an integer of at least 1.")
+    return rng.randint(np.iinfo(np.int32).max, size=number)

@@ -1,0 +1,149 @@
+"""The layer whose inducing variables are a learnt function of every row."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from . import rowwise
+from .kernels import Kernel, StationaryKernel
+from .layers import Layer, LayerDraw, mirrored, upper_chunks
+from .linalg import JITTER, inverse_cholesky
+from .means import Mean
+from .networks import InferenceNetwork
+from .waves import Streams
+
+
+class AmortisedLayer(Layer):
+    """GP layer whose inducing variables are a learnt function of every row (AVDGP, Sec. 3.1 and 4.1).
+
+    Parameters
+    ----------
+    kernel : Kernel
+        One covariance per output, or one that all outputs share.
+    mean : Mean
+        Mean function, from (..., Q) to (..., D).
+    inference : InferenceNetwork
+        Maps an anchor (B, Q) to Z (B, M, Q), mean (M, D, B) and root (M, D, B) or (M, M, D, B);
+        see :mod:`skdgp.gp.networks`.
+    whiten : bool
+        Whether the inference network speaks of v or of u = m(Z) + L v.
+    """
+
+    def __init__(self, kernel: Kernel, mean: Mean, inference: InferenceNetwork, *, whiten: bool):
+        super().__init__()
+        self.kernel = kernel
+        self.mean = mean
+        self.inference = inference
+        self.whiten = whiten
+
+    def numbers_per_row(self, n_samples: int) -> int:
+        """Size of the correlations of inducing variables with each other and with the samples."""
+        n_inducing, n_outputs = self.inference.shape
+        return n_inducing * n_outputs * (n_inducing + n_samples)
+
+    def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Marginals of the row's function values, and what its inducing variables cost."""
+        if anchor.dim() == 3:  # AR1: every sample is a row with inducing variables of its own
+            n_samples = anchor.shape[0]
+            mean, variance, kl = self(x.flatten(0, 1)[None], anchor.flatten(0, 1))
+            mean, variance = mean[0].unflatten(0, (n_samples, -1)), variance[0].unflatten(0, (n_samples, -1))
+            return mean, variance, kl.unflatten(0, (n_samples, -1)).mean(0)  # Eq. 4.8
+
+        Z, q_mean, q_root = self._unit_inference(anchor)
+        points = x.transpose(0, 1)  # (B, S, Q)
+        if isinstance(self.kernel, StationaryKernel):
+            deviation = self.kernel.deviation[:, None]  # (D, 1)
+            correlations = rowwise.packed_correlation(self.kernel, Z, points)
+            mean, variance, kl = rowwise.conditional(correlations, q_mean, q_root, deviation, whiten=self.whiten)
+        else:
+            mean, variance, kl = rowwise.plain_conditional(self.kernel, Z, points, q_mean, q_root, whiten=self.whiten)
+        return self.mean.added_to(mean.transpose(1, 2), x), variance.transpose(1, 2), kl.sum(0)
+
+    def numbers_per_draw(self) -> int:
+        """Correlations of inducing variables, and what the prior's function is at them."""
+        n_inducing, n_outputs = self.inference.shape
+        return n_inducing * n_outputs * (n_inducing + 1)
+
+    def draw(self, streams: Streams) -> LayerDraw:
+        """f(x) = m(x) + g(x) + a(x)ᵀ(u(x) − g(Z(x))), where u(x) follows one ε ~ N(0, I) that all rows share.
+
+        That is Matheron's rule row by row, so that marginals are the layer's. g(Z) has the jitter's noise, as u has.
+        """
+        n_inducing, n_outputs = self.inference.shape
+        prior = self.kernel.draw(streams, self.inference.n_inputs, n_outputs)
+        epsilon, noise = (streams.normal(1, n_outputs, n_inducing) for _ in range(2))
+
+        def function(x: Tensor, anchor: Tensor) -> Tensor:
+            Z, weights, mean, root = self._matheron(x, anchor)
+            g = prior(Z.flatten(1, 2)).unflatten(1, Z.shape[1:3]).transpose(-1, -2)  # (S, B, D, M)
+            change = root * epsilon - weights * (g + math.sqrt(JITTER) * noise)
+            return self.mean.added_to((prior(x) + mean + change.sum(-1)) * self.kernel.deviation, x)
+
+        return function
+
+    def covariance(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
+        """Of the functions that :meth:`draw` makes.
+
+        k(x, x') − aᵀk(Z, x') − k(x, Z')a' + aᵀk(Z, Z')a' + bᵀb', where a and b are what Matheron's rule multiplies g(Z)
+        and ε by. Samples that share an anchor share k(Z, Z').
+        """
+        if anchor.dim() == 3:
+            return torch.stack([self.covariance(x[s, None], anchor[s], weight[s, None]) for s in range(len(x))]).sum(0)
+        Z, a, _, b = self._matheron(x, anchor)
+        share, points, k = weight.sqrt(), Z[0], self.kernel.relative_covariance
+        a, b = (each.permute(2, 1, 3, 0) * share for each in (a, b))  # (D, B, M, S)
+        found = b.flatten(2) @ b.flatten(2).mT + JITTER * a.flatten(2) @ a.flatten(2).mT  # (D, B, B)
+        cross = torch.zeros_like(found)
+        n_outputs, n_rows, n_inducing, _ = a.shape
+        for rows, later in upper_chunks(n_rows, n_outputs * n_inducing**2):
+            here, there = points[rows].flatten(0, 1), points[later].flatten(0, 1)  # (bM, Q), (·M, Q)
+            some = a[:, rows]  # (D, b, M, S)
+            products = some.flatten(1, 2) @ a[:, later].flatten(1, 2).mT * k(here, there)  # (D, bM, ·M)
+            found[:, rows, later] += (
+                products.unflatten(2, (-1, n_inducing)).sum(-1).unflatten(1, (-1, n_inducing)).sum(2)
+            )
+            for s, each in enumerate(x):
+                found[:, rows, later] += weight[s] * k(each[rows], each[later])
+                between = k(here, each).unflatten(1, (-1, n_inducing))  # (D, b, M, B)
+                cross[:, rows] += share[s] * (some[..., None, :, s] @ between)[..., 0, :]
+        return (mirrored(found) - cross - cross.mT) * self.kernel.variance[:, None, None]
+
+    def _matheron(self, x: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What Matheron's rule needs of every row, for a prior of unit variance.
+
+        Returns
+        -------
+        Z : Tensor of shape (S or 1, B, M, Q)
+            Inducing points.
+        a : Tensor of shape (S, B, D, M)
+            K⁻¹ k(Z, x), by which differences between u and g(Z) reach f.
+        mean : Tensor of shape (S, B, D)
+            Of f.
+        b : Tensor of shape (S, B, D, M)
+            What f has of standard normal ε.
+        """
+        if anchor.dim() == 3:
+            found = self._matheron(x.flatten(0, 1)[None], anchor.flatten(0, 1))
+            Z, a, mean, b = (each[0].unflatten(0, anchor.shape[:2]) for each in found)
+            return Z, a, mean, b
+        Z, q_mean, q_root = self._unit_inference(anchor)
+        rows_first = (2, 1, 0) if q_root.dim() == 3 else (3, 2, 0, 1)
+        q_mean, q_root = q_mean.permute(2, 1, 0), q_root.permute(rows_first)  # (B, D, M), (B, D, M[, M])
+        W = inverse_cholesky(self.kernel.relative_covariance(Z, Z))  # (B, D, M, M)
+        A = W @ self.kernel.relative_covariance(Z, x.transpose(0, 1))  # (B, D, M, S)
+        a = W.mT @ A
+        V = A if self.whiten else a
+        b = q_root[..., None] * V if q_root.dim() == 3 else q_root.mT @ V
+        mean = (q_mean[..., None, :] @ V)[..., 0, :]  # (B, D, S)
+        a, b = (each.permute(3, 0, 1, 2).expand(-1, -1, len(q_mean[0]), -1) for each in (a, b))
+        return Z[None], a, mean.permute(2, 0, 1), b
+
+    def _unit_inference(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the network says of anchors (B, Q), of inducing variables whose prior has zero mean and no σ."""
+        Z, mean, root = self.inference(anchor)  # (B, M, Q), (M, D, B), (M, D, B) or (M, M, D, B)
+        if not self.whiten:
+            # Dividing u and its prior by σ changes neither the KL nor the conditional.
+            deviation = self.kernel.deviation[:, None]
+            mean, root = (mean - self.mean(Z).permute(1, 2, 0)) / deviation, root / deviation
+        return Z, mean, root

@@ -1,0 +1,352 @@
+"""Layers whose inducing variables all rows share: one set of them, or a second, orthogonal one."""
+
+import math
+from copy import copy
+from itertools import chain
+from typing import Self, cast
+
+import torch
+from torch import Tensor, nn
+
+from .conditionals import VARIANCE_FLOOR, contribution, covariance_factors, kl_divergence, root_product
+from .kernels import Kernel
+from .layers import Layer, LayerDraw, mirrored, upper_chunks
+from .linalg import JITTER, Factor, cholesky, factorise, whiten_sets
+from .means import Mean
+from .waves import Streams
+
+#: Inducing variables that are whitened together. Fewer spare more products with zeros, more make larger ones.
+MAX_BLOCK = 512
+
+
+class Posterior(nn.Module):
+    """Gaussian posterior of M inducing variables for each of D outputs.
+
+    Parameters
+    ----------
+    mean : Tensor of shape (D, M)
+        Initial means.
+    root : Tensor of shape (D, M, M)
+        Lower triangular root of initial covariances.
+    covariance : {"diag", "full", "prior"}
+        What is learnt of the covariance; with "prior" nothing, it stays the prior's.
+    """
+
+    def __init__(self, mean: Tensor, root: Tensor, covariance: str):
+        super().__init__()
+        self.mean = nn.Parameter(mean.clone())
+        self.log_diagonal, self.below = None, None
+        if covariance != "prior":
+            # The logarithm lets deviations grow from next to nothing at the pace of any other parameter.
+            full = covariance == "full"
+            diagonal = root.diagonal(dim1=-2, dim2=-1) if full else root.square().sum(-1).sqrt()
+            self.log_diagonal = nn.Parameter(diagonal.log())
+            self.below = nn.Parameter(root.tril(-1)) if full else None
+
+    @property
+    def root(self) -> Tensor | None:
+        """Root of the covariance: its diagonal (D, M), lower triangular (D, M, M), or None for the prior's."""
+        if self.log_diagonal is None:
+            return None
+        diagonal = self.log_diagonal.exp()
+        return diagonal if self.below is None else self.below.tril(-1) + torch.diag_embed(diagonal)
+
+    @torch.no_grad()
+    def set(self, mean: Tensor, root: Tensor) -> None:
+        """Become another posterior, of means (D, M) and full covariances with roots (D, M, M)."""
+        self.mean.copy_(mean)
+        cast(Tensor, self.log_diagonal).copy_(root.diagonal(dim1=-2, dim2=-1).log())
+        cast(Tensor, self.below).copy_(root.tril(-1))
+
+
+class GlobalLayer(Layer):
+    """GP layer whose inducing variables are parameters, the same for every row (DS-DGP, Sec. 2.1 and 3).
+
+    Parameters
+    ----------
+    kernel : Kernel
+        One covariance per output, or one that all outputs share.
+    mean : Mean
+        Mean function, from (..., Q) to (..., D).
+    Z : Tensor of shape (M, Q)
+        Initial inducing points, which all outputs share.
+    v : Tensor of shape (D, M)
+        Initial posterior means, whitened.
+    covariance : {"diag", "full"}
+        Of the inducing variables' posterior.
+    whiten : bool
+        Whether the posterior is of v or of u = m(Z) + L v.
+    initial_deviation : float, default=1.0
+        Posterior deviations to start from, in units of the prior's: 1 is the prior, and a small number an
+        all but deterministic layer.
+    white_noise : float, default=None
+        Initial variance of white noise that the layer adds, learnt per output; None is no noise. It is added
+        to the marginals, and not to the inducing variables' prior covariance; the paper's kernel has it in both.
+    jitter : float, default=JITTER
+        Added to the unit diagonal of the inducing points' correlations.
+    """
+
+    _factor: Factor | None = None  # of a frozen layer
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        mean: Mean,
+        Z: Tensor,
+        v: Tensor,
+        *,
+        covariance: str,
+        whiten: bool,
+        initial_deviation: float = 1.0,
+        white_noise: float | None = None,
+        jitter: float = JITTER,
+    ):
+        super().__init__()
+        self.kernel = kernel
+        self.mean = mean
+        self.whiten = whiten
+        self.jitter = jitter
+        n_outputs, n_inducing = v.shape
+        root = torch.eye(n_inducing, dtype=Z.dtype)
+        with torch.no_grad():
+            if not whiten:
+                root = cholesky(kernel.covariance(Z, Z), jitter)  # (D or 1, M, M)
+                v = mean(Z).mT + (root @ v[..., None])[..., 0]
+            root = initial_deviation * root.expand(n_outputs, -1, -1)
+        self.Z = nn.Parameter(Z.clone())
+        self.q = Posterior(v, root, covariance)
+        log_noise = None if white_noise is None else nn.Parameter(Z.new_full((n_outputs,), math.log(white_noise)))
+        self.log_white_noise = log_noise
+
+    @property
+    def point_sets(self) -> list[Tensor]:
+        """The inducing points of each set of inducing variables."""
+        return [self.Z]
+
+    @property
+    def posteriors(self) -> list[Posterior]:
+        """The posterior of each set."""
+        return [self.q]
+
+    def numbers_per_row(self, n_samples: int) -> int:
+        """Size of whitened cross-correlations, and of their products with the posterior's root."""
+        n_outputs, n_inducing = self.q.mean.shape
+        shared = self.q.below is None and self.kernel.n_outputs == 1
+        return n_samples * n_inducing * (1 if shared else n_outputs)
+
+    def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Marginals of function values; rows do not matter to what the inducing variables cost."""
+        rows = x.flatten(0, -2)  # (N, Q), N = S·B
+        prior = self.kernel.relative_diagonal(rows)  # (D or 1, N), or a number
+        f_mean, f_variance, kl = x.new_zeros(()), prior, x.new_zeros(())
+        for (W, A), (mean, root) in zip(self.whitened(rows), self._unit_posteriors(), strict=True):
+            added, change = contribution(W, A, mean, root, whiten=self.whiten)  # (D, N)
+            f_mean, f_variance = f_mean + added, f_variance + change
+            kl = kl + kl_divergence(mean, root, W).sum()
+        f_variance = cast(Tensor, f_variance).clamp(min=VARIANCE_FLOOR * prior)
+        return *self._marginals(x, f_mean, f_variance), kl
+
+    def numbers_per_draw(self) -> int:
+        """Covariances with inducing points."""
+        return self.kernel.n_outputs * sum(len(each) for each in self.point_sets)
+
+    def draw(self, streams: Streams) -> LayerDraw:
+        """f(x) = m(x) + g(x) + k(x, Z) K⁻¹ (u − g(Z)), with the points of all sets for Z."""
+        points, n_outputs = torch.cat(self.point_sets), len(self.q.mean)
+        prior = self.kernel.draw(streams, points.shape[1], n_outputs)
+        K = self.kernel.relative_covariance(points, points)  # (D or 1, T, T)
+        L = cholesky(K, self.jitter)
+        noise = (self.jitter * K.diagonal(dim1=-2, dim2=-1).mean(-1)).sqrt()[:, None, None]
+        g = prior(points[None]).mT[..., None] + noise * streams.normal(n_outputs, len(points), 1)  # as K has jitter
+        residual = self._drawn(streams, L)[..., None] - torch.linalg.solve_triangular(L, g, upper=False)
+        change = torch.linalg.solve_triangular(L.mT, residual, upper=True)[..., 0]  # (S, D, T)
+
+        def function(x: Tensor, anchor: Tensor) -> Tensor:
+            k = self.kernel.relative_covariance(points, x)  # (S or 1, D or 1, T, N)
+            if k.shape[1] == 1:
+                values = change @ (k[0, 0] if len(k) == 1 else k[:, 0])  # (S, D, N)
+            else:
+                values = (change[..., None, :] @ k)[..., 0, :]
+            return self.mean.added_to((prior(x) + values.mT) * self.kernel.deviation, x)
+
+        return function
+
+    def _drawn(self, streams: Streams, L: Tensor) -> Tensor:
+        """Inducing variables from their posteriors, whitened by the factor ``L`` of all sets: L⁻¹u, (S, D, T)."""
+        parts, end = [], 0
+        for mean, root in self._unit_posteriors():
+            start, end = end, end + mean.shape[-1]
+            epsilon = streams.normal(*mean.shape)
+            spread = root_product(root, epsilon) if root is not None else torch.zeros_like(epsilon)
+            u = mean + spread  # (S, D, M)
+            if not self.whiten:
+                u = torch.linalg.solve_triangular(L[..., start:end, start:end], u[..., None], upper=False)[..., 0]
+            parts.append(u if root is not None else u + epsilon)
+        return torch.cat(parts, dim=-1)
+
+    def covariance(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
+        """K** + Σ Aᵀ(Σ − I)A, summed over sets of inducing variables."""
+        n_rows = x.shape[1]
+        found = x.new_zeros(len(self.q.mean), n_rows, n_rows)
+        for share, each in zip(weight, x, strict=True):
+            blocks = zip(self.whitened(each), self._unit_posteriors(), strict=True)
+            factors = [covariance_factors(W, A, mean, root, whiten=self.whiten) for (W, A), (mean, root) in blocks]
+            for rows, later in upper_chunks(n_rows):
+                K = self._covariance(each[rows], each[later])  # (b, ·) or (D, b, ·)
+                for left, right in chain.from_iterable(factors):
+                    K = K + left[..., rows].mT @ right[..., later]
+                found[:, rows, later] += share * K
+        return mirrored(found) * self.kernel.variance[:, None, None]
+
+    def gradient_variance(self, x: Tensor) -> Tensor | None:
+        """See :meth:`Layer.gradient_variance`; the kernel decides whether there is one.
+
+        A derivative of f is Gaussian as f is, with the derivative of k(x, Z) for k(x, Z).
+        """
+        prior = self.kernel.gradient_variance(x.shape[-1])  # (D or 1, Q)
+        if prior is None:
+            return None
+        k = self._cross_gradient(x)  # (Q, D or 1, T, N)
+        variances = []
+        for q, each in enumerate(k):
+            variance = prior[:, q, None]
+            blocks = self._whitened(each[0] if len(each) == 1 else each)
+            for (W, A), (mean, root) in zip(blocks, self._unit_posteriors(), strict=True):
+                variance = variance + contribution(W, A, mean, root, whiten=self.whiten)[1]
+            variances.append(variance.clamp(min=0.0).expand(len(self.q.mean), -1))
+        return torch.stack(variances, dim=-1).transpose(0, 1) * self.kernel.variance[:, None]
+
+    def _cross_gradient(self, x: Tensor) -> Tensor:
+        """∂k(z, x)/∂x without σ² for all inducing points z, of shape (Q, D or 1, T, N)."""
+        points = torch.cat(self.point_sets).detach()
+        with torch.enable_grad():
+            copies = x.detach().expand(len(points), -1, -1).clone().requires_grad_()  # (T, N, Q): pairs
+            k = self.kernel.relative_covariance(points[:, None, None], copies[:, :, None])[..., 0, 0]  # (T, N, D or 1)
+            total = k.sum((0, 1)).unbind()
+            found = [torch.autograd.grad(each, copies, retain_graph=True)[0] for each in total]
+        return torch.stack(found).permute(3, 0, 1, 2)
+
+    def whitened(self, x: Tensor) -> list[tuple[Tensor | None, Tensor]]:
+        """For each set of inducing variables W = L⁻¹ and A (see :func:`~.linalg.whiten_sets`), without the kernel's σ².
+
+        W is (M, M), and A, whitened covariances with function values at ``x`` (N, Q), is (M, N); with a
+        kernel per output there are D of both. Whitened posteriors have no use for W, which is None then.
+        Covariances are factorised in float64, whatever the layer's precision, since inducing points may crowd.
+        """
+        return self._whitened(self._covariance(torch.cat(self.point_sets), x))
+
+    def _whitened(self, k: Tensor) -> list[tuple[Tensor | None, Tensor]]:
+        """The same for covariances (T, N) or (D, T, N) with all inducing points."""
+        points, sizes = torch.cat(self.point_sets), [len(each) for each in self.point_sets]
+        if self._factor is not None:
+            blocks = list(zip(self._factor.W, self._factor.solve(k), strict=True))
+        else:
+            exact = points.double()
+            blocks = whiten_sets(self._covariance(exact, exact), k, self.jitter, self._block_sizes)
+        if not self.whiten:
+            return [*blocks]
+        A = blocks[0][1] if len(blocks) == 1 else torch.cat([A for _, A in blocks], dim=-2)
+        return [(None, each) for each in A.split(sizes, dim=-2)]
+
+    @torch.no_grad()
+    def frozen(self) -> Self:
+        """See :meth:`Layer.frozen`."""
+        layer, points = copy(self), torch.cat(self.point_sets)
+        K = self._covariance(points.double(), points.double())
+        layer._factor = factorise(K, self.jitter, self._block_sizes, points.dtype)
+        return layer
+
+    @property
+    def _block_sizes(self) -> list[int]:
+        """Numbers of inducing variables that are whitened together: a set, or a part of one without its own W."""
+        sizes = [len(each) for each in self.point_sets]
+        return [block for size in sizes for block in _even_parts(size, MAX_BLOCK)] if self.whiten else sizes
+
+    def _covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Covariances without the kernel's σ², (N1, N2) if outputs share a kernel, else (D, N1, N2)."""
+        K = self.kernel.relative_covariance(X1, X2)
+        return K[0] if len(K) == 1 else K
+
+    def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
+        """For each set of inducing variables the mean and root of the posterior, of a unit prior."""
+        mean = self.q.mean if self.whiten else self.q.mean - self.mean(self.Z).mT
+        return [self._in_units(mean, self.q.root)]
+
+    def _in_units(self, mean: Tensor, root: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """A posterior in units of the prior's deviation, which whitened variables have anyway.
+
+        Dividing u and its prior by σ changes neither the KL nor the conditional.
+        """
+        if self.whiten:
+            return mean, root
+        deviation = self.kernel.deviation[:, None]  # (D or 1, 1)
+        if root is not None:
+            root = root / (deviation if root.dim() == 2 else deviation[..., None])
+        return mean / deviation, root
+
+    def _marginals(self, x: Tensor, f_mean: Tensor, f_variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance (S, B, D) at ``x`` from those of a unit prior (D, N)."""
+        deviation = self.kernel.deviation[:, None]
+        variance = f_variance * deviation.square()
+        if self.log_white_noise is not None:
+            variance = variance + self.log_white_noise.exp()[:, None]
+        shape = (*x.shape[:-1], -1)
+        return self.mean.added_to((f_mean * deviation).mT.reshape(shape), x), variance.mT.reshape(shape)
+
+
+class OrthogonalLayer(GlobalLayer):
+    """Global layer with a second set of inducing points, for what the first leaves over (SOLVE-GP, Sec. 3).
+
+    f = f∥ + f⊥, where f∥ is what the inducing variables at Z say of f, and f⊥ is independent of them, with
+    covariance C(a, b) = k(a, b) − k(a, Z) K⁻¹ k(Z, b). Variables v at O summarise f⊥. Where O meets Z nothing
+    is left of C but the jitter, which keeps it positive definite.
+
+    Parameters
+    ----------
+    O : Tensor of shape (M₂, Q)
+        Initial inducing points of f⊥.
+    orthogonal_covariance : {"diag", "full", "prior"}
+        Of the posterior of v. "prior" learns its mean alone (ODVGP, Sec. 5).
+    **options
+        Of :class:`GlobalLayer`.
+    """
+
+    def __init__(self, *args, O: Tensor, orthogonal_covariance: str, **options):  # noqa: E741
+        super().__init__(*args, **options)
+        n_outputs = len(self.q.mean)
+        root = torch.eye(len(O), dtype=O.dtype)
+        self.O = nn.Parameter(O.clone())
+        with torch.no_grad():
+            if not self.whiten:
+                points = torch.cat(self.point_sets).double()
+                L = cholesky(self.kernel.covariance(points, points), self.jitter)  # of both sets: L_v is its last block
+                root = L[..., len(self.Z) :, len(self.Z) :].to(O.dtype)
+            root = options.get("initial_deviation", 1.0) * root.expand(n_outputs, -1, -1)
+        self.q_orthogonal = Posterior(O.new_zeros(n_outputs, len(O)), root, orthogonal_covariance)
+
+    @property
+    def point_sets(self) -> list[Tensor]:
+        """The inducing points of each set of inducing variables."""
+        return [self.Z, self.O]
+
+    @property
+    def posteriors(self) -> list[Posterior]:
+        """The posterior of each set."""
+        return [self.q, self.q_orthogonal]
+
+    def numbers_per_row(self, n_samples: int) -> int:
+        """Size of whitened cross-correlations of both sets, and of their products with posteriors' roots."""
+        shared = super().numbers_per_row(n_samples) == n_samples * self.q.mean.shape[1]
+        shared = shared and self.q_orthogonal.below is None
+        n_points = len(self.Z) + len(self.O)
+        return n_samples * n_points * (1 if shared else len(self.q.mean))
+
+    def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
+        v = self._in_units(self.q_orthogonal.mean, self.q_orthogonal.root)  # f⊥ has zero mean
+        return [*super()._unit_posteriors(), v]
+
+
+def _even_parts(total: int, largest: int) -> list[int]:
+    """Numbers that differ by one at most, are at most ``largest`` and add up to ``total``."""
+    n_parts = -(-total // largest)
+    return [(i + 1) * total // n_parts - i * total // n_parts for i in range(n_parts)]

@@ -1,0 +1,137 @@
+"""Functions drawn from a stationary prior, as sums of waves (random Fourier features; Rahimi and Recht, 2007).
+
+A stationary kernel k(x − x') is the characteristic function of its spectral density. With F frequencies ω from that
+density, and a and b standard normal,
+
+    g(x) = F^(−1/2) Σ_f a_f cos(ω_f·x) + b_f sin(ω_f·x)
+
+has zero mean, unit variance everywhere, and the covariance F⁻¹ Σ_f cos(ω_f·(x − x')). Every draw has frequencies of its
+own. Over draws, mean and covariance are therefore exactly those of the prior, however few the waves are. One draw,
+given its frequencies, is a Gaussian process whose correlations are off by about F^(−1/2); frequencies that are spread
+evenly make that less.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.quasirandom import SobolEngine
+
+#: Cosines whose sum is a function, for each kernel: as many frequencies, or half of them where outputs share a kernel.
+N_WAVES = 512
+
+#: Inputs whose waves are computed at a time, so that they stay in the processor's cache.
+INPUTS_AT_A_TIME = 240
+
+#: Uniform numbers keep this distance from 0 and 1, where a quantile may be infinite.
+_EDGE = 1e-12
+
+#: Functions of S draws: from inputs (S, N, Q), or (1, N, Q) where all draws have the same, to values (S, N, D).
+Functions = Callable[[Tensor], Tensor]
+
+
+class Streams:
+    """A stream of random numbers for each of S draws: what a draw gets does not depend on the others.
+
+    Numbers are drawn on the CPU, in float64, so that a seed means the same everywhere.
+
+    Parameters
+    ----------
+    seeds : sequence of int
+        One for each draw.
+    device : torch.device, default="cpu"
+        Where the numbers are wanted.
+    """
+
+    def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu"):
+        self.generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
+        self.device = device
+
+    def __len__(self) -> int:
+        return len(self.generators)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Standard normal numbers (S, *shape)."""
+        return self._stack(torch.randn, shape)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """Numbers between 0 and 1, (S, *shape)."""
+        return self._stack(torch.rand, shape)
+
+    def choice(self, probability: Tensor) -> Tensor:
+        """For each draw a number, whose probabilities these are: (S,)."""
+        steps = probability.double().cumsum(0)
+        return torch.searchsorted(steps, self.uniform() * steps[-1], right=True).clamp_(max=len(probability) - 1)
+
+    def _stack(self, draw, shape) -> Tensor:
+        numbers = [draw(shape, generator=generator, dtype=torch.float64) for generator in self.generators]
+        return torch.stack(numbers).to(self.device)
+
+
+@lru_cache(maxsize=16)
+def _even_points(n_points: int, n_dims: int) -> Tensor:
+    """The first points of Sobol's sequence, which cover the cube [0, 1]^n_dims evenly."""
+    return SobolEngine(n_dims).draw(n_points, dtype=torch.float64)
+
+
+def spread(streams: Streams, n_sets: int, n_points: int, n_dims: int) -> Tensor:
+    """Random points (S, n_sets, n_points, n_dims) that cover the cube [0, 1]^n_dims more evenly than chance would.
+
+    Even points, all moved by the same random vector and wrapped around (Cranley and Patterson, 1976). Each of them is
+    uniform in the cube, so that a mean over them has the expectation of a mean over independent points.
+    """
+    if n_dims > SobolEngine.MAXDIM:
+        return streams.uniform(n_sets, n_points, n_dims).clamp_(_EDGE, 1 - _EDGE)
+    points = _even_points(n_points, n_dims).to(streams.device) + streams.uniform(n_sets, 1, n_dims)
+    return points.remainder_(1.0).clamp_(_EDGE, 1 - _EDGE)
+
+
+def waves(streams: Streams, frequencies: Tensor, n_outputs: int) -> Functions:
+    """Functions drawn from stationary priors of unit variance.
+
+    Parameters
+    ----------
+    streams : Streams
+        S of them.
+    frequencies : Tensor of shape (S, K, F, Q)
+        From the spectral densities of K kernels.
+    n_outputs : int
+        D, functions of a draw. They are independent, and all of one kernel where K is 1; else D is K.
+
+    Returns
+    -------
+    callable
+        From (S or 1, N, Q) to (S, N, D).
+    """
+    _, n_kernels, n_frequencies, _ = frequencies.shape
+    if n_outputs == n_kernels:
+        # a cos t + b sin t is one cosine, with a random phase and the amplitude √(a² + b²).
+        phase = 2 * math.pi * streams.uniform(n_kernels, n_frequencies, 1)
+        amplitude = (-2.0 * streams.uniform(n_kernels, 1, n_frequencies).clamp_(min=1e-300).log()).sqrt()
+    else:  # cosines and sines for all outputs, each output with amplitudes of its own
+        phase = frequencies.new_tensor([0.0, -0.5 * math.pi]).repeat_interleave(n_frequencies)
+        phase = phase[:, None].expand(len(streams), 1, -1, -1)
+        frequencies = torch.cat([frequencies, frequencies], dim=-2)
+        amplitude = streams.normal(n_kernels, n_outputs, 2 * n_frequencies)
+    draws = list(zip(frequencies, phase, amplitude / math.sqrt(n_frequencies), strict=True))
+
+    def values(x: Tensor) -> Tensor:
+        inputs = x.mT.expand(len(draws), -1, -1)  # (S, Q, N)
+        return torch.stack([_sum_of_waves(*draw, each) for draw, each in zip(draws, inputs, strict=True)]).mT
+
+    return values
+
+
+def _sum_of_waves(frequencies: Tensor, phase: Tensor, amplitude: Tensor, x: Tensor) -> Tensor:
+    """Values (D, N) of one draw at inputs (Q, N).
+
+    Rows last: in products of matrices what a row gets then does not depend on its place among them.
+    """
+    parts = []
+    for some in x.split(INPUTS_AT_A_TIME, dim=-1):
+        angle = torch.baddbmm(phase, frequencies, some.expand(len(frequencies), -1, -1))  # (K, F, n)
+        wave = angle.cos() if torch.is_grad_enabled() else angle.cos_()
+        parts.append((amplitude @ wave).flatten(0, 1))
+    return torch.cat(parts, dim=-1)

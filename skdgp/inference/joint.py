@@ -1,0 +1,166 @@
+"""Rows together: joint covariances of an ensemble's function values, and functions drawn from it.
+
+All is computed in float64, whatever the precision of predictions: covariances of neighbouring rows differ little.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..gp.conditionals import with_variances
+from ..gp.deep_gp import DeepGP
+from ..gp.waves import Streams
+from .ensemble import PREDICT_NUMBERS, Ensemble
+
+#: Components of the mixture whose covariances a joint covariance is made of: of all members, and of one at least.
+COMPONENTS, MEMBER_COMPONENTS = 32, 6
+
+#: Functions are asked for multiples of so many rows, up to a number of times as many. Products of matrices are computed
+#: in tiles, and at the edge of a matrix in another order. 48 is a multiple of the tiles' sizes: there is no such edge,
+#: and a row gets the same digits at any place, among any number of rows.
+BLOCK_ROWS, LARGEST_BLOCK = 48, 20
+
+#: Function values (S, B, P) of a member, in the user's units or as probabilities: (S, B, K).
+Response = Callable[[DeepGP, Tensor], Tensor]
+
+
+def joint_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
+    """Covariances (P, n, n) of function values between rows, in the units of the models.
+
+    Correlations are exact where the mixture has no more than ``COMPONENTS`` components, all stored. Else they are an
+    average over as many. Variances are those of predictions anyway.
+    """
+    n_components = max(MEMBER_COMPONENTS, -(-COMPONENTS // len(ensemble)))
+    rows = torch.as_tensor(X, dtype=torch.float64, device=ensemble.device)
+    means, covariances = [], []
+    for model in (_exact(member) for member in ensemble.models):
+        with torch.no_grad():
+            mean, variance = (column.mT for column in model(rows).moments())  # (P, n)
+            covariance = model.covariance(rows, Streams(range(n_components), ensemble.device))
+            if model.draws_hidden:
+                covariance = with_variances(covariance, variance)
+        means.append(mean.cpu().numpy())
+        covariances.append(0.5 * (covariance + covariance.mT).cpu().numpy())
+    centred = np.stack(means) - np.mean(means, axis=0)  # (E, P, n)
+    return np.mean(covariances, axis=0) + np.einsum("epi,epj->pij", centred, centred) / len(means)
+
+
+def mean_gradient(ensemble: Ensemble, X: np.ndarray, *, return_std: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    """Gradients (n, P, Q) of mean function values with respect to rows (n, Q), and variances of those of functions.
+
+    Variances are None where they are not asked for, or have no closed form.
+    """
+    models = [_exact(member) for member in ensemble.models]
+    gradients, variances = [], []
+    for rows, block in _blocks(X, _block_size(models[0], 1), ensemble.device):
+        block.requires_grad_()
+        used = slice(rows.stop - rows.start)
+        each = torch.stack([row_gradients(model(block).moments()[0], block)[used] for model in models])
+        gradients.append(each.mean(0).cpu().numpy())
+        known = [model.gradient_variance(block.detach()[used]) for model in models if return_std]
+        own = [variance for variance in known if variance is not None]
+        if own:
+            variances.append((torch.stack(own).mean(0) + each.var(0, correction=0)).cpu().numpy())
+    return np.concatenate(gradients), np.concatenate(variances) if variances else None
+
+
+class _Part(NamedTuple):
+    """The functions that belong to one member."""
+
+    model: DeepGP
+    places: np.ndarray  # of its functions among all
+    draw: Callable[[Tensor], Tensor]
+
+
+class FunctionSet:
+    """Functions, each of a member of an ensemble.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+    seeds : sequence of int
+        One for each function. It fixes the function, whatever the others are.
+    response : callable
+        What function values mean to the user.
+    """
+
+    def __init__(self, ensemble: Ensemble, seeds: Sequence[int] | np.ndarray, response: Response):
+        self.seeds, self.response, self.device = np.asarray(seeds), response, ensemble.device
+        self._members = ensemble.models
+        self._number = self.seeds % len(ensemble)
+
+    @property
+    def members(self) -> list[DeepGP]:
+        """The member that each function belongs to."""
+        return [self._members[number] for number in self._number]
+
+    def values(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
+        """Of some of the functions their places, then some of the rows of ``X`` (n, Q), and the values (S', B, K)."""
+        for part in self._together:
+            size = _block_size(part.model, len(part.places))
+            for rows, block in _blocks(X, size, self.device):
+                with torch.no_grad():
+                    found = self.response(part.model, part.draw(block))[:, : rows.stop - rows.start]
+                yield part.places, rows, found.cpu().numpy()
+
+    def gradients(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
+        """The same of gradients with respect to the rows, (S', B, K, Q); functions come one at a time."""
+        for part in self._alone:
+            for rows, block in _blocks(X, _block_size(part.model, 1), self.device):
+                block.requires_grad_()
+                found = row_gradients(self.response(part.model, part.draw(block))[0], block)
+                yield part.places, rows, found[None, : rows.stop - rows.start].cpu().numpy()
+
+    @cached_property
+    def _together(self) -> list[_Part]:
+        """Those of a member side by side, as many as a block of rows has room for."""
+        parts = []
+        for number in np.unique(self._number):
+            model, places = _exact(self._members[number]), np.flatnonzero(self._number == number)
+            most = max(1, PREDICT_NUMBERS // (BLOCK_ROWS * model.numbers_per_draw()))
+            parts += [self._part(model, each) for each in np.array_split(places, -(-len(places) // most))]
+        return parts
+
+    @cached_property
+    def _alone(self) -> list[_Part]:
+        """One after the other."""
+        if len(self.seeds) == 1:
+            return self._together
+        return [self._part(part.model, part.places[[i]]) for part in self._together for i in range(len(part.places))]
+
+    def _part(self, model: DeepGP, places: np.ndarray) -> _Part:
+        with torch.no_grad():
+            return _Part(model, places, model.draw(Streams(self.seeds[places], self.device)))
+
+
+def row_gradients(values: Tensor, X: Tensor) -> Tensor:
+    """Gradients (B, K, Q) of values (B, K), each of which depends on its own row of ``X`` (B, Q) alone."""
+    if not values.requires_grad:  # constant wherever it has a gradient
+        return X.new_zeros(*values.shape, X.shape[1])
+    columns = values.sum(0).unbind()
+    return torch.stack([torch.autograd.grad(each, X, retain_graph=True)[0] for each in columns], dim=1)
+
+
+def _exact(member: DeepGP) -> DeepGP:
+    """A copy in float64, for many calls."""
+    return deepcopy(member).double().frozen()
+
+
+def _block_size(model: DeepGP, n_functions: int) -> int:
+    """Most rows that functions of a member are asked for at a time."""
+    numbers = BLOCK_ROWS * max(model.numbers_per_row(), n_functions * model.numbers_per_draw())
+    return BLOCK_ROWS * int(np.clip(PREDICT_NUMBERS // numbers, 1, LARGEST_BLOCK))
+
+
+def _blocks(X: np.ndarray, size: int, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
+    """Blocks of ``size`` rows; copies of the last row fill the last block up."""
+    for start in range(0, len(X), size):
+        rows = slice(start, min(start + size, len(X)))
+        missing = -(rows.stop - start) % BLOCK_ROWS
+        block = np.concatenate([X[rows], X[-1:].repeat(missing, axis=0)]).astype(np.float64)
+        yield rows, torch.as_tensor(block, device=device)
