@@ -7,6 +7,9 @@ from pathlib import Path
 STORIES = (
     "quickstart",
     "intervals",
+    "totals",
+    "sensitivity",
+    "bayesian_optimisation",
     "step_function",
     "depth",
     "letters",
