@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
-from ..gp.likelihoods import Likelihood
+from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..inference.joint import FunctionSet
 from . import _shell
 from ._rows import check_query
@@ -124,7 +124,7 @@ class FunctionDraws:
 
     def draw_noise(self, n_rows: int, rng: np.random.RandomState) -> np.ndarray:
         """Noise of observations (n_rows, P, n_functions) by the members that functions belong to."""
-        likelihoods = [member.likelihood for member in self._set.members]
+        likelihoods = [cast(AdditiveNoise, member.likelihood) for member in self._set.members]
         shape = (n_rows, likelihoods[0].n_outputs)
         return np.stack([likelihood.draw_noise(shape, rng) for likelihood in likelihoods], axis=-1)
 

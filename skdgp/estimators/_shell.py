@@ -51,8 +51,8 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         device, dtype = _resolve_device(estimator.device), _precision(estimator, table)
         data = _to_batch(estimator, table, likelihood, dtype)
         rng = check_random_state(estimator.random_state)
-        seeds = _seeds(rng, estimator.n_members(len(data)))  # first, lest they depend on the number of rows
-        order, seeds = agree(estimator._order_rows(data.y.numpy(), rng), seeds)
+        own_seeds = _seeds(rng, estimator.n_members(len(data)))  # first, lest they depend on the number of rows
+        order, seeds = agree(estimator._order_rows(data.y.numpy(), rng), own_seeds)
         split = _hold_out(estimator, data, order, held_out, likelihood)
         plan = estimator.plan(len(data), held_out=held_out is not None or estimator.early_stopping)
         ensemble = Ensemble(device, data.X.dtype)
