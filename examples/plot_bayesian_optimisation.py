@@ -217,8 +217,9 @@ for title in problems:
 # explores for longer. That is the price of its simplicity where settings are few and the function is smooth. The models
 # differ as well: scikit-learn's is told that values have no noise, the other has to learn it.
 #
-# With the support vector machine the two are even: five seeds each, and bands that overlap. Random search is behind,
-# though by little: the median search starts at an error of 58.5, and no method takes more than about one unit off it.
+# With the support vector machine the two are about even: six seeds to four, and bands that overlap. Random search is
+# behind, though by little: the median search starts at an error of 58.5, and no method takes more than about one unit
+# off it.
 
 # %%
 # Pictures
