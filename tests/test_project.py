@@ -148,6 +148,9 @@ def test_likelihood_of_the_contributing_page_works(contributed):
     lower, upper = model.predict_interval(X[300:], 0.9).T
     assert 0.8 < np.mean((lower < y[300:]) & (y[300:] < upper)) < 0.98
     assert model.noise_variance_ == pytest.approx(2 * 3.0**2, rel=0.4)
+    noise = model.sample_y(X, 200, random_state=0) - model.sample_y(X, 200, random_state=0, latent=True)
+    assert noise.var() == pytest.approx(model.noise_variance_, rel=0.05)
+    assert np.mean(noise**4) / noise.var() ** 2 == pytest.approx(6, abs=1)  # heavier tails than a Gaussian's 3
     plain = contributed.LaplaceGPRegressor(**options, early_stopping=False).fit(X[:300], y[:300])
     streamed = contributed.LaplaceGPRegressor(**options).partial_fit(X[:300], y[:300])
     assert streamed.partial_fit(X[:300], y[:300]).noise_variance_ != plain.noise_variance_ != model.noise_variance_

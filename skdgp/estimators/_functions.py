@@ -18,10 +18,10 @@ from ._rows import check_query
 class FunctionDraws:
     """Functions drawn from the posterior of a fitted estimator: called with rows, they give their values there.
 
-    Made by ``sample_functions``. Each is one possible answer to what the function is that the data came from, as a
-    whole: smooth, the same in every call, and defined everywhere. What is computed of a function, such as its maximum,
-    an integral over a region, or the sum over a table's rows, is a draw of that quantity. A function is fixed by its
-    seed, whatever other functions there are.
+    Made by ``sample_functions``. Each function could be the one that the data came from. It is smooth, defined
+    everywhere, and the same in every call. A number computed from each function, such as its maximum, its integral over
+    a region, or its sum over the rows of a table, is a draw of that number. A function is fixed by its seed, whatever
+    other functions there are.
 
     Values of a row are equal to the last digit whichever other rows are asked for with it. Memory does not grow with
     the number of rows, but for what is returned. A draw keeps the estimator as it was, and can be pickled.

@@ -150,13 +150,9 @@ class AdditiveNoise(Likelihood):
         """Noise of observations, in the user's units, of a shape that ends with P."""
         log_weight, variance = (column.detach().double().cpu().numpy() for column in self.noise())
         deviation = np.sqrt(variance) * np.asarray(self.units.scale)  # (K, P)
-        if len(deviation) == 1:
-            return deviation[0] * rng.standard_normal(shape)
         share = np.exp(log_weight)
         component = rng.choice(len(share), size=shape, p=share / share.sum())
-        return np.take_along_axis(deviation, component.reshape(-1, shape[-1]), axis=0).reshape(
-            shape
-        ) * rng.standard_normal(shape)
+        return deviation[component, np.arange(shape[-1])] * rng.standard_normal(shape)
 
     def noise_variance(self) -> np.ndarray:
         """Variances of the noise (P,), in the square of the user's units."""
