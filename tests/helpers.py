@@ -148,7 +148,7 @@ PEAK = 0.1
 
 
 class Line(nn.Module):
-    """y = slope · x, with fresh noise in training where ``jiggle`` is positive."""
+    """y = slope · x, with fresh noise in training where ``jiggle`` is positive. Lines may be stacked."""
 
     def __init__(self, slope=0.0, *, noise=0.25, jiggle=0.0):
         super().__init__()
@@ -159,16 +159,21 @@ class Line(nn.Module):
     def frozen(self):
         return self
 
+    def numbers_per_row(self):
+        return 1
+
     def forward(self, X, generator=None, *, targets=None, share=None, mixture=True):
-        mean = self.slope * X[None]
+        mean = self.slope[..., None, None, None] * X.unsqueeze(-3)
         if generator is not None:
-            mean = mean + self.jiggle * torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
-        return Marginals(mean, torch.zeros_like(mean), mean.new_zeros(1, 1), mean.new_zeros(()))
+            sources = [generator] if isinstance(generator, torch.Generator) else generator
+            noise = [torch.randn(mean.shape[-3:], generator=each, dtype=mean.dtype) for each in sources]
+            mean = mean + self.jiggle * torch.stack(noise).reshape(mean.shape)
+        return Marginals(mean, torch.zeros_like(mean), mean.new_zeros(1, 1), torch.zeros_like(self.slope))
 
 
 def mean_of_means(marginals, likelihood, y, row_weight, kl_weight):
     """A value whose gradient is always one where x is."""
-    return marginals.mean.mean()
+    return marginals.mean.mean((-3, -2, -1))
 
 
 #: The evidence lower bound, for settings.

@@ -324,7 +324,7 @@ class TestHeldOutRows:
         for index in range(3):
             learn, held_out = ensemble.Split(order, None, 12).of(data, index)
             assert len(held_out) == 12 and len(learn) == 108
-            assert 1 <= held_out.y.sum() <= 3
+            assert 1 <= held_out.rows().y.sum() <= 3
 
     @pytest.mark.parametrize(("n_classes", "error"), [(2, 1e-5), (3, 5e-3)])
     def test_score_is_the_log_loss(self, tiny, n_classes, error):

@@ -13,9 +13,10 @@ from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import ZeroMean
 from skdgp.gp.propagation import make_propagation
 from skdgp.inference import collapsed as module
-from skdgp.inference.batches import Batch
+from skdgp.inference.batches import Batch, Part
 from skdgp.inference.collapsed import collapsed, set_posteriors, train
 from skdgp.inference.objectives import elbo
+from skdgp.inference.settings import Learner
 
 N_ROWS, N_INPUTS, N_INDUCING, N_ORTHOGONAL = 30, 2, 6, 5
 
@@ -170,7 +171,9 @@ def test_gradients(monkeypatch):
 
 
 def run(model, data, *on_epoch):
-    return train(model, data, None, settings(ELBO, max_iter=30), generator(), *on_epoch)
+    watch = [lambda histories, each=each: each(histories[0]) for each in on_epoch]
+    [history] = train([Learner(model, Part.whole(data), generator())], settings(ELBO, max_iter=30), *watch)
+    return history
 
 
 @every_split

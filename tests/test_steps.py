@@ -10,7 +10,7 @@ from torch import nn
 
 from skdgp.inference import batches as batches_module
 from skdgp.inference import graphs
-from skdgp.inference.batches import shuffled
+from skdgp.inference.batches import Part, shuffled
 from skdgp.inference.graphs import CapturedTrainee
 from skdgp.inference.objectives import elbo
 from skdgp.inference.steps import FlatParameters, Trainee
@@ -22,9 +22,9 @@ class TestShuffled:
     @pytest.mark.parametrize("together", [1, 7, 1000])
     def test_minibatches_do_not_depend_on_how_many_are_gathered_together(self, monkeypatch, together):
         data = make_data(23, noise=1.0)
-        expected = [batch.y for batch in shuffled(data, 5, generator())]
+        expected = [batch.y for batch in shuffled([Part.whole(data)], 5, [generator()])]
         monkeypatch.setattr(batches_module, "GATHERED_ROWS", together)
-        found = [batch.y for batch in shuffled(data, 5, generator())]
+        found = [batch.y for batch in shuffled([Part.whole(data)], 5, [generator()])]
         assert [len(batch) for batch in found] == [4, 5, 4, 5, 5]
         assert all(map(torch.equal, found, expected))
         assert torch.equal(torch.cat(found).sort(dim=0).values, data.y.sort(dim=0).values)
@@ -33,7 +33,7 @@ class TestShuffled:
         monkeypatch.setattr(batches_module, "GATHERED_ROWS", 8)
         storages = {
             batch.X.untyped_storage().data_ptr(): batch.X.untyped_storage().nbytes()
-            for batch in list(shuffled(make_data(64), 4, generator()))
+            for batch in list(shuffled([Part.whole(make_data(64))], 4, [generator()]))
         }
         assert len(storages) == 8
         assert set(storages.values()) == {8 * 8}
@@ -44,7 +44,7 @@ class TestFlatParameters:
         model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
         model[1].bias.requires_grad_(False)
         before = [parameter.detach().clone() for parameter in model.parameters()]
-        flat = FlatParameters(model)
+        flat = FlatParameters([model])
         assert flat.vector.shape == (3 * 2 + 2 + 2,)
         assert all(map(torch.equal, before, model.parameters()))
         model(torch.ones(4, 3)).sum().backward()
@@ -75,13 +75,13 @@ def take_steps(make, device="cpu"):
     """A model after five steps of two sizes, three after it was put back, and the losses."""
     model, batches = Line(0.3, jiggle=0.5).to(device), [make_data(n, noise=1.0, seed=n) for n in (5, 6, 5, 6, 5)]
     batches = [batch.to(device, torch.float64) for batch in batches]
-    trainee = make(model, settings(ELBO), generator(1, device), kl_weight=0.0)
+    trainee = make([model], settings(ELBO), [generator(1, device)], kl_weight=[0.0])
     losses = [float(trainee.step(batch, 0.1 / (i + 1))) for i, batch in enumerate(batches[:2])]
-    before = trainee.parameters(), trainee.moments(), trainee.generator.get_state()
+    before = trainee.parameters(), trainee.moments(), trainee.generators[0].get_state()
     for batch in batches[2:]:
         trainee.step(batch, 0.7)
     trainee.restore(*before[:2])
-    trainee.generator.set_state(before[2])
+    trainee.generators[0].set_state(before[2])
     losses += [float(trainee.step(batch, 0.1 / (i + 3))) for i, batch in enumerate(batches[2:])]
     trainee.release()
     return model, losses, batches
@@ -125,7 +125,7 @@ class TestCapturedTrainee:
         assert losses == pytest.approx(expected_losses, rel=1e-6)
 
     def test_memory_of_a_recording_stays_where_it_is(self, replayed_by_calling):
-        trainee = CapturedTrainee(Line(0.3), settings(ELBO), generator(), kl_weight=0.0)
+        trainee = CapturedTrainee([Line(0.3)], settings(ELBO), [generator()], kl_weight=[0.0])
 
         def addresses():
             fixed = [trainee.flat.vector, trainee.flat.sums, trainee.rate, *trainee.adam.memory]
@@ -159,7 +159,7 @@ def test_fits_with_and_without_recordings_are_alike(family, wave):
 
 def test_a_trainee_shares_nothing_with_the_optimiser_of_another():
     models = [Line(0.0), Line(0.0)]
-    trainees = [Trainee(model, settings(climb), generator(), kl_weight=0.0) for model in models]
+    trainees = [Trainee([model], settings(climb), [generator()], kl_weight=[0.0]) for model in models]
     trainees[0].step(make_data(4), 0.1)
     assert models[0].slope.item() == pytest.approx(0.1, rel=1e-6)
     assert models[1].slope.item() == 0.0

@@ -8,10 +8,11 @@ import pytest
 import torch
 from helpers import ELBO, PEAK, REGRESSORS, Line, climb, generator, make_data, name_of, settings
 
-from skdgp.inference.batches import Batch
+from skdgp.inference.batches import Batch, Part
 from skdgp.inference.calibration import recalibrate
 from skdgp.inference.minibatches import MAX_RETRIES, WARM_UP, WARM_UP_FROM, mean_log_density, one_cycle, train
 from skdgp.inference.objectives import OBJECTIVES, elbo
+from skdgp.inference.settings import Learner
 from skdgp.inference.steps import Trainee
 
 
@@ -47,8 +48,14 @@ def fail_to_factorise(value):
     raise np.linalg.LinAlgError("no factor")
 
 
-def run(model, data, options, held_out=None, seed=0, **kwargs):
-    return train(model, data, held_out, options, generator(seed), **kwargs)
+def learner(model, data, held_out=None, seed=0):
+    return Learner(model, Part.whole(data), generator(seed), None if held_out is None else Part.whole(held_out))
+
+
+def run(model, data, options, held_out=None, seed=0, on_epoch=None):
+    watch = [] if on_epoch is None else [lambda histories: on_epoch(histories[0])]
+    [history] = train([learner(model, data, held_out, seed)], options, *watch)
+    return history
 
 
 @pytest.mark.parametrize(
@@ -258,8 +265,8 @@ def test_mean_log_density_is_a_weighted_mean(batch_size):
     expected = np.average(
         torch.distributions.Normal(0.5, 0.5).log_prob(data.y[:, 0]).numpy(), weights=data.weight.numpy()
     )
-    trainee = Trainee(model, settings(), torch.Generator(), kl_weight=0.0)
-    assert mean_log_density(trainee, data, batch_size) == pytest.approx(expected, rel=1e-6)
+    trainee = Trainee([model], settings(), [torch.Generator()], kl_weight=[0.0])
+    assert mean_log_density(trainee, data, batch_size) == [pytest.approx(expected, rel=1e-6)]
 
 
 @pytest.mark.parametrize("noise", [0.1, 0.5, 2.0])
@@ -318,7 +325,7 @@ def test_the_penalty_is_weighed_against_the_rows_that_are_learnt_from(tiny, wave
     prices, start = [], Trainee.__init__
 
     def spy(self, *arguments, **options):
-        prices.append(options["kl_weight"])
+        prices.extend(options["kl_weight"])
         start(self, *arguments, **options)
 
     monkeypatch.setattr(Trainee, "__init__", spy)

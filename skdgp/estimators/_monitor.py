@@ -17,15 +17,15 @@ class Monitor:
     ----------
     estimator : BaseEstimator
         Which is being fitted.
-    n_members, max_iter : int
-        Members, and epochs of each at most.
+    n_epochs : int
+        Epochs at most.
     hooks : dict
         What callbacks may ask for: ``X``, ``y`` and ``metadata``.
     """
 
-    def __init__(self, estimator, n_members: int, max_iter: int, hooks: dict):
-        self._line = ProgressLine(type(estimator).__name__, n_members, max_iter, silent=not estimator.verbose)
-        self._tasks = FitTasks(estimator, n_members, max_iter, hooks, self._attributes)
+    def __init__(self, estimator, n_epochs: int, hooks: dict):
+        self._line = ProgressLine(type(estimator).__name__, n_epochs, silent=not estimator.verbose)
+        self._tasks = FitTasks(estimator, n_epochs, hooks, self._attributes)
         self._ensemble: Ensemble | None = None  # once it has an epoch
 
     def __enter__(self) -> Self:
@@ -36,27 +36,18 @@ class Monitor:
             self._tasks.close()
             self._line.close()
 
-    def begin(self) -> None:
-        """A member's training begins."""
-        self._tasks.begin_member()
-
     def epoch(self, ensemble: Ensemble) -> bool:
-        """One of its epochs ends; whether it was told to be the last."""
+        """An epoch of some models ends; whether it was told to be the last."""
         self._ensemble = ensemble
-        self._line.epoch(ensemble.histories[-1])
+        self._line.epoch(ensemble.histories)
         return self._tasks.end_epoch()
-
-    def end(self, ensemble: Ensemble) -> bool:
-        """Its training ends; whether no other member is to follow."""
-        self._ensemble = ensemble
-        self._line.next_member()
-        return self._tasks.end_member()
 
     def _attributes(self) -> dict | None:
         """What makes a fitted copy of the estimator as it is now, or None before the first epoch."""
         if self._ensemble is None:
             return None
-        return {"_ensemble": self._ensemble.so_far()} | curves(self._ensemble.histories)
+        ensemble = self._ensemble.so_far()
+        return {"_ensemble": ensemble} | curves(ensemble.histories)
 
 
 def curves(histories: list[History]) -> dict:

@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Sequence
+from statistics import fmean
 
 from ..inference.settings import History
 
@@ -13,38 +15,39 @@ class ProgressLine:
     ----------
     name : str
         What is trained.
-    n_members, max_iter : int
-        Members of the ensemble, and epochs of each at most.
+    n_epochs : int
+        Epochs at most.
     silent : bool, default=False
         Whether to print nothing.
     """
 
-    def __init__(self, name: str, n_members: int, max_iter: int, *, silent: bool = False):
-        self.name, self.n_members, self.max_iter, self.silent = name, n_members, max_iter, silent
-        self.member = 0
+    def __init__(self, name: str, n_epochs: int, *, silent: bool = False):
+        self.name, self.n_epochs, self.silent = name, n_epochs, silent
+        self.done = 0
         self.start = time.monotonic()
         self._last, self._width = -1.0, 0
 
-    def epoch(self, history: History) -> None:
-        """Show the last epoch of the current member, at most ten times a second."""
+    def epoch(self, histories: Sequence[History]) -> None:
+        """Show the last epoch, mean over the members that had it, at most ten times a second."""
+        self.done += 1
         if self.silent:
             return
         elapsed = time.monotonic() - self.start
-        done = len(history.loss)
-        if elapsed - self._last < 0.1 and done < self.max_iter:
+        if elapsed - self._last < 0.1 and self.done < self.n_epochs:
             return
         self._last = elapsed
-        share = (self.member + done / self.max_iter) / self.n_members
-        score = f"  held-out log density {history.score[-1]:.3f}" if history.score else ""
-        member = f"  member {self.member + 1}/{self.n_members}" if self.n_members > 1 else ""
+        share = self.done / self.n_epochs
+        begun = [each for each in histories if each.loss]
+        learning = [each for each in begun if len(each.loss) == max(len(other.loss) for other in begun)]
+        score = ""
+        if learning[0].score:
+            score = f"  held-out log density {fmean(each.score[-1] for each in learning):.3f}"
+        members = f"  {len(learning)} of {len(histories)} members" if len(histories) > 1 else ""
         self._write(
-            f"{self.name}{member}  epoch {done}/{self.max_iter}  loss {history.loss[-1]:.3f}{score}"
+            f"{self.name}{members}  epoch {self.done}/{self.n_epochs}"
+            f"  loss {fmean(each.loss[-1] for each in learning):.3f}{score}"
             f"  {elapsed:.0f} s, {elapsed * (1 - share) / share:.0f} s to go at most"
         )
-
-    def next_member(self) -> None:
-        """Go on to the next member of the ensemble."""
-        self.member += 1
 
     def close(self) -> None:
         """Leave the line as it is, with the time it took."""

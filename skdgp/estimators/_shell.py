@@ -58,7 +58,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         ensemble = Ensemble(device, data.X.dtype)
         start = _start(estimator, data, order, likelihood) if before is None else before.continued
         hooks = {"X": table.X, "y": table.y, "metadata": {"sample_weight": table.weight}}
-        with Monitor(estimator, len(seeds), plan.settings.max_iter, hooks) as monitor:
+        with Monitor(estimator, plan.n_epochs(len(seeds)), hooks) as monitor:
             ensemble.fit(start, seeds, data, split, plan, monitor)
         _keep(estimator, ensemble, len(data), curves(ensemble.histories))
         bound = ensemble.objective(data, plan.settings.batch_size)

@@ -44,21 +44,22 @@ class AmortisedLayer(Layer):
 
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals of the row's function values, and what its inducing variables cost."""
-        if anchor.dim() == 3:  # AR1: every sample is a row with inducing variables of its own
-            n_samples = anchor.shape[0]
-            mean, variance, kl = self(x.flatten(0, 1)[None], anchor.flatten(0, 1))
-            mean, variance = mean[0].unflatten(0, (n_samples, -1)), variance[0].unflatten(0, (n_samples, -1))
-            return mean, variance, kl.unflatten(0, (n_samples, -1)).mean(0)  # Eq. 4.8
+        if anchor.dim() == x.dim():  # AR1: every sample is a row with inducing variables of its own
+            samples = anchor.shape[-3:-1]
+            mean, variance, kl = self(x.flatten(-3, -2).unsqueeze(-3), anchor.flatten(-3, -2))
+            mean, variance = (each[..., 0, :, :].unflatten(-2, samples) for each in (mean, variance))
+            return mean, variance, kl.unflatten(-1, samples).mean(-2)  # Eq. 4.8
 
         Z, q_mean, q_root = self._unit_inference(anchor)
-        points = x.transpose(0, 1)  # (B, S, Q)
+        Z, points = Z.movedim(-3, 0), x.movedim(-2, 0)  # (B, M, Q), (B, S, Q)
         if isinstance(self.kernel, StationaryKernel):
-            deviation = self.kernel.deviation[:, None]  # (D, 1)
+            deviation = self.kernel.deviation.movedim(-1, 0)[..., None]  # (D, 1)
             correlations = rowwise.packed_correlation(self.kernel, Z, points)
             mean, variance, kl = rowwise.conditional(correlations, q_mean, q_root, deviation, whiten=self.whiten)
         else:
             mean, variance, kl = rowwise.plain_conditional(self.kernel, Z, points, q_mean, q_root, whiten=self.whiten)
-        return self.mean.added_to(mean.transpose(1, 2), x), variance.transpose(1, 2), kl.sum(0)
+        mean, variance = (each.movedim((0, 1), (-3, -1)) for each in (mean, variance))  # (S, D, B) -> (S, B, D)
+        return self.mean.added_to(mean, x), variance, kl.sum(0)
 
     def numbers_per_draw(self) -> int:
         """Correlations of inducing variables, and what the prior's function is at them."""
@@ -144,6 +145,6 @@ class AmortisedLayer(Layer):
         Z, mean, root = self.inference(anchor)  # (B, M, Q), (M, D, B), (M, D, B) or (M, M, D, B)
         if not self.whiten:
             # Dividing u and its prior by σ changes neither the KL nor the conditional.
-            deviation = self.kernel.deviation[:, None]
-            mean, root = (mean - self.mean(Z).permute(1, 2, 0)) / deviation, root / deviation
+            deviation = self.kernel.deviation.movedim(-1, 0)[..., None]
+            mean, root = (mean - self.mean(Z).movedim((-2, -1), (0, 1))) / deviation, root / deviation
         return Z, mean, root

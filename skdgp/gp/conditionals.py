@@ -9,6 +9,9 @@ variables gives the marginals of f(x) in one of two coordinate systems:
 In both, var = k(x, x) − diag(AᵀA) + a quadratic form in Σ. Mean functions are added by the caller: they shift
 ``μ`` by m(Z) and the result by m(x). Σ is given by ``root``: its square root's diagonal (..., M), or a
 lower triangular square root (..., M, M).
+
+Where D outputs share W and A, these may come without the dimension of outputs that the rest has in front of M:
+products with matrices that are shared are fewer and larger.
 """
 
 from typing import cast
@@ -59,7 +62,7 @@ def contribution(
     W : Tensor of shape (..., M, M), or None
         Inverse Cholesky factor of their prior covariance, of use to plain coordinates alone.
     A : Tensor of shape (..., M, N)
-        ``W`` times their covariances with function values.
+        ``W`` times their covariances with function values. Outputs may share both; see the module's docstring.
     mean, root, whiten
         See :func:`conditional`. Without ``root`` their covariance stays the prior's.
 
@@ -69,17 +72,24 @@ def contribution(
         Aᵀμ and diag(Aᵀ(Σ − I)A), or the same of u.
     """
     V = A if whiten else cast(Tensor, W).mT @ A
-    f_mean = (mean[..., None, :] @ V)[..., 0, :]
+    f_mean = _times(mean, V)
     if root is None:
         return f_mean, torch.zeros_like(f_mean)
-    diagonal = root.dim() == mean.dim()
+    diagonal, shared = root.dim() == mean.dim(), A.dim() == mean.dim()
     if diagonal and whiten:
-        return f_mean, ((root.square() - 1.0)[..., None, :] @ A.square())[..., 0, :]
+        return f_mean, _times(root.square() - 1.0, A.square())
     if diagonal:
-        added = (root.square()[..., None, :] @ V.square())[..., 0, :]
+        added = _times(root.square(), V.square())
+    elif shared:
+        added = (root.mT.flatten(-3, -2) @ V).unflatten(-2, root.shape[-3:-1]).square().sum(-2)
     else:
         added = (root.mT @ V).square().sum(-2)
-    return f_mean, added - A.square().sum(-2)
+    return f_mean, added - A.square().sum(-2, keepdim=shared)
+
+
+def _times(vectors: Tensor, V: Tensor) -> Tensor:
+    """Vectors (..., D, M) times V (..., D, M, N), or (..., M, N) that all D share: (..., D, N)."""
+    return vectors @ V if V.dim() == vectors.dim() else (vectors[..., None, :] @ V)[..., 0, :]
 
 
 def covariance_factors(
@@ -121,12 +131,15 @@ def kl_divergence(mean: Tensor, root: Tensor | None, W: Tensor | None = None) ->
     root : Tensor of shape (..., M) or (..., M, M), or None
         Square root of Σ; its diagonal is positive. Without it Σ is the prior's covariance.
     W : Tensor of shape (..., M, M), default=None
-        Inverse Cholesky factor of the prior covariance (plain coordinates).
+        Inverse Cholesky factor of the prior covariance (plain coordinates). Outputs may share it; see the module's
+        docstring.
 
     Returns
     -------
     Tensor of shape (...)
     """
+    if W is not None and W.dim() == mean.dim():
+        W = W.unsqueeze(-3)
     v = mean if W is None else (W @ mean[..., None])[..., 0]
     if root is None:
         return 0.5 * v.square().sum(-1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .conditionals import with_variances
 from .layers import Layer
 from .likelihoods import Likelihood
-from .propagation import Propagation, Share
+from .propagation import Propagation, Share, Source
 from .waves import Streams
 
 
@@ -32,6 +32,9 @@ class Marginals(NamedTuple):
 
 class DeepGP(nn.Module):
     """y ~ likelihood(f_L(... f_2(f_1(x)))), every f a layer of :mod:`skdgp.gp.layers`.
+
+    Many models of one shape may be one (:mod:`skdgp.inference.stacks`). All shapes then have a dimension of members in
+    front, of parameters, rows and marginals alike.
 
     Parameters
     ----------
@@ -70,15 +73,15 @@ class DeepGP(nn.Module):
         """The layers, as what they are."""
         return cast(Sequence[Layer], self.layers)
 
-    def forward(self, X: Tensor, generator: torch.Generator | None = None, **options) -> Marginals:
+    def forward(self, X: Tensor, generator: Source | None = None, **options) -> Marginals:
         """Marginals of the last layer's function values, and the penalties of all layers together.
 
         Parameters
         ----------
         X : Tensor of shape (B, Q)
-        generator : torch.Generator, default=None
-            Source of fresh samples, for training. Without it the stored points are used, which all rows
-            share: the result for a row then depends on that row alone.
+        generator : torch.Generator or sequence of torch.Generator, default=None
+            Source of fresh samples, for training; a stack of models has one for each. Without it the stored points are
+            used, which all rows share: the result for a row then depends on that row alone.
         **options
             Of :meth:`propagate`.
 
@@ -92,7 +95,7 @@ class DeepGP(nn.Module):
     def propagate(
         self,
         X: Tensor,
-        generator: torch.Generator | None = None,
+        generator: Source | None = None,
         *,
         targets: Tensor | None = None,
         share: Share | None = None,
@@ -119,10 +122,10 @@ class DeepGP(nn.Module):
     ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
         """Layer by layer its marginals, and the inputs and anchors of the next one."""
         weight = log_weight.exp()[..., None]  # (S, B or 1, 1)
-        F, anchor = X[None], X  # (1, B, Q)
+        F, anchor = X.unsqueeze(-3), X  # (1, B, Q)
         for layer, point in zip_longest(self.layers, points):
             mean, variance, kl = layer(F, anchor, targets)
-            mixed = len(mean) == len(log_weight)  # the first layer's inputs are not a mixture
+            mixed = mean.shape[-3] == log_weight.shape[-2]  # the first layer's inputs are not a mixture
             if point is not None:
                 F = torch.addcmul(mean, variance.sqrt(), point)  # (S, B, D)
                 anchor = self.propagation.anchor(F, mean, weight)

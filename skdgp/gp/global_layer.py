@@ -124,25 +124,30 @@ class GlobalLayer(Layer):
         return [self.Z]
 
     @property
+    def _points(self) -> Tensor:
+        """All of them, one set after the other."""
+        return self.Z if len(self.point_sets) == 1 else torch.cat(self.point_sets, dim=-2)
+
+    @property
     def posteriors(self) -> list[Posterior]:
         """The posterior of each set."""
         return [self.q]
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of whitened cross-correlations, and of their products with the posterior's root."""
-        n_outputs, n_inducing = self.q.mean.shape
+        n_outputs, n_inducing = self.q.mean.shape[-2:]
         shared = self.q.below is None and self.kernel.n_outputs == 1
         return n_samples * n_inducing * (1 if shared else n_outputs)
 
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals of function values; rows do not matter to what the inducing variables cost."""
-        rows = x.flatten(0, -2)  # (N, Q), N = S·B
+        rows = x.flatten(-3, -2)  # (N, Q), N = S·B
         prior = self.kernel.relative_diagonal(rows)  # (D or 1, N), or a number
         f_mean, f_variance, kl = x.new_zeros(()), prior, x.new_zeros(())
         for (W, A), (mean, root) in zip(self.whitened(rows), self._unit_posteriors(), strict=True):
             added, change = contribution(W, A, mean, root, whiten=self.whiten)  # (D, N)
             f_mean, f_variance = f_mean + added, f_variance + change
-            kl = kl + kl_divergence(mean, root, W).sum()
+            kl = kl + kl_divergence(mean, root, W).sum(-1)
         f_variance = cast(Tensor, f_variance).clamp(min=VARIANCE_FLOOR * prior)
         return *self._marginals(x, f_mean, f_variance), kl
 
@@ -152,7 +157,7 @@ class GlobalLayer(Layer):
 
     def draw(self, streams: Streams) -> LayerDraw:
         """f(x) = m(x) + g(x) + k(x, Z) K⁻¹ (u − g(Z)), with the points of all sets for Z."""
-        points, n_outputs = torch.cat(self.point_sets), len(self.q.mean)
+        points, n_outputs = self._points, len(self.q.mean)
         prior = self.kernel.draw(streams, points.shape[1], n_outputs)
         K = self.kernel.relative_covariance(points, points)  # (D or 1, T, T)
         L = cholesky(K, self.jitter)
@@ -218,7 +223,7 @@ class GlobalLayer(Layer):
 
     def _cross_gradient(self, x: Tensor) -> Tensor:
         """∂k(z, x)/∂x without σ² for all inducing points z, of shape (Q, D or 1, T, N)."""
-        points = torch.cat(self.point_sets).detach()
+        points = self._points.detach()
         with torch.enable_grad():
             copies = x.detach().expand(len(points), -1, -1).clone().requires_grad_()  # (T, N, Q): pairs
             k = self.kernel.relative_covariance(points[:, None, None], copies[:, :, None])[..., 0, 0]  # (T, N, D or 1)
@@ -233,11 +238,11 @@ class GlobalLayer(Layer):
         kernel per output there are D of both. Whitened posteriors have no use for W, which is None then.
         Covariances are factorised in float64, whatever the layer's precision, since inducing points may crowd.
         """
-        return self._whitened(self._covariance(torch.cat(self.point_sets), x))
+        return self._whitened(self._covariance(self._points, x))
 
     def _whitened(self, k: Tensor) -> list[tuple[Tensor | None, Tensor]]:
         """The same for covariances (T, N) or (D, T, N) with all inducing points."""
-        points, sizes = torch.cat(self.point_sets), [len(each) for each in self.point_sets]
+        points, sizes = self._points, [each.shape[-2] for each in self.point_sets]
         if self._factor is not None:
             blocks = list(zip(self._factor.W, self._factor.solve(k), strict=True))
         else:
@@ -251,7 +256,7 @@ class GlobalLayer(Layer):
     @torch.no_grad()
     def frozen(self) -> Self:
         """See :meth:`Layer.frozen`."""
-        layer, points = copy(self), torch.cat(self.point_sets)
+        layer, points = copy(self), self._points
         K = self._covariance(points.double(), points.double())
         layer._factor = factorise(K, self.jitter, self._block_sizes, points.dtype)
         return layer
@@ -259,13 +264,13 @@ class GlobalLayer(Layer):
     @property
     def _block_sizes(self) -> list[int]:
         """Numbers of inducing variables that are whitened together: a set, or a part of one without its own W."""
-        sizes = [len(each) for each in self.point_sets]
+        sizes = [each.shape[-2] for each in self.point_sets]
         return [block for size in sizes for block in _even_parts(size, MAX_BLOCK)] if self.whiten else sizes
 
     def _covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Covariances without the kernel's σ², (N1, N2) if outputs share a kernel, else (D, N1, N2)."""
         K = self.kernel.relative_covariance(X1, X2)
-        return K[0] if len(K) == 1 else K
+        return K[..., 0, :, :] if K.shape[-3] == 1 else K
 
     def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
         """For each set of inducing variables the mean and root of the posterior, of a unit prior."""
@@ -279,17 +284,17 @@ class GlobalLayer(Layer):
         """
         if self.whiten:
             return mean, root
-        deviation = self.kernel.deviation[:, None]  # (D or 1, 1)
+        deviation = self.kernel.deviation[..., None]  # (D or 1, 1)
         if root is not None:
-            root = root / (deviation if root.dim() == 2 else deviation[..., None])
+            root = root / (deviation if root.dim() == mean.dim() else deviation[..., None])
         return mean / deviation, root
 
     def _marginals(self, x: Tensor, f_mean: Tensor, f_variance: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance (S, B, D) at ``x`` from those of a unit prior (D, N)."""
-        deviation = self.kernel.deviation[:, None]
+        deviation = self.kernel.deviation[..., None]
         variance = f_variance * deviation.square()
         if self.log_white_noise is not None:
-            variance = variance + self.log_white_noise.exp()[:, None]
+            variance = variance + self.log_white_noise.exp()[..., None]
         shape = (*x.shape[:-1], -1)
         return self.mean.added_to((f_mean * deviation).mT.reshape(shape), x), variance.mT.reshape(shape)
 
@@ -336,10 +341,10 @@ class OrthogonalLayer(GlobalLayer):
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of whitened cross-correlations of both sets, and of their products with posteriors' roots."""
-        shared = super().numbers_per_row(n_samples) == n_samples * self.q.mean.shape[1]
+        shared = super().numbers_per_row(n_samples) == n_samples * self.q.mean.shape[-1]
         shared = shared and self.q_orthogonal.below is None
-        n_points = len(self.Z) + len(self.O)
-        return n_samples * n_points * (1 if shared else len(self.q.mean))
+        n_points = self.Z.shape[-2] + self.O.shape[-2]
+        return n_samples * n_points * (1 if shared else self.q.mean.shape[-2])
 
     def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
         v = self._in_units(self.q_orthogonal.mean, self.q_orthogonal.root)  # f⊥ has zero mean

@@ -211,16 +211,16 @@ class StationaryKernel(Kernel):
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """See :meth:`Kernel.covariance`."""
-        return self.relative_covariance(X1, X2) * self.variance[:, None, None]
+        return self.relative_covariance(X1, X2) * self.variance[..., None, None]
 
     def diagonal(self, X: Tensor) -> Tensor:
         """σ² everywhere."""
-        return self.variance[:, None].expand(*X.shape[:-2], -1, X.shape[-2])
+        return self.variance[..., None].expand(*X.shape[:-2], -1, X.shape[-2])
 
     def relative_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Correlations."""
         profile = PROFILES[self.profile]
-        rate = (profile.rate * self.inverse_square.sqrt())[:, None]  # c/ℓ, (D, 1, 1 or Q)
+        rate = (profile.rate * self.inverse_square.sqrt())[..., None, :]  # c/ℓ, (D, 1, 1 or Q)
         centre = X1.detach().mean(-2, keepdim=True)  # near the origin less is rounded and less cancels
         return correlation((X1 - centre).unsqueeze(-3) * rate, (X2 - centre).unsqueeze(-3) * rate, profile)
 

@@ -231,13 +231,13 @@ class Gaussian(AdditiveNoise):
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """−½ Σ_p [((y − m)² + v)/σ² + log 2πσ²]."""
-        noise = self.variance
-        return -0.5 * (((y - mean).square() + variance) / noise + noise.log() + _LOG_2PI).sum(-1)
+        noise = self.variance[..., None, None, :]
+        return -0.5 * (((y.unsqueeze(-3) - mean).square() + variance) / noise + noise.log() + _LOG_2PI).sum(-1)
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """log Π_p N(y | m, v + σ²)."""
-        total = variance + self.variance
-        return -0.5 * ((y - mean).square() / total + total.log() + _LOG_2PI).sum(-1)
+        total = variance + self.variance[..., None, None, :]
+        return -0.5 * ((y.unsqueeze(-3) - mean).square() / total + total.log() + _LOG_2PI).sum(-1)
 
 
 def rounding_variance(y: np.ndarray, n_rows: float | None = None) -> float:
@@ -274,7 +274,7 @@ class Bernoulli(Classification):
         The nodes are Gauss-Hermite's, but where log Φ bends sharply for the width of N(mean, variance). There they
         crowd around the bend, which is at f = 0.
         """
-        sign = (2.0 * y - 1.0)[:, 0]  # (B,)
+        sign = (2.0 * y - 1.0)[..., 0].unsqueeze(-2)  # (1, B)
         m, s = sign * mean[..., 0], variance[..., 0].sqrt()  # (S, B)
         bent = (s.square() > _BENT) & (m.abs() < _UNBENT * s)
         plain = _mean_log_ndtr(m, s, *gauss_hermite(N_NODES, mean))
@@ -288,7 +288,7 @@ class Bernoulli(Classification):
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """log Φ(±m / √(1 + v)), in closed form."""
-        sign = 2.0 * y - 1.0
+        sign = (2.0 * y - 1.0).unsqueeze(-3)
         return log_ndtr(sign * mean * (1.0 + variance).rsqrt())[..., 0]
 
     def response(self, f: Tensor) -> Tensor:
@@ -365,7 +365,8 @@ class RobustMax(Classification):
 
     def _wins(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """P_y, of shape (S, B)."""
-        return _ProbabilityOfLargest.apply(mean, variance.sqrt(), y.long().expand(len(mean), -1, -1))[0]
+        index = y.long().unsqueeze(-3).expand(*mean.shape[:-1], 1)
+        return _ProbabilityOfLargest.apply(mean, variance.sqrt(), index)[0]
 
 
 class _ProbabilityOfLargest(Function):
@@ -382,7 +383,7 @@ class _ProbabilityOfLargest(Function):
     @staticmethod
     def forward(mean: Tensor, deviation: Tensor, index: Tensor) -> tuple[Tensor | None, ...]:
         wanted = mean.requires_grad or deviation.requires_grad
-        m, s, c = (each.flatten(0, 1) for each in (mean, deviation, index))  # S·B rows
+        m, s, c = (each.flatten(0, -2) for each in (mean, deviation, index))  # S·B rows
         if being_recorded(mean):
             sums = _by_parts(m, s, c, wanted)
         elif not (steep := _steep(m, s, c)).any():

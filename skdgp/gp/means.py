@@ -42,7 +42,10 @@ class LinearMean(Mean):
 
     def forward(self, X: Tensor) -> Tensor:
         """Projected inputs of shape (..., D)."""
-        return X @ self.projection
+        P = self.projection
+        if P.dim() > 2:  # of a stack
+            P = P.reshape(*P.shape[:-2], *(X.dim() - P.dim()) * (1,), *P.shape[-2:])
+        return X @ P
 
 
 def principal_projection(X: Tensor, n_outputs: int) -> Tensor:

@@ -60,10 +60,12 @@ class MLPs(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         """(B, Q) -> (G, n_outputs, B)."""
-        h = X.mT.expand(len(self.weights[0]), -1, -1)
+        nets = self.weights[0].shape[:-2]
+        h = X.mT.unsqueeze(-3).expand(*nets, -1, -1).flatten(0, -3)
         for depth, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            h = torch.baddbmm(bias, weight, leaky_relu_(h, NEGATIVE_SLOPE) if depth else h)
-        return h
+            h = leaky_relu_(h, NEGATIVE_SLOPE) if depth else h
+            h = torch.baddbmm(bias.flatten(0, -3), weight.flatten(0, -3), h)
+        return h.unflatten(0, nets)
 
     @torch.no_grad()
     def start_equal(self, start: int, n_inducing: int, n_outputs: int) -> None:
@@ -85,7 +87,7 @@ class _Root(nn.Module):
 
     def forward(self, raw: Tensor) -> Tensor:
         n_inducing, n_outputs = self.shape
-        raw = raw.unflatten(0, (n_inducing + self.n_below, n_outputs))
+        raw = rows_last(raw, (n_inducing + self.n_below, n_outputs))
         diagonal = softplus(raw[:n_inducing]) + DEVIATION_FLOOR  # (M, D, B)
         if not self.dense:
             return diagonal
@@ -94,6 +96,11 @@ class _Root(nn.Module):
         rows, columns = torch.tril_indices(n_inducing, n_inducing, -1, device=raw.device)
         root = root.index_put((points, points), diagonal)
         return root.index_put((rows, columns), raw[n_inducing:])  # (M, M, D, B)
+
+
+def rows_last(raw: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Outputs (..., M·D, B) of networks as (M, D, ..., B)."""
+    return raw.movedim(-2, 0).unflatten(0, shape)
 
 
 class InferenceNetwork(nn.Module):
@@ -148,9 +155,10 @@ class AffineInference(InferenceNetwork):
 
     def forward(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Inducing points, posterior means and roots of posterior covariances."""
-        Z = self.points(anchor).unflatten(-1, (self.shape[0], -1))  # (B, M, Q)
-        mean, root = (raw for nets in self.nets for raw in nets(anchor).unbind())
-        return Z, mean.unflatten(0, self.shape), self.root(root)
+        Z = anchor @ self.points.weight.mT + self.points.bias.unsqueeze(-2)
+        Z = Z.unflatten(-1, (self.shape[0], -1))  # (B, M, Q)
+        mean, root = (raw for nets in self.nets for raw in nets(anchor).unbind(-3))
+        return Z, rows_last(mean, self.shape), self.root(root)
 
 
 class NetworkInference(InferenceNetwork):
@@ -184,9 +192,9 @@ class NetworkInference(InferenceNetwork):
 
     def forward(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Inducing points, posterior means and roots of posterior covariances."""
-        Z, mean, root = self.net(anchor)[0].split(self.sizes)
+        Z, mean, root = self.net(anchor)[..., 0, :, :].split(self.sizes, dim=-2)
         Z = Z.mT.unflatten(-1, (self.shape[0], -1))  # (B, M, Q)
-        return Z, mean.unflatten(0, self.shape), self.root(root)
+        return Z, rows_last(mean, self.shape), self.root(root)
 
 
 INFERENCE_NETWORKS: dict[str, Callable[..., InferenceNetwork]] = {"affine": AffineInference, "mlp": NetworkInference}

@@ -20,13 +20,16 @@ no use for an anchor; they are given the sample, which costs nothing.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 Anchor = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+#: Source of random numbers: a generator, or one for each member of a stack of models.
+Source = torch.Generator | Sequence[torch.Generator]
 
 
 class Share(NamedTuple):
@@ -49,7 +52,7 @@ def anchor_at_sample(F: Tensor, mean: Tensor, weight: Tensor) -> Tensor:
 
 def anchor_at_mean(F: Tensor, mean: Tensor, weight: Tensor) -> Tensor:
     """P₂: the mixture's mean (B, D) anchors inducing variables that all samples share."""
-    return (weight * mean).sum(0) if len(mean) > 1 else mean[0]
+    return (weight * mean).sum(-3) if mean.shape[-3] > 1 else mean[..., 0, :, :]
 
 
 class Propagation(nn.Module):
@@ -74,7 +77,7 @@ class Propagation(nn.Module):
         return self.anchor is anchor_at_mean
 
     def forward(
-        self, X: Tensor, generator: torch.Generator | None = None, share: Share | None = None, *, mixture: bool = True
+        self, X: Tensor, generator: Source | None = None, share: Share | None = None, *, mixture: bool = True
     ) -> tuple[list[Tensor], Tensor]:
         """Points and log weights.
 
@@ -82,8 +85,9 @@ class Propagation(nn.Module):
         ----------
         X : Tensor of shape (B, Q)
             The rows.
-        generator : torch.Generator, default=None
-            Source of fresh samples. Without it the points are those of prediction, which all rows share.
+        generator : torch.Generator or sequence of torch.Generator, default=None
+            Source of fresh samples, or one for each member of a stack. Without it the points are those of prediction,
+            which all rows share.
         share : Share, default=None
             Which rows of a minibatch ``X`` are; they get their part of the samples that the whole would have.
         mixture : bool, default=True
@@ -122,17 +126,23 @@ class MonteCarlo(Propagation):
         self.register_buffer("origin", torch.zeros(()))  # knows device and dtype
 
     def forward(
-        self, X: Tensor, generator: torch.Generator | None = None, share: Share | None = None, *, mixture: bool = True
+        self, X: Tensor, generator: Source | None = None, share: Share | None = None, *, mixture: bool = True
     ) -> tuple[list[Tensor], Tensor]:
         """Fresh points with a generator, the stored ones without; equal weights."""
         if generator is None:
             return list(self.points), self._log_weight(self.n_samples)
         n_samples = self.n_samples if mixture else self.n_fewest
-        shapes = [(n_samples, len(X) if share is None else share.total, width) for width in self.hidden_dims]
-        points = [self.origin.new_empty(shape).normal_(generator=generator) for shape in shapes]
+        shapes = [(n_samples, X.shape[-2] if share is None else share.total, width) for width in self.hidden_dims]
+        if isinstance(generator, torch.Generator):
+            points = [self._fresh(shape, generator) for shape in shapes]
+        else:
+            points = [torch.stack([self._fresh(shape, each) for each in generator]) for shape in shapes]
         if share is not None:
-            points = [each[:, share.rows] for each in points]
+            points = [each[..., share.rows, :] for each in points]
         return points, self._log_weight(n_samples)
+
+    def _fresh(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        return self.origin.new_empty(shape).normal_(generator=generator)
 
     @property
     def weight(self) -> Tensor:
@@ -162,10 +172,10 @@ class Quadrature(Propagation):
         self.logits = nn.Parameter(torch.zeros(self.n_samples))
 
     def forward(
-        self, X: Tensor, generator: torch.Generator | None = None, share: Share | None = None, *, mixture: bool = True
+        self, X: Tensor, generator: Source | None = None, share: Share | None = None, *, mixture: bool = True
     ) -> tuple[list[Tensor], Tensor]:
         """The learnt points and weights, whatever the arguments."""
-        return list(self.points), self.logits.log_softmax(0)[:, None]
+        return list(self.points), self.logits.log_softmax(-1)[..., None]
 
     @property
     def weight(self) -> Tensor:

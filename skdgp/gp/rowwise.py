@@ -7,7 +7,8 @@ of an elimination is one vector operation on all of them.
 Shapes: matrices (M, M, D, B), cross-correlations (M, S, D, B), vectors (M, D, B). Correlations come
 packed, (M(M−1)/2 + M·S, D, B): each pair of inducing variables once, then every inducing variable with
 every point; see :func:`packing`. The formulas are those of :mod:`skdgp.gp.conditionals`, for a prior of
-unit variance; the tests hold the two to each other.
+unit variance; the tests hold the two to each other. Where models are stacked, a dimension of members lies between
+D and B, and between rows and what belongs to one.
 
 That is for the correlations of one stationary kernel. :func:`plain_conditional` takes any kernel, by autograd.
 """
@@ -68,11 +69,13 @@ def packed_correlation(kernel: StationaryKernel, Z: Tensor, x: Tensor) -> Tensor
         See :func:`packing`.
     """
     s = kernel.inverse_square
-    if s.shape[1] > 1:
-        rate = s.sqrt()[:, None, :]
-        Z, x, s = Z[:, None] * rate, x[:, None] * rate, s.new_ones(len(s), 1)  # (B, D, ·, Q)
-    r2 = _PackedSquaredDistance.apply(Z, x)[0]  # (packed, [D,] B)
-    return _PackedCorrelation.apply(r2 if r2.dim() == 3 else r2[:, None], s, PROFILES[kernel.profile])[0]
+    if s.shape[-1] > 1:
+        rate = s.sqrt()[..., None, :]
+        Z, x = Z.unsqueeze(-3) * rate, x.unsqueeze(-3) * rate  # (B, D, ·, Q)
+        r2, s = _PackedSquaredDistance.apply(Z, x)[0], s.new_ones(1)
+    else:
+        r2, s = _PackedSquaredDistance.apply(Z, x)[0].unsqueeze(1), s.movedim(-2, 0)  # (packed, 1, B), (D, 1)
+    return _PackedCorrelation.apply(r2, s, PROFILES[kernel.profile])[0]
 
 
 class _PackedSquaredDistance(Function):
@@ -115,7 +118,7 @@ class _PackedSquaredDistance(Function):
 
 
 class _PackedCorrelation(Function):
-    """k(a) for a² = c² r² s, where r² (..., 1, N1, N2) and s = 1/ℓ² (D, 1, 1) broadcast.
+    """k(a) for a² = c² r² s, where r² and s = 1/ℓ² broadcast.
 
     With G = −k̄ c² h/2 the gradients are Σ_d G s for r² and Σ G r² for s.
     """
@@ -173,13 +176,13 @@ def _factorise(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
     """The same by LAPACK, matrix by matrix, with as much jitter as it takes."""
     n_pairs = n_inducing * (n_inducing - 1) // 2
     rows, columns = torch.tril_indices(n_inducing, n_inducing, -1, device=correlations.device)
-    pairs = correlations[:n_pairs].permute(1, 2, 0)  # (D, B, M(M−1)/2)
-    K = torch.eye(n_inducing, dtype=pairs.dtype, device=pairs.device).repeat(*pairs.shape[:2], 1, 1)
+    pairs = correlations[:n_pairs].movedim(0, -1)  # (D, B, M(M−1)/2)
+    K = torch.eye(n_inducing, dtype=pairs.dtype, device=pairs.device).repeat(*pairs.shape[:-1], 1, 1)
     K[..., rows, columns] = pairs
     K[..., columns, rows] = pairs
     W = inverse_cholesky(K, jitter)
-    k = correlations[n_pairs:].unflatten(0, (n_inducing, -1)).permute(2, 3, 0, 1)
-    return torch.cat([W @ k, W], dim=-1).permute(2, 3, 0, 1).contiguous()
+    k = correlations[n_pairs:].unflatten(0, (n_inducing, -1)).movedim((0, 1), (-2, -1))
+    return torch.cat([W @ k, W], dim=-1).movedim((-2, -1), (0, 1)).contiguous()
 
 
 def _factor(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
@@ -415,7 +418,7 @@ def conditional(
     kl : Tensor of shape (D, B)
         See :func:`skdgp.gp.conditionals.kl_divergence`.
     """
-    diagonal = root.dim() == 3
+    diagonal = root.dim() == mean.dim()
     if diagonal and not whiten:
         return _PlainDiagonalPosterior.apply(correlations, mean, root, deviation, jitter)[:3]
     W, A = _WhitenRows.apply(correlations, len(mean), jitter)
@@ -429,7 +432,7 @@ def posterior(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same from what :func:`whiten_rows` returns, as the formulas are written; of any covariance."""
     V = A if whiten else _transposed_product(W, A)
-    product = root[:, None] * V if root.dim() == 3 else _transposed_product(root, V)
+    product = root[:, None] * V if root.dim() == mean.dim() else _transposed_product(root, V)
     variance = (product.square().sum(0) - A.square().sum(0) + 1.0).clamp(min=VARIANCE_FLOOR)
     kl = _kl_divergence(mean, root, None if whiten else W)
     return (mean[:, None] * V).sum(0) * deviation, variance * deviation.square(), kl
@@ -437,14 +440,14 @@ def posterior(
 
 def _kl_divergence(mean: Tensor, root: Tensor, W: Tensor | None) -> Tensor:
     """KL divergences (D, B); see :func:`skdgp.gp.conditionals.kl_divergence`."""
-    dense = root.dim() == 4
+    dense = root.dim() > mean.dim()
     diagonal = root.diagonal(dim1=0, dim2=1).movedim(-1, 0) if dense else root  # (M, D, B)
     log_determinants = -2.0 * diagonal.log().sum(0)
     if W is not None:
         mean = (W * mean).sum(1)
         root = (W[:, :, None] * root).sum(1) if dense else W * root
         log_determinants = log_determinants - 2.0 * W.diagonal(dim1=0, dim2=1).log().sum(-1)  # + log|K|
-    trace = root.square().flatten(0, -3).sum(0)
+    trace = root.square().flatten(0, root.dim() - mean.dim()).sum(0)  # mean is (M, D, B), whatever root has become
     return 0.5 * (trace + mean.square().sum(0) - len(mean) + log_determinants)
 
 

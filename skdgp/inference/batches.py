@@ -1,6 +1,6 @@
 """Rows as tensors, and the minibatches that they are divided into."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
@@ -16,7 +16,10 @@ GATHERED_ROWS = 2**17
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows on a device: inputs (B, Q), encoded targets (B, P) and the weights of their likelihood terms (B,)."""
+    """Rows on a device: inputs (B, Q), encoded targets (B, P) and the weights of their likelihood terms (B,).
+
+    Those of a stack of models (:mod:`.stacks`) have a dimension of members before B.
+    """
 
     X: Tensor
     y: Tensor
@@ -30,16 +33,22 @@ class Batch:
         return cls(*(torch.as_tensor(column.astype(dtype)) for column in columns))
 
     def __len__(self) -> int:
-        return len(self.X)
+        return self.X.shape[-2]
 
     def rows(self, index: Tensor | slice) -> "Batch":
-        """The rows at ``index``."""
+        """The rows at ``index``; an index (E, n) gives every one of E members rows of its own."""
+        if isinstance(index, slice):
+            return Batch(self.X[..., index, :], self.y[..., index, :], self.weight[..., index])
         return Batch(self.X[index], self.y[index], self.weight[index])
 
     def relative(self) -> tuple["Batch", float]:
         """The same rows with weights whose mean is one, and what the mean was."""
         mean = self.weight.double().mean().item()
-        return Batch(self.X, self.y, self.weight / mean), mean
+        return self.weighing(1 / mean), mean
+
+    def weighing(self, factor: float | Tensor) -> "Batch":
+        """The same rows with other weights."""
+        return Batch(self.X, self.y, self.weight * factor)
 
     def spread(self, n_rows: int) -> "Batch":
         """At most ``n_rows`` of the rows, evenly spread over all."""
@@ -66,19 +75,56 @@ class Batch:
         return Batch(function(self.X), function(self.y), function(self.weight))
 
 
-def shuffled(data: Batch, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-    """All rows in random order, on the generator's device, in minibatches of equal size.
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a table."""
 
-    A remnant of a few rows would be a noisy step of full length.
+    data: Batch
+    index: Tensor  # (n,)
+
+    @classmethod
+    def whole(cls, data: Batch) -> "Part":
+        """All of them."""
+        return cls(data, torch.arange(len(data), device=data.X.device))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def rows(self) -> Batch:
+        """The rows themselves."""
+        return self.data.rows(self.index)
+
+    def mean_weight(self) -> float:
+        """Mean of the rows' weights."""
+        return self.data.weight[self.index].double().mean().item()
+
+    def spread(self, n_rows: int) -> "Part":
+        """At most ``n_rows`` of the rows, evenly spread over all."""
+        if len(self) <= n_rows:
+            return self
+        return Part(self.data, self.index[torch.arange(n_rows, device=self.index.device) * len(self) // n_rows])
+
+
+def side_by_side(parts: Sequence[Part]) -> Batch:
+    """The rows of a part, or those of several, (E, n, ...): parts of one table, as long as each other."""
+    return parts[0].data.rows(parts[0].index if len(parts) == 1 else torch.stack([part.index for part in parts]))
+
+
+def shuffled(parts: Sequence[Part], batch_size: int, generators: Sequence[torch.Generator]) -> Iterator[Batch]:
+    """All rows in random order, on the generators' device, in minibatches of equal size.
+
+    A remnant of a few rows would be a noisy step of full length. Several parts are as long as each other, and of one
+    table; each is shuffled by its own generator, and their minibatches come side by side.
     """
-    n_steps = -(-len(data) // batch_size)
-    order = torch.randperm(len(data), generator=generator, device=generator.device).to(data.X.device)
-    device, away = generator.device, data.X.device != generator.device
-    n_together = max(1, GATHERED_ROWS // batch_size)
-    ends = [i * len(data) // n_steps for i in range(n_steps + 1)]
+    n_rows, data, device = len(parts[0]), parts[0].data, generators[0].device
+    n_steps, away = -(-n_rows // batch_size), data.X.device != device
+    orders = [torch.randperm(n_rows, generator=each, device=device).to(data.X.device) for each in generators]
+    mixed = [Part(data, part.index[order]) for part, order in zip(parts, orders, strict=True)]
+    n_together = max(1, GATHERED_ROWS // (batch_size * len(parts)))
+    ends = [i * n_rows // n_steps for i in range(n_steps + 1)]
     for first in range(0, n_steps, n_together):
         steps = ends[first : first + n_together + 1]
-        rows = data.rows(order[steps[0] : steps[-1]])
+        rows = side_by_side([Part(data, part.index[steps[0] : steps[-1]]) for part in mixed])
         if away:
             rows = rows.pinned().to(device, rows.X.dtype)
         for start, stop in pairwise(steps):

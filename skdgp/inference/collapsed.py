@@ -19,6 +19,7 @@ and the bound, with Eq. 9's terms in its order, is
 
 import math
 import os
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -33,7 +34,7 @@ from ..gp.global_layer import GlobalLayer
 from ..gp.likelihoods import Gaussian
 from ..gp.linalg import cholesky
 from .batches import Batch
-from .settings import History, OnEpoch, Settings, go_on
+from .settings import History, Learner, Settings, one_by_one
 
 #: Square matrices over all inducing points that a fit holds at a time, gradients included, and
 #: whitened covariances of a chunk of rows.
@@ -138,20 +139,15 @@ def collapsed(model: DeepGP, data: Batch) -> Optimum:
     return optimum(statistics(layer, data), len(layer.Z), likelihood.variance)
 
 
-def train(
-    model: DeepGP,
-    data: Batch,
-    held_out: Batch | None,
-    settings: Settings,
-    generator: torch.Generator,
-    on_epoch: OnEpoch = go_on,
-) -> History:
+@one_by_one
+def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bool]) -> History:
     """Maximise the collapsed bound over kernel, inducing points and noise by L-BFGS, and set the posteriors.
 
     A :class:`~.settings.Trainer` for a model of one whitened global layer with full covariances and one kernel, and
     for all rows at once, in float64. An epoch is an iteration, and its loss the negative bound per row. It holds no
     rows out, and nothing is random. A user who interrupts it gets the last whole iteration.
     """
+    model, data = learner.model, learner.rows.rows()
     bound = _NegativeBound(model, data)
     history = History()
     reached = bound.start  # by the last whole iteration

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from ..gp.deep_gp import DeepGP, Marginals
-from .batches import Batch
+from .batches import Batch, Part
 from .calibration import MAX_ROWS, recalibrate
 from .memory import let_the_allocator_keep_pages
-from .minibatches import SCORED_ROWS
 from .objectives import elbo
-from .settings import History, Settings, Trainer
+from .settings import History, Learner, Settings, Trainer
 from .state import from_plain, to_plain
 from .streaming import Stream
 
@@ -37,6 +36,10 @@ class Plan(NamedTuple):
     precision: torch.dtype
     name: str
 
+    def n_epochs(self, n_members: int) -> int:
+        """Epochs at most: members share those of minibatches, and a collapsed fit is of one after the other."""
+        return self.settings.max_iter * (n_members if self.name == "collapsed" else 1)
+
 
 class Split(NamedTuple):
     """Which rows each model holds out: ``rows`` that the user gave, or ``n_rows`` of all, or none.
@@ -48,33 +51,27 @@ class Split(NamedTuple):
     rows: Batch | None = None
     n_rows: int = 0
 
-    def of(self, data: Batch, index: int) -> tuple[Batch, Batch | None]:
+    def of(self, data: Batch, index: int) -> tuple[Part, Part | None]:
         """Rows that the model of this number learns from, and those that it holds out."""
         if not self.n_rows:
-            return data, self.rows
-        rolled = torch.as_tensor(np.roll(self.order, -index * self.n_rows))
-        return data.rows(rolled[self.n_rows :]), data.rows(rolled[: self.n_rows])
+            return Part.whole(data), None if self.rows is None else Part.whole(self.rows)
+        rolled = torch.as_tensor(np.roll(self.order, -index * self.n_rows), device=data.X.device)
+        return Part(data, rolled[self.n_rows :]), Part(data, rolled[: self.n_rows])
 
 
 class Watcher(Protocol):
     """Is told how training goes."""
 
-    def begin(self) -> None:
-        """A model's training begins."""
-
     def epoch(self, ensemble: "Ensemble") -> bool:
-        """One of its epochs ends; whether it was told to be the last."""
-
-    def end(self, ensemble: "Ensemble") -> bool:
-        """Its training ends; whether no other model is to follow."""
+        """An epoch of some models ends; whether it was told to be the last."""
 
 
-class _Learner(NamedTuple):
-    """A model in training, and what trains it."""
+class _Student(NamedTuple):
+    """A model that learns from chunks, and what trains it."""
 
     model: DeepGP
     generator: torch.Generator
-    trainer: Trainer
+    stream: Stream
 
 
 class Ensemble:
@@ -95,7 +92,7 @@ class Ensemble:
     ----------
     members : ModuleList of DeepGP
     histories : list of History
-        Of their last training; while one is in training, its history comes last.
+        Of their last training. While it goes on there are more of them than members, and some may be empty.
     plan_name : str
         Of the plan of their last training.
     """
@@ -105,8 +102,8 @@ class Ensemble:
         self.members = nn.ModuleList(members)
         self.histories: list[History] = []
         self.plan_name = ""
-        self._learners: list[_Learner] = []
-        self._in_training: DeepGP | None = None
+        self._students: list[_Student] = []
+        self._in_training: list[DeepGP] = []
 
     def __len__(self) -> int:
         return len(self.members)
@@ -123,7 +120,7 @@ class Ensemble:
         return deepcopy(self.models[index % len(self)]).requires_grad_(True)
 
     def fit(self, start: Start, seeds: Sequence[int], data: Batch, split: Split, plan: Plan, watcher: Watcher) -> None:
-        """Train a member for every seed, one after the other, and calibrate them together.
+        """Train a member for every seed, and calibrate them together.
 
         Parameters
         ----------
@@ -142,25 +139,21 @@ class Ensemble:
             If the user interrupts before there is a trained member. Later those that there are remain, with a warning.
         """
         self.plan_name = plan.name
-        all_held_out: list[Batch] = []
+        near = data.to("cpu", plan.precision).near(self.device)
+        learners = []
         for index, seed in enumerate(seeds):
-            rows, held_out = split.of(data, index)
-            watcher.begin()
-            try:
-                learner = self._learner(start, index, seed, plan.precision, plan.trainer)
-                self._train(learner, rows, held_out, plan, watcher)
-            except KeyboardInterrupt:
-                if not len(self):
-                    raise
-                self.histories[-1].interrupted = True  # the member before is the last one
-                break
-            if held_out is not None:
-                all_held_out.append(held_out.spread(MAX_ROWS).to(self.device, self.dtype))
-            if watcher.end(self) or self.histories[-1].interrupted:
-                break
-        if all_held_out:
-            recalibrate(self.models, all_held_out, plan.settings.batch_size)
-        if self.histories[-1].interrupted:
+            model, generator = self._untrained(start, index, seed, plan.precision)
+            rows, held_out = split.of(near, index)
+            learners.append(Learner(model, rows, generator, held_out))
+        histories = self._train(learners, plan, watcher)
+        trained = [learner for learner, history in zip(learners, histories, strict=True) if history.loss]
+        self.histories = [history for history in histories if history.loss]
+        self.members.extend(self._finished(learner.model) for learner in trained)
+        parts = [learner.held_out.spread(MAX_ROWS) for learner in trained if learner.held_out is not None]
+        if parts:
+            judges = [part.rows().to(self.device, self.dtype) for part in parts]
+            recalibrate(self.models, judges, plan.settings.batch_size)
+        if any(history.interrupted for history in histories):
             warnings.warn(
                 f"Training was interrupted: the estimator is fitted with the best parameters so far, of "
                 f"{len(self)} of {len(seeds)} members. Call fit again to train it to the end.",
@@ -168,31 +161,26 @@ class Ensemble:
                 stacklevel=5,
             )
 
-    def _learner(self, start: Start, index: int, seed: int, precision: torch.dtype, trainer: Trainer) -> _Learner:
-        """The untrained member of a number, where training is."""
+    def _untrained(self, start: Start, index: int, seed: int, precision: torch.dtype) -> tuple[DeepGP, torch.Generator]:
+        """The member of a number, and its source of random numbers, where training is."""
         generator = torch.Generator("cpu").manual_seed(seed)
         model = start(index, generator).to(device=self.device, dtype=precision)
         if self.device.type != "cpu":
             generator = torch.Generator(self.device).manual_seed(seed)
-        return _Learner(model, generator, trainer)
+        return model, generator
 
-    def _train(self, learner: _Learner, rows: Batch, held_out: Batch | None, plan: Plan, watcher: Watcher) -> None:
-        """Train one more member."""
-        index = len(self)
-        scored = None if held_out is None else held_out.spread(SCORED_ROWS).to(self.device, plan.precision)
-        near = rows.to("cpu", plan.precision).near(self.device)
-        self._in_training = learner.model
+    def _train(self, learners: Sequence[Learner], plan: Plan, watcher: Watcher) -> list[History]:
+        """Train members, and let others look at them meanwhile."""
 
-        def on_epoch(history: History) -> bool:
-            self.histories[index:] = [history]
+        def on_epoch(histories: Sequence[History]) -> bool:
+            self.histories = list(histories)
             return watcher.epoch(self)
 
+        self._in_training = [learner.model for learner in learners]
         try:
-            history = learner.trainer(learner.model, near, scored, plan.settings, learner.generator, on_epoch)
+            return plan.trainer(learners, plan.settings, on_epoch)
         finally:
-            self._in_training = None
-        self.histories[index:] = [history]
-        self.members.append(self._finished(learner.model))
+            self._in_training = []
 
     def learn(self, start: Start | None, seeds: Sequence[int], chunk: Batch, plan: Plan) -> "Ensemble":
         """An ensemble that has learnt from one more chunk as well; this one stays what it is.
@@ -212,25 +200,29 @@ class Ensemble:
         if len(before):
             held_out = chunk.spread(MAX_ROWS).to(self.device, self.dtype)
             recalibrate(before.models, [held_out] * len(before), len(chunk))
-        learners = before._learners
-        if not learners:
+        students = before._students
+        if not students:
             for index, seed in enumerate(seeds):
-                learners.append(self._learner(start or before.continued, index, seed, plan.precision, Stream()))
+                untrained = self._untrained(start or before.continued, index, seed, plan.precision)
+                students.append(_Student(*untrained, Stream()))
         rows = chunk.to("cpu", plan.precision).near(self.device)
-        histories = [trainer(model, rows, None, plan.settings, generator) for model, generator, trainer in learners]
-        members = [self._finished(cast(Stream, trainer).averaged(model)) for model, _, trainer in learners]
+        histories = [stream(model, rows, None, plan.settings, generator) for model, generator, stream in students]
+        members = [self._finished(stream.averaged(model)) for model, _, stream in students]
         learnt = Ensemble(self.device, self.dtype, members)
-        learnt._learners, learnt.histories, learnt.plan_name = learners, histories, plan.name
+        learnt._students, learnt.histories, learnt.plan_name = students, histories, plan.name
         for member, calibrated in zip(learnt.models, before.models, strict=False):  # there may be none before
             for each, value in zip(member.likelihood.calibrated(), calibrated.likelihood.calibrated(), strict=True):
                 each.copy_(value)
         return learnt
 
     def so_far(self) -> "Ensemble":
-        """What training would leave if it ended now, with a copy of the model in training."""
-        training = [] if self._in_training is None else [self._finished(deepcopy(self._in_training))]
-        ensemble = Ensemble(self.device, self.dtype, [*self.models, *training])
-        ensemble.histories, ensemble.plan_name = self.histories, self.plan_name
+        """What training would leave if it ended now, with copies of models in training."""
+        if not self._in_training:
+            return self
+        begun = [(model, each) for model, each in zip(self._in_training, self.histories, strict=True) if each.loss]
+        models, histories = zip(*begun, strict=True)
+        ensemble = Ensemble(self.device, self.dtype, [self._finished(model) for model in deepcopy(models)])
+        ensemble.histories, ensemble.plan_name = list(histories), self.plan_name
         return ensemble
 
     def _finished(self, model: DeepGP) -> DeepGP:
@@ -314,5 +306,5 @@ class Ensemble:
     def __deepcopy__(self, memo: dict) -> "Ensemble":
         copy = Ensemble(self.device, self.dtype, deepcopy(list(self.models), memo))
         copy.histories, copy.plan_name = deepcopy(self.histories, memo), self.plan_name
-        copy._learners = deepcopy(self._learners, memo)
+        copy._students = deepcopy(self._students, memo)
         return copy

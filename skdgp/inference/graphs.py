@@ -4,13 +4,14 @@ A recording has fixed addresses and cannot look at what it computes. So a miniba
 live in memory of their own, and a failure shows only in numbers that are not finite at the end of an epoch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
 from .batches import Batch
+from .processes import ALONE, Processes
 from .settings import Settings
 from .steps import Trainee
 
@@ -18,24 +19,26 @@ from .steps import Trainee
 _WARM_UP_CALLS = 3
 
 
-def record(function: Callable[[], Tensor], generator: torch.Generator) -> Callable[[], Tensor]:
+def record(function: Callable[[], Tensor], generators: Sequence[torch.Generator]) -> Callable[[], Tensor]:
     """A function that does on the device what ``function`` does, at one launch.
 
     Parameters
     ----------
     function : callable
         Works on the same memory in every call. It is called a few times.
-    generator : torch.Generator
-        What the function draws random numbers from, and the replay goes on with.
+    generators : sequence of torch.Generator
+        What the function draws random numbers from, and the replay goes on with; of one device.
     """
-    stream = torch.cuda.Stream(generator.device)
-    stream.wait_stream(torch.cuda.current_stream(generator.device))
+    device = generators[0].device
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         for _ in range(_WARM_UP_CALLS):
             function()
-    torch.cuda.current_stream(generator.device).wait_stream(stream)
+    torch.cuda.current_stream(device).wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    graph.register_generator_state(generator)
+    for generator in generators:
+        graph.register_generator_state(generator)
     with torch.cuda.graph(graph):
         result = function()
 
@@ -47,15 +50,27 @@ def record(function: Callable[[], Tensor], generator: torch.Generator) -> Callab
 
 
 class CapturedTrainee(Trainee):
-    """A model in training whose steps are replayed, with a recording for every size of minibatch (there are two)."""
+    """Models in training whose steps are replayed, with a recording for every size of minibatch (there are two)."""
 
-    def __init__(self, model: DeepGP, settings: Settings, generator: torch.Generator, *, kl_weight: float):
-        self.rate = torch.zeros((), device=generator.device)
-        super().__init__(model, settings, generator, kl_weight=kl_weight)
+    def __init__(
+        self,
+        models: Sequence[DeepGP],
+        settings: Settings,
+        generators: Sequence[torch.Generator],
+        processes: Processes = ALONE,
+        **options,
+    ):
+        self.rate = torch.zeros((), device=generators[0].device)
+        super().__init__(models, settings, generators, processes, **options)
         self.recordings: dict[int, tuple[Batch, Callable[[], Tensor]]] = {}
 
+    def pace_by(self, rates: Sequence[float]) -> None:
+        """See :meth:`.Trainee.pace_by`; recordings have another pace."""
+        super().pace_by(rates)
+        self.recordings.clear()
+
     def step(self, batch: Batch, rate: float) -> Tensor:
-        """Take a step; the negative objective before it, which may be anything."""
+        """Take a step; the negative objectives before it, which may be anything."""
         if len(batch) not in self.recordings:
             self.recordings[len(batch)] = self._record(batch)
         own, replay = self.recordings[len(batch)]
@@ -70,11 +85,12 @@ class CapturedTrainee(Trainee):
 
         def step() -> Tensor:
             loss = self._gradient(own)
-            self.adam.step(self.rate)
+            self.adam.step(self.rate, self.pace)
             return loss
 
-        before, noise = (self.parameters(), self.moments()), self.generator.get_state()
-        replay = record(step, self.generator)
+        before, noise = (self.parameters(), self.moments()), [each.get_state() for each in self.generators]
+        replay = record(step, self.generators)
         self.restore(*before)
-        self.generator.set_state(noise)
+        for generator, state in zip(self.generators, noise, strict=True):
+            generator.set_state(state)
         return own, replay

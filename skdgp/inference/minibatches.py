@@ -1,18 +1,21 @@
 """The trainer for most: minibatches, a learning-rate schedule, early stopping, recovery."""
 
 import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..gp.deep_gp import DeepGP
-from .batches import Batch, shuffled
+from .batches import Batch, Part, shuffled, side_by_side
 from .graphs import CapturedTrainee
 from .memory import let_the_allocator_keep_pages
 from .objectives import log_mixture
 from .processes import Processes, current
-from .settings import History, OnEpoch, Settings, go_on
+from .settings import History, Learner, OnEpoch, Settings, go_on
+from .stacks import can_be_stacked
 from .steps import Trainee
 
 #: Share of the steps in which the learning rate climbs to its peak, and the share of the peak it
@@ -23,7 +26,13 @@ WARM_UP_FROM = 0.04
 #: Held-out rows that epochs are compared by. More would cost large data sets as much as training does.
 SCORED_ROWS = 2000
 
-#: How often training may go back to its last good epoch at half the learning rate.
+#: Numbers that the largest tensor of a minibatch may hold for all models of a stack: 64 MiB in float32.
+STACKED_NUMBERS = 2**24
+
+#: Numbers that the largest tensor of a batch of held-out rows may hold.
+SCORED_NUMBERS = 2**20
+
+#: How often training of a model may go back to its last good epoch at half the learning rate.
 MAX_RETRIES = 10
 
 
@@ -34,74 +43,193 @@ def one_cycle(progress: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * (progress - WARM_UP) / (1 - WARM_UP)))
 
 
-def train(
-    model: DeepGP,
-    data: Batch,
-    held_out: Batch | None,
-    settings: Settings,
-    generator: torch.Generator,
-    on_epoch: OnEpoch = go_on,
-) -> History:
-    """Maximise the objective over the parameters of ``model``, in place; see :class:`~.settings.Trainer`.
+def train(learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
+    """Maximise the objective over the parameters of models, in place; see :class:`~.settings.Trainer`.
 
-    The epochs' scores are of at most ``SCORED_ROWS`` held-out rows. An epoch that fails is repeated at half the
-    learning rate, up to ``MAX_RETRIES`` times in all. A user who interrupts it gets the parameters of the best epoch
-    so far, or of the last whole one without held-out rows.
+    Models of one shape are trained as one (:mod:`.stacks`), the others side by side. Each keeps rows, random numbers,
+    best epoch and failures of its own, and becomes what it would have become alone, up to rounding.
+
+    The epochs' scores are of at most ``SCORED_ROWS`` held-out rows. An epoch that fails is repeated, at half the
+    learning rate of the models that made it fail, up to ``MAX_RETRIES`` times for each. A user who interrupts training
+    gets the parameters of the best epoch so far, or of the last whole one without held-out rows.
     """
     let_the_allocator_keep_pages()
-    processes = current()
-    _check_shares(len(data), settings.batch_size, processes)
-    data, mean_weight = data.relative()
-    kl_weight = settings.kl_weight(len(data), mean_weight)
-    if settings.cuda_graphs and generator.device.type == "cuda" and processes.size == 1:
-        trainee: Trainee = CapturedTrainee(model, settings, generator, kl_weight=kl_weight)
-    else:
-        trainee = Trainee(model, settings, generator, processes, kl_weight=kl_weight)
+    histories = [History() for _ in learners]
+    crews = [_Crew(*group, settings) for group in _groups(learners, histories, settings)]
     try:
-        return _train(trainee, data, held_out, settings, on_epoch)
+        _train(crews, settings, lambda: on_epoch(histories))
     finally:
-        trainee.release()
+        for crew in crews:
+            crew.release()
+    return histories
 
 
-def _train(
-    trainee: Trainee,
-    data: Batch,
-    held_out: Batch | None,
-    settings: Settings,
-    on_epoch: OnEpoch,
-) -> History:
+def _groups(
+    learners: Sequence[Learner], histories: Sequence[History], settings: Settings
+) -> Iterator[tuple[Sequence[Learner], Sequence[History]]]:
+    """Those that are trained as one."""
+    models, n_rows, size = [each.model for each in learners], len(learners[0].rows), 1
+    if len(learners) > 1 and can_be_stacked(models) and all(len(each.rows) == n_rows for each in learners):
+        numbers = models[0].numbers_per_row() * min(settings.batch_size, n_rows)
+        size = max(1, STACKED_NUMBERS // numbers)
+    for start in range(0, len(learners), size):
+        some = slice(start, start + size)
+        yield learners[some], histories[some]
+
+
+def _train(crews: "Sequence[_Crew]", settings: Settings, on_epoch: Callable[[], bool]) -> None:
     """The loop over epochs."""
-    scored = None if held_out is None else held_out.spread(SCORED_ROWS)
-    history = History()
-    best = _Best(trainee)
-    peak, retries = settings.learning_rate, 0
-    while len(history.loss) < settings.max_iter:
-        before = trainee.parameters(), trainee.moments()
+    for epoch in range(settings.max_iter):
         try:
-            loss = _run_epoch(trainee, data, settings, len(history.loss), peak)
-            score = None if scored is None else mean_log_density(trainee, scored, settings.batch_size)
-        except (np.linalg.LinAlgError, FloatingPointError):
-            if retries == MAX_RETRIES:
-                raise
-            trainee.restore(*before)
-            peak, retries = peak / 2, retries + 1
-            continue
+            for crew in crews:
+                crew.run_epoch(epoch)
         except KeyboardInterrupt:
-            if not history.loss:
+            if not epoch:
                 raise
-            trainee.restore(*before)
-            history.interrupted = True
-            break
-        history.loss.append(loss)
-        history.best_epoch = len(history.loss)
-        if score is not None:
-            history.score.append(score)
-            best.update(score, len(history.loss))
-        if trainee.processes.agree(on_epoch(history) or _stalled(history.score, settings)):
-            break
-    if held_out is not None:
-        history.best_epoch = best.restore()
-    return history
+            for crew in crews:
+                crew.interrupt()
+            return
+        for crew in crews:
+            crew.dismiss_stalled()
+        crews = [crew for crew in crews if crew.members]
+        if current().agree(on_epoch() or not crews):
+            return
+
+
+@dataclass
+class _Member:
+    """What training knows of one of the models."""
+
+    learner: Learner
+    history: History
+    mean_weight: float
+    peak: float  # of its learning rate
+    retries: int = 0
+    best_score: float = -math.inf
+
+
+class _Crew:
+    """Models that are trained together. Those that have stalled leave it, with the parameters of their best epoch."""
+
+    def __init__(self, learners: Sequence[Learner], histories: Sequence[History], settings: Settings):
+        self.settings, processes = settings, current()
+        models, parts, generators, _ = zip(*learners, strict=True)
+        _check_shares(len(parts[0]), settings.batch_size, processes)
+        self.members = [
+            _Member(learner, history, learner.rows.mean_weight(), settings.learning_rate)
+            for learner, history in zip(learners, histories, strict=True)
+        ]
+        captured = settings.cuda_graphs and generators[0].device.type == "cuda" and processes.size == 1
+        kl_weight = [settings.kl_weight(len(each.learner.rows), each.mean_weight) for each in self.members]
+        kind = CapturedTrainee if captured else Trainee
+        self.trainee = kind(models, settings, generators, processes, kl_weight=kl_weight)
+        self.best = self.trainee.parameters()
+        self.scored = self._rows_to_score()
+
+    def _rows_to_score(self) -> Batch | None:
+        parts = [each.learner.held_out for each in self.members]
+        if parts[0] is None:
+            return None
+        rows = side_by_side([cast(Part, part).spread(SCORED_ROWS) for part in parts])
+        vector = self.trainee.flat.vector
+        return rows.to(vector.device, vector.dtype)
+
+    def run_epoch(self, epoch: int) -> None:
+        """One pass over the rows in random order, as often as it takes, and what comes of it."""
+        before = self.state()
+        while True:
+            try:
+                losses = self._pass(epoch)
+                scores = None if self.scored is None else mean_log_density(self.trainee, self.scored, self._together())
+                break
+            except (np.linalg.LinAlgError, FloatingPointError):
+                failed = self.trainee.failed or [*range(len(self.members))]
+                if any(self.members[number].retries == MAX_RETRIES for number in failed):
+                    raise
+                self.restore(before, failed)
+                self._slow_down(failed)
+            except KeyboardInterrupt:
+                self.restore(before)
+                raise
+        for each, loss in zip(self.members, losses, strict=True):
+            each.history.loss.append(loss)
+            each.history.best_epoch = len(each.history.loss)
+        if scores is not None:
+            self._compare(scores)
+
+    def _pass(self, epoch: int) -> list[float]:
+        """One pass over the rows; the mean loss of every model."""
+        trainee, settings, parts = self.trainee, self.settings, [each.learner.rows for each in self.members]
+        n_steps, peak = -(-len(parts[0]) // settings.batch_size), max(each.peak for each in self.members)
+        factor = trainee.flat.vector.new_tensor([1 / each.mean_weight for each in self.members])
+        factor = factor[:, None] if len(parts) > 1 else factor
+        total: float | Tensor = 0.0
+        for i, batch in enumerate(shuffled(parts, settings.batch_size, trainee.generators)):
+            rate = peak * one_cycle((epoch + i / n_steps) / settings.max_iter)
+            total = total + len(batch) * trainee.step(batch.weighing(factor), rate).double()
+        trainee.check()
+        return (cast(Tensor, total) / len(parts[0])).tolist()
+
+    def _together(self) -> int:
+        """Held-out rows of a batch."""
+        numbers = self.trainee.models[0].numbers_per_row() * len(self.members)
+        return max(self.settings.batch_size, SCORED_NUMBERS // numbers)
+
+    def _compare(self, scores: Sequence[float]) -> None:
+        """Keep the parameters of models that are better than ever."""
+        better = []
+        for number, (each, score) in enumerate(zip(self.members, scores, strict=True)):
+            each.history.score.append(score)
+            if score > each.best_score:
+                each.best_score = score
+                better.append(number)
+            each.history.best_epoch = 1 + int(np.argmax(each.history.score))
+        self.best = torch.where(self.trainee.of(better), self.trainee.flat.vector, self.best)
+
+    def state(self) -> tuple:
+        """All that an epoch changes but histories, for :meth:`restore`."""
+        generators = [each.get_state() for each in self.trainee.generators]
+        return self.trainee.parameters(), self.trainee.moments(), generators
+
+    def restore(self, state: tuple, failed: Sequence[int] = ()) -> None:
+        """Undo an epoch, which some models had better repeat with other minibatches."""
+        parameters, moments, generators = state
+        self.trainee.restore(parameters, moments)
+        for number, (generator, then) in enumerate(zip(self.trainee.generators, generators, strict=True)):
+            if number not in failed:
+                generator.set_state(then)
+
+    def _slow_down(self, failed: Sequence[int]) -> None:
+        """Let models that have failed learn at half the rate from now on."""
+        for number in failed:
+            each = self.members[number]
+            each.peak, each.retries = each.peak / 2, each.retries + 1
+        self.trainee.failed = []
+        self.trainee.pace_by([each.peak for each in self.members])
+
+    def interrupt(self) -> None:
+        """The user has ended training."""
+        for each in self.members:
+            each.history.interrupted = True
+
+    def dismiss_stalled(self) -> None:
+        """Let models go whose scores no longer improve."""
+        kept = [i for i, each in enumerate(self.members) if not _stalled(each.history.score, self.settings)]
+        if len(kept) < len(self.members):
+            if not kept:
+                self.members = []
+                return
+            mask = self.trainee.of(kept)
+            self.trainee.restore(torch.where(mask, self.trainee.flat.vector, self.best))
+            self.members, self.best = [self.members[i] for i in kept], self.best[mask]
+            self.trainee = self.trainee.only(kept)
+            self.scored = self._rows_to_score()
+
+    def release(self) -> None:
+        """End the training, with the best parameters of everyone."""
+        if self.scored is not None:
+            self.trainee.restore(self.best)
+        self.trainee.release()
 
 
 def _check_shares(n_rows: int, batch_size: int, processes: Processes) -> None:
@@ -114,56 +242,31 @@ def _check_shares(n_rows: int, batch_size: int, processes: Processes) -> None:
         )
 
 
-class _Best:
-    """The parameters of the epoch with the best held-out score."""
-
-    def __init__(self, trainee: Trainee):
-        self.trainee = trainee
-        self.score, self.epoch, self.parameters = -math.inf, 0, trainee.parameters()
-
-    def update(self, score: float, epoch: int) -> None:
-        if score > self.score:
-            self.score, self.epoch, self.parameters = score, epoch, self.trainee.parameters()
-
-    def restore(self) -> int:
-        self.trainee.restore(self.parameters)
-        return self.epoch
-
-
-def _run_epoch(trainee: Trainee, data: Batch, settings: Settings, epoch: int, peak: float) -> float:
-    """One pass over the rows in random order; the mean loss."""
-    n_steps = -(-len(data) // settings.batch_size)
-    total: float | Tensor = 0.0
-    for i, batch in enumerate(shuffled(data, settings.batch_size, trainee.generator)):
-        rate = peak * one_cycle((epoch + i / n_steps) / settings.max_iter)
-        total += len(batch) * trainee.step(batch, rate)
-    trainee.check()
-    return float(total) / len(data)
-
-
 @torch.no_grad()
-def mean_log_density(trainee: Trainee, data: Batch, batch_size: int) -> float:
-    """Weighted mean log predictive density of rows, with the noise that predictions use."""
+def mean_log_density(trainee: Trainee, data: Batch, batch_size: int) -> list[float]:
+    """Weighted mean log predictive density of rows for every model, with the noise that predictions use."""
     processes, likelihood = trainee.processes, trainee.model.likelihood
-    total = data.y.new_zeros(())
+    total = data.y.new_zeros(data.y.shape[:-2])
     share = processes.share(len(data))
     try:
-        model = trainee.model.frozen()
-        for start in range(share.start, share.stop, batch_size):
-            batch = data.rows(slice(start, min(start + batch_size, share.stop)))
-            total += (batch.weight * log_mixture(model(batch.X), likelihood, batch.y)).sum()
+        with trainee.blaming(data):
+            model = trainee.model.frozen()
+            for start in range(share.start, share.stop, batch_size):
+                batch = data.rows(slice(start, min(start + batch_size, share.stop)))
+                total += (batch.weight * log_mixture(model(batch.X), likelihood, batch.y)).sum(-1)
     except np.linalg.LinAlgError:
         if processes.size == 1:
             raise
         total.fill_(math.nan)
     processes.add_up(total)
-    mean = total.item() / data.weight.sum().item()
-    if not math.isfinite(mean):
+    means = (total / data.weight.sum(-1)).reshape(-1).tolist()
+    trainee.failed = [number for number, mean in enumerate(means) if not math.isfinite(mean)]
+    for number in trainee.failed:
         raise FloatingPointError(
-            f"The held-out log density became {mean}. The likely cause is a diverged optimisation: lower "
+            f"The held-out log density became {means[number]}. The likely cause is a diverged optimisation: lower "
             "learning_rate, or set dtype='float64'."
         )
-    return mean
+    return means
 
 
 def _stalled(scores: list[float], settings: Settings) -> bool:

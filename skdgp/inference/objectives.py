@@ -23,35 +23,39 @@ class Objective(NamedTuple):
     Where it is ``linear`` in the mixture, a single sample estimates it and its gradient without bias (AVDGP, App. B).
     """
 
-    value: Callable[[Marginals, Likelihood, Tensor, Tensor, float], Tensor]
+    value: Callable[[Marginals, Likelihood, Tensor, Tensor, float | Tensor], Tensor]
     linear: bool
 
 
 def log_mixture(marginals: Marginals, likelihood: Likelihood, y: Tensor) -> Tensor:
     """log Σ_s ω_s ∫ p(y | f) N(f | m_s, v_s) df for every row: the log predictive density, (B,)."""
     log_components = likelihood.log_predictive(y, marginals.mean, marginals.variance)  # (S, B)
-    return torch.logsumexp(log_components + marginals.log_weight, dim=0)
+    return torch.logsumexp(log_components + marginals.log_weight, dim=-2)
 
 
 def penalty(marginals: Marginals, row_weight: Tensor) -> Tensor:
     """Σ_l KL_l of inducing variables that all rows share, or the weighted mean of what rows' own ones cost."""
-    return marginals.kl if marginals.kl.dim() == 0 else (row_weight * marginals.kl).mean()
+    return marginals.kl if marginals.kl.dim() < row_weight.dim() else (row_weight * marginals.kl).mean(-1)
 
 
-def elbo(marginals: Marginals, likelihood: Likelihood, y: Tensor, row_weight: Tensor, kl_weight: float) -> Tensor:
+def elbo(
+    marginals: Marginals, likelihood: Likelihood, y: Tensor, row_weight: Tensor, kl_weight: float | Tensor
+) -> Tensor:
     """mean_n w_n [Σ_s ω_s E log p(y_n | f_s) − (β/N) Σ_l KL_nl] (AVDGP Eq. 4.6, 4.12).
 
     A lower bound of the log evidence per row with β = 1, where all rows share their inducing variables. Where each row
     has its own it is an approximation, which may lie above (AVDGP, App. A).
     """
     log_likelihood = likelihood.expected_log_prob(y, marginals.mean, marginals.variance)  # (S, B)
-    expected = (marginals.log_weight.exp() * log_likelihood).sum(0)
-    return (row_weight * expected).mean() - kl_weight * penalty(marginals, row_weight)
+    expected = (marginals.log_weight.exp() * log_likelihood).sum(-2)
+    return (row_weight * expected).mean(-1) - kl_weight * penalty(marginals, row_weight)
 
 
-def predictive(marginals: Marginals, likelihood: Likelihood, y: Tensor, row_weight: Tensor, kl_weight: float) -> Tensor:
+def predictive(
+    marginals: Marginals, likelihood: Likelihood, y: Tensor, row_weight: Tensor, kl_weight: float | Tensor
+) -> Tensor:
     """mean_n w_n [log Σ_s ω_s p(y_n | s) − (β/N) Σ_l KL_nl] (AVDGP Eq. 4.16, App. D)."""
-    return (row_weight * log_mixture(marginals, likelihood, y)).mean() - kl_weight * penalty(marginals, row_weight)
+    return (row_weight * log_mixture(marginals, likelihood, y)).mean(-1) - kl_weight * penalty(marginals, row_weight)
 
 
 OBJECTIVES = {"elbo": Objective(elbo, linear=True), "predictive": Objective(predictive, linear=False)}

@@ -5,14 +5,15 @@ minibatches (:func:`skdgp.inference.minibatches.train`), all rows with posterior
 (:func:`skdgp.inference.collapsed.train`), and chunk by chunk (:class:`skdgp.inference.streaming.Stream`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import wraps
+from typing import NamedTuple, Protocol
 
 import torch
 
 from ..gp.deep_gp import DeepGP
-from .batches import Batch
+from .batches import Part
 from .objectives import Objective
 
 
@@ -54,43 +55,46 @@ class History:
     interrupted: bool = False
 
 
-#: Called with the history after every epoch; training ends when it returns True.
-OnEpoch = Callable[[History], bool]
+class Learner(NamedTuple):
+    """A model to train, and the rows to do it with.
+
+    ``held_out`` are rows to choose the best epoch by; without them it is the last. ``generator`` shuffles rows and
+    draws samples.
+    """
+
+    model: DeepGP
+    rows: Part
+    generator: torch.Generator
+    held_out: Part | None = None
 
 
-def go_on(history: History) -> bool:
+#: Called with all histories after every epoch; training ends when it returns True.
+OnEpoch = Callable[[Sequence[History]], bool]
+
+
+def go_on(histories: Sequence[History]) -> bool:
     """Never end training."""
     return False
 
 
 class Trainer(Protocol):
-    """Changes a model in place, so that it explains the rows."""
+    """Changes models in place, so that they explain their rows."""
 
-    def __call__(
-        self,
-        model: DeepGP,
-        data: Batch,
-        held_out: Batch | None,
-        settings: Settings,
-        generator: torch.Generator,
-        on_epoch: OnEpoch = go_on,
-    ) -> History:
+    def __call__(self, learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
         """Train.
 
         Parameters
         ----------
-        model : DeepGP
-        data, held_out : Batch
-            Rows to learn from, and rows to choose the best epoch by; None uses the last epoch.
+        learners : sequence of Learner
+            Models that differ in their seeds, and in which rows of a table they learn from.
         settings : Settings
-        generator : torch.Generator
-            Shuffles rows and draws samples.
         on_epoch : callable, default=never stops
-            Called with the history after every epoch; training ends when it returns True.
+            Called with all histories after every epoch; training ends when it returns True.
 
         Returns
         -------
-        History
+        list of History
+            One for each learner. Where training ended early, those that have not begun have no epochs.
 
         Raises
         ------
@@ -99,3 +103,38 @@ class Trainer(Protocol):
         KeyboardInterrupt
             If the user interrupts before there is something to keep.
         """
+
+
+def one_by_one(train: Callable[[Learner, Settings, Callable[[History], bool]], History]) -> Trainer:
+    """The trainer that trains one learner after the other.
+
+    Parameters
+    ----------
+    train : callable
+        Trains a single one, and calls its third argument with the history after every epoch.
+    """
+
+    @wraps(train)
+    def trainer(learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
+        histories = [History() for _ in learners]
+        for number, learner in enumerate(learners):
+            ended = False
+
+            def after_epoch(history: History, number: int = number) -> bool:
+                nonlocal ended
+                histories[number] = history
+                ended = on_epoch(histories)
+                return ended
+
+            try:
+                histories[number] = train(learner, settings, after_epoch)
+            except KeyboardInterrupt:
+                if not number:
+                    raise
+                histories[number - 1].interrupted = True
+                break
+            if ended or histories[number].interrupted:
+                break
+        return histories
+
+    return trainer

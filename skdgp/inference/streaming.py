@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
-from .batches import Batch, shuffled
+from .batches import Batch, Part, shuffled
 from .minibatches import MAX_RETRIES
-from .settings import History, OnEpoch, Settings, go_on
+from .settings import History, Settings
 from .steps import Trainee
 
 #: η: the average spans about the last 1/(η + 1) of all steps.
@@ -54,9 +54,8 @@ class Stream:
         held_out: Batch | None,
         settings: Settings,
         generator: torch.Generator,
-        on_epoch: OnEpoch = go_on,
     ) -> History:
-        """One pass; see :class:`~.settings.Trainer`.
+        """One pass.
 
         ``max_iter`` and what decides early stopping do not matter. A pass that fails is repeated at ever lower learning
         rates; if that does not help, model and stream are what they were before.
@@ -71,7 +70,6 @@ class Stream:
                     raise
                 self.rate, retries = self.rate / 2, retries + 1
             else:
-                on_epoch(history)
                 return history
 
     def averaged(self, model: DeepGP) -> DeepGP:
@@ -88,11 +86,11 @@ class Stream:
         total: float | Tensor = 0.0
         chunk, mean_weight = chunk.relative()
         with self._trainee(model, settings, generator, len(chunk), mean_weight) as trainee:
-            for batch in shuffled(chunk, settings.batch_size, generator):
+            for batch in shuffled([Part.whole(chunk)], settings.batch_size, [generator]):
                 n_steps += 1
                 schedule = min(1.0, n_steps / WARM_UP_STEPS) / math.sqrt(1.0 + n_steps / LONG_RUN_STEPS)
                 rate = self.rate * settings.learning_rate * schedule
-                total += len(batch) * trainee.step(batch, rate)
+                total += len(batch) * trainee.step(batch, rate).double()
                 weight = (AVERAGE_EXPONENT + 1) / (AVERAGE_EXPONENT + n_steps)
                 torch._foreach_lerp_(average, [p.detach() for p in model.parameters()], weight)
             trainee.check()
@@ -108,7 +106,7 @@ class Stream:
         ``scale`` lets weights count as they are, beside those of other chunks.
         """
         kl_weight = settings.kl_weight(n_rows, mean_weight)
-        trainee = Trainee(model, settings, generator, kl_weight=kl_weight, scale=mean_weight)
+        trainee = Trainee([model], settings, [generator], kl_weight=[kl_weight], scale=mean_weight)
         before = trainee.parameters()
         try:
             trainee.restore(before, self.moments)

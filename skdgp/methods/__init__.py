@@ -6,14 +6,14 @@ trained by hand, from standardised arrays:
 >>> import torch
 >>> from skdgp.datasets import make_waves
 >>> from skdgp.gp.likelihoods import Gaussian
->>> from skdgp.inference import Batch
+>>> from skdgp.inference import Batch, Learner, Part
 >>> from skdgp.methods import AVDGP
 >>> X, y = make_waves(100, random_state=0)
 >>> data, generator = Batch.of(X, y), torch.Generator().manual_seed(0)
 >>> method = AVDGP(hidden_dims=(3,), max_iter=2)
 >>> model = method.build(data.X, Gaussian(1), generator)
 >>> plan = method.plan(len(data))
->>> history = plan.trainer(model, data, None, plan.settings, generator)
+>>> [history] = plan.trainer([Learner(model, Part.whole(data), generator)], plan.settings)
 >>> len(history.loss), model(data.X).mean.shape
 (2, torch.Size([32, 100, 1]))
 """

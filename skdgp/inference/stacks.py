@@ -1,0 +1,52 @@
+"""Models of one shape as one model, which computes them all at once.
+
+Parameters and buffers of a stack have a dimension of members in front, and so have its inputs and results. Layers,
+kernels and likelihoods do not know: they count their dimensions from the last one.
+"""
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from ..gp.deep_gp import DeepGP
+
+
+def can_be_stacked(models: Sequence[DeepGP]) -> bool:
+    """Whether models have parts of this package alone, and the same shapes.
+
+    A part of the user's own need not count its dimensions from the last one.
+    """
+    if any(not type(part).__module__.startswith(("skdgp.", "torch.")) for part in models[0].modules()):
+        return False
+    shapes = [[(name, tensor.shape) for name, tensor in model.state_dict().items()] for model in models]
+    return all(each == shapes[0] for each in shapes)
+
+
+def stack(models: Sequence[DeepGP]) -> DeepGP:
+    """Copies of the models as one."""
+    whole = deepcopy(models[0])
+    for parts in zip(whole.modules(), *(model.modules() for model in models), strict=True):
+        target, *sources = parts
+        for tensors in ("_parameters", "_buffers"):
+            for name, tensor in getattr(target, tensors).items():
+                if tensor is not None:
+                    found = torch.stack([getattr(source, tensors)[name].detach() for source in sources])
+                    is_parameter = isinstance(tensor, nn.Parameter)
+                    getattr(target, tensors)[name] = (
+                        nn.Parameter(found, tensor.requires_grad) if is_parameter else found
+                    )
+    return whole
+
+
+@torch.no_grad()
+def member(whole: DeepGP, index: int, model: DeepGP) -> None:
+    """Give ``model`` the parameters of a member of a stack."""
+    for target, source in zip(tensors_of(model), tensors_of(whole), strict=True):
+        target.copy_(source[index])
+
+
+def tensors_of(model: nn.Module) -> list[Tensor]:
+    """Parameters and buffers."""
+    return [*model.parameters(), *model.buffers()]
