@@ -9,7 +9,7 @@ from helpers import every_covariance, every_whiten, normal
 from torch.distributions import MultivariateNormal
 from torch.distributions import kl_divergence as torch_kl_divergence
 
-from skdgp.gp.conditionals import VARIANCE_FLOOR, conditional, covariance_factors, kl_divergence
+from skdgp.gp.conditionals import VARIANCE_FLOOR, conditional, contribution, covariance_factors, kl_divergence
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.linalg import cholesky, inverse_cholesky
 
@@ -87,6 +87,32 @@ def test_kl_divergence_equals_torch_distributions(whiten, covariance):
     )
     W = None if whiten else inverse_cholesky(Kzz, jitter=0.0)
     torch.testing.assert_close(kl_divergence(mean, scale, W), expected, rtol=1e-9, atol=0)
+
+
+@every_covariance
+@every_whiten
+@pytest.mark.parametrize("members", [(), (2,)], ids=["one model", "stack"])
+def test_outputs_may_share_whitened_covariances(members, whiten, covariance):
+    W, A = (
+        torch.eye(N_INDUCING) + normal(*members, N_INDUCING, N_INDUCING, seed=1).tril(-1),
+        normal(*members, N_INDUCING, N_POINTS),
+    )
+    mean, root, _ = make_posterior(covariance)
+    mean, root = mean.expand(*members, *mean.shape), root.expand(*members, *root.shape)
+    repeated = (each.unsqueeze(-3).expand(*members, N_OUTPUTS, -1, -1) for each in (W, A))
+    found = contribution(W, A, mean, root, whiten=whiten)
+    for ours, expected in zip(found, contribution(*repeated, mean, root, whiten=whiten), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
+    if not whiten:
+        shared, own = (kl_divergence(mean, root, each) for each in (W, W.unsqueeze(-3)))
+        torch.testing.assert_close(shared, own, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(), (N_OUTPUTS,)], ids=["shared", "own"])
+def test_gradients_of_diagonal_contributions(shape):
+    mean, root, _ = make_posterior("diag")
+    inputs = [each.clone().requires_grad_() for each in (normal(*shape, N_INDUCING, N_POINTS), mean, root)]
+    assert torch.autograd.gradcheck(lambda A, *q: contribution(None, A, *q, whiten=True), inputs)
 
 
 @every_covariance

@@ -18,6 +18,9 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .autograd import Function
 
 #: Smallest marginal variance, relative to the prior's: rounding must not make it negative, and the
 #: derivative of its square root must stay finite.
@@ -71,13 +74,13 @@ def contribution(
     mean, change : Tensors of shape (..., N)
         Aᵀμ and diag(Aᵀ(Σ − I)A), or the same of u.
     """
+    diagonal, shared = root is not None and root.dim() == mean.dim(), A.dim() == mean.dim()
+    if diagonal and whiten:
+        return _DiagonalContribution.apply(A, mean, root)
     V = A if whiten else cast(Tensor, W).mT @ A
     f_mean = _times(mean, V)
     if root is None:
         return f_mean, torch.zeros_like(f_mean)
-    diagonal, shared = root.dim() == mean.dim(), A.dim() == mean.dim()
-    if diagonal and whiten:
-        return f_mean, _times(root.square() - 1.0, A.square())
     if diagonal:
         added = _times(root.square(), V.square())
     elif shared:
@@ -90,6 +93,35 @@ def contribution(
 def _times(vectors: Tensor, V: Tensor) -> Tensor:
     """Vectors (..., D, M) times V (..., D, M, N), or (..., M, N) that all D share: (..., D, N)."""
     return vectors @ V if V.dim() == vectors.dim() else (vectors[..., None, :] @ V)[..., 0, :]
+
+
+class _DiagonalContribution(Function):
+    """Aᵀμ and diag(Aᵀ(Σ − I)A) = cᵀA² for diagonal Σ, with c = r² − 1.
+
+    Gradients: Ā = μ m̄ᵀ + 2 A∘(c v̄ᵀ), μ̄ = A m̄ and r̄ = 2 r∘(A² v̄), summed over outputs that share A.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(A: Tensor, mean: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
+        return _times(mean, A), _times(root.square().sub_(1.0), A.square())
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, mean_bar: Tensor, change_bar: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        A, mean, root = ctx.saved_tensors
+        shared = A.dim() == mean.dim()
+        c = root.square().sub_(1.0).mul_(2.0)
+        if shared:
+            A_bar = torch.matmul(c.mT, change_bar).mul_(A).add_(mean.mT @ mean_bar)
+        else:
+            A_bar = (c[..., None] * change_bar[..., None, :]).mul_(A).addcmul_(mean[..., None], mean_bar[..., None, :])
+        return A_bar.sum_to_size(A.shape), _times(mean_bar, A.mT), _times(change_bar, A.square().mT) * root * 2.0
 
 
 def covariance_factors(

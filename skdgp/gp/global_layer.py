@@ -270,7 +270,7 @@ class GlobalLayer(Layer):
     def _covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Covariances without the kernel's σ², (N1, N2) if outputs share a kernel, else (D, N1, N2)."""
         K = self.kernel.relative_covariance(X1, X2)
-        return K[..., 0, :, :] if K.shape[-3] == 1 else K
+        return K.squeeze(-3)
 
     def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
         """For each set of inducing variables the mean and root of the posterior, of a unit prior."""

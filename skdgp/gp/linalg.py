@@ -147,8 +147,13 @@ class _WhitenSets(Function):
                     row[j] -= row[m] @ L[m][j]
                 row[j] = row[j] @ W[j]  # P L⁻¹, lower triangular as P is
         columns = [_solve_transposed(W, L, [Y[i][j] if i >= j else 0.0 for i in range(n)]) for j in range(n)]
-        K_bar = torch.cat([torch.cat(column, dim=-2) for column in columns], dim=-1)
-        return (K_bar + K_bar.mT).mul_(-0.5), torch.cat(_solve_transposed(W, L, A_bar), dim=-2), None, None
+        K_bar = _joined([_joined(column, dim=-2) for column in columns], dim=-1)
+        return (K_bar + K_bar.mT).mul_(-0.5), _joined(_solve_transposed(W, L, A_bar), dim=-2), None, None
+
+
+def _joined(blocks: Sequence[Tensor], dim: int) -> Tensor:
+    """``torch.cat``, without a copy of what is whole."""
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=dim)
 
 
 def _solve_transposed(W: Sequence[Tensor], L: list[list[Tensor]], B: Sequence) -> list[Tensor]:
