@@ -80,7 +80,7 @@ def our_training(device, method, n_rows, batch_size, *, n_passes=1, **params):
     model = chosen.build(data.X[:INITIAL_ROWS], Gaussian(1), torch.Generator().manual_seed(0))
     model, data = model.to(device, plan.precision), data.near(torch.device(device))
     generator = torch.Generator(device).manual_seed(0)
-    return lambda: plan.trainer([Learner(model, Part.whole(data), generator)], plan.settings)
+    return lambda: plan.trainer([Learner(model, Part(data), generator)], plan.settings)
 
 
 def our_steps(device, *, method=DSDGP, n_steps=1, batch_size, **params):

@@ -172,7 +172,7 @@ def test_gradients(monkeypatch):
 
 def run(model, data, *on_epoch):
     watch = [lambda histories, each=each: each(histories[0]) for each in on_epoch]
-    [history] = train([Learner(model, Part.whole(data), generator())], settings(ELBO, max_iter=30), *watch)
+    [history] = train([Learner(model, Part(data), generator())], settings(ELBO, max_iter=30), *watch)
     return history
 
 

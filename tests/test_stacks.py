@@ -251,4 +251,4 @@ def test_rows_of_parts_side_by_side():
     both = side_by_side([Part(data, torch.tensor([0, 3])), Part(data, torch.tensor([5, 1]))])
     assert both.X.shape == (2, 2, 1) and len(both) == 2
     assert torch.equal(both.y[..., 0], data.y[[[0, 3], [5, 1]], 0])
-    assert side_by_side([Part.whole(data)]).y.shape == (6, 1)
+    assert side_by_side([Part(data)]).y.shape == (6, 1)

@@ -22,9 +22,9 @@ class TestShuffled:
     @pytest.mark.parametrize("together", [1, 7, 1000])
     def test_minibatches_do_not_depend_on_how_many_are_gathered_together(self, monkeypatch, together):
         data = make_data(23, noise=1.0)
-        expected = [batch.y for batch in shuffled([Part.whole(data)], 5, [generator()])]
+        expected = [batch.y for batch in shuffled([Part(data)], 5, [generator()])]
         monkeypatch.setattr(batches_module, "GATHERED_ROWS", together)
-        found = [batch.y for batch in shuffled([Part.whole(data)], 5, [generator()])]
+        found = [batch.y for batch in shuffled([Part(data)], 5, [generator()])]
         assert [len(batch) for batch in found] == [4, 5, 4, 5, 5]
         assert all(map(torch.equal, found, expected))
         assert torch.equal(torch.cat(found).sort(dim=0).values, data.y.sort(dim=0).values)
@@ -33,7 +33,7 @@ class TestShuffled:
         monkeypatch.setattr(batches_module, "GATHERED_ROWS", 8)
         storages = {
             batch.X.untyped_storage().data_ptr(): batch.X.untyped_storage().nbytes()
-            for batch in list(shuffled([Part.whole(make_data(64))], 4, [generator()]))
+            for batch in list(shuffled([Part(make_data(64))], 4, [generator()]))
         }
         assert len(storages) == 8
         assert set(storages.values()) == {8 * 8}

@@ -49,7 +49,7 @@ def fail_to_factorise(value):
 
 
 def learner(model, data, held_out=None, seed=0):
-    return Learner(model, Part.whole(data), generator(seed), None if held_out is None else Part.whole(held_out))
+    return Learner(model, Part(data), generator(seed), None if held_out is None else Part(held_out))
 
 
 def run(model, data, options, held_out=None, seed=0, on_epoch=None):

@@ -151,7 +151,7 @@ class _WhitenSets(Function):
         return (K_bar + K_bar.mT).mul_(-0.5), _joined(_solve_transposed(W, L, A_bar), dim=-2), None, None
 
 
-def _joined(blocks: Sequence[Tensor], dim: int) -> Tensor:
+def _joined(blocks: list[Tensor], dim: int) -> Tensor:
     """``torch.cat``, without a copy of what is whole."""
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=dim)
 

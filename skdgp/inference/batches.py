@@ -77,37 +77,40 @@ class Batch:
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a table."""
+    """Some rows of a table, or all of them."""
 
     data: Batch
-    index: Tensor  # (n,)
-
-    @classmethod
-    def whole(cls, data: Batch) -> "Part":
-        """All of them."""
-        return cls(data, torch.arange(len(data), device=data.X.device))
+    index: Tensor | None = None  # (n,)
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self.data) if self.index is None else len(self.index)
 
     def rows(self) -> Batch:
         """The rows themselves."""
-        return self.data.rows(self.index)
+        return self.data if self.index is None else self.data.rows(self.index)
+
+    def at(self, index: Tensor) -> Tensor:
+        """Where in the table some of these rows are."""
+        return index if self.index is None else self.index[index]
 
     def mean_weight(self) -> float:
         """Mean of the rows' weights."""
-        return self.data.weight[self.index].double().mean().item()
+        weight = self.data.weight if self.index is None else self.data.weight[self.index]
+        return weight.mean(dtype=torch.float64).item()
 
     def spread(self, n_rows: int) -> "Part":
         """At most ``n_rows`` of the rows, evenly spread over all."""
         if len(self) <= n_rows:
             return self
-        return Part(self.data, self.index[torch.arange(n_rows, device=self.index.device) * len(self) // n_rows])
+        return Part(self.data, self.at(torch.arange(n_rows, device=self.data.X.device) * len(self) // n_rows))
 
 
 def side_by_side(parts: Sequence[Part]) -> Batch:
     """The rows of a part, or those of several, (E, n, ...): parts of one table, as long as each other."""
-    return parts[0].data.rows(parts[0].index if len(parts) == 1 else torch.stack([part.index for part in parts]))
+    if len(parts) == 1:
+        return parts[0].rows()
+    everything = torch.arange(len(parts[0]), device=parts[0].data.X.device)
+    return parts[0].data.rows(torch.stack([part.at(everything) for part in parts]))
 
 
 def shuffled(parts: Sequence[Part], batch_size: int, generators: Sequence[torch.Generator]) -> Iterator[Batch]:
@@ -119,12 +122,12 @@ def shuffled(parts: Sequence[Part], batch_size: int, generators: Sequence[torch.
     n_rows, data, device = len(parts[0]), parts[0].data, generators[0].device
     n_steps, away = -(-n_rows // batch_size), data.X.device != device
     orders = [torch.randperm(n_rows, generator=each, device=device).to(data.X.device) for each in generators]
-    mixed = [Part(data, part.index[order]) for part, order in zip(parts, orders, strict=True)]
+    mixed = [part.at(order) for part, order in zip(parts, orders, strict=True)]
     n_together = max(1, GATHERED_ROWS // (batch_size * len(parts)))
     ends = [i * n_rows // n_steps for i in range(n_steps + 1)]
     for first in range(0, n_steps, n_together):
         steps = ends[first : first + n_together + 1]
-        rows = side_by_side([Part(data, part.index[steps[0] : steps[-1]]) for part in mixed])
+        rows = side_by_side([Part(data, index[steps[0] : steps[-1]]) for index in mixed])
         if away:
             rows = rows.pinned().to(device, rows.X.dtype)
         for start, stop in pairwise(steps):

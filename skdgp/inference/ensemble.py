@@ -54,7 +54,7 @@ class Split(NamedTuple):
     def of(self, data: Batch, index: int) -> tuple[Part, Part | None]:
         """Rows that the model of this number learns from, and those that it holds out."""
         if not self.n_rows:
-            return Part.whole(data), None if self.rows is None else Part.whole(self.rows)
+            return Part(data), None if self.rows is None else Part(self.rows)
         rolled = torch.as_tensor(np.roll(self.order, -index * self.n_rows), device=data.X.device)
         return Part(data, rolled[self.n_rows :]), Part(data, rolled[: self.n_rows])
 

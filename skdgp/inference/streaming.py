@@ -86,7 +86,7 @@ class Stream:
         total: float | Tensor = 0.0
         chunk, mean_weight = chunk.relative()
         with self._trainee(model, settings, generator, len(chunk), mean_weight) as trainee:
-            for batch in shuffled([Part.whole(chunk)], settings.batch_size, [generator]):
+            for batch in shuffled([Part(chunk)], settings.batch_size, [generator]):
                 n_steps += 1
                 schedule = min(1.0, n_steps / WARM_UP_STEPS) / math.sqrt(1.0 + n_steps / LONG_RUN_STEPS)
                 rate = self.rate * settings.learning_rate * schedule

@@ -13,7 +13,7 @@ trained by hand, from standardised arrays:
 >>> method = AVDGP(hidden_dims=(3,), max_iter=2)
 >>> model = method.build(data.X, Gaussian(1), generator)
 >>> plan = method.plan(len(data))
->>> [history] = plan.trainer([Learner(model, Part.whole(data), generator)], plan.settings)
+>>> [history] = plan.trainer([Learner(model, Part(data), generator)], plan.settings)
 >>> len(history.loss), model(data.X).mean.shape
 (2, torch.Size([32, 100, 1]))
 """
