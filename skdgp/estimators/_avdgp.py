@@ -46,7 +46,7 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
         smaller of a network's inputs and its outputs, the paper's choice.
     network_depth : int, default=2
         Hidden layers of every inference network.
-    n_samples : int, default=32
+    n_samples : int, default=8
         Monte Carlo samples, or quadrature points, for each row. With ``objective="elbo"`` training takes one sample
         where that is enough ("monte_carlo", "ar1"). With "predictive" it takes all, and more tighten it.
     n_estimators : "auto" or int, default="auto"
@@ -57,7 +57,7 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
     max_iter : "auto" or int, default="auto"
         Passes over the data (epochs) of each member at most. "auto" takes about 400 steps, in 40 to 300 epochs.
     batch_size : "auto" or int, default="auto"
-        Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 200, or 500 from 4000 rows on.
+        Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 128, or 500 from 4000 rows on.
     learning_rate : float, default=0.02
         Peak learning rate of Adam. It is reached after a quarter of training, and falls to nothing along a cosine.
     early_stopping : bool, default=True
@@ -66,7 +66,7 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
         the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
     validation_fraction : float, default=0.1
         Share of the rows that a member holds out with ``early_stopping``.
-    n_iter_no_change : int, default=40
+    n_iter_no_change : int, default=25
         Epochs without improvement after which a member stops. Late ones are often best: a small number costs accuracy.
     tol : float, default=0.0
         Improvement of the held-out score, as in ``validation_scores_``, that counts.
@@ -181,7 +181,7 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
         smaller of a network's inputs and its outputs, the paper's choice.
     network_depth : int, default=2
         Hidden layers of every inference network.
-    n_samples : int, default=32
+    n_samples : int, default=8
         Monte Carlo samples, or quadrature points, for each row. With ``objective="elbo"`` training takes one sample
         where that is enough ("monte_carlo", "ar1"). With "predictive" it takes all, and more tighten it.
     n_estimators : "auto" or int, default="auto"
@@ -195,7 +195,7 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
     max_iter : "auto" or int, default="auto"
         Passes over the data (epochs) of each member at most. "auto" takes about 400 steps, in 40 to 300 epochs.
     batch_size : "auto" or int, default="auto"
-        Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 200, or 500 from 4000 rows on.
+        Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 128, or 500 from 4000 rows on.
     learning_rate : float, default=0.02
         Peak learning rate of Adam. It is reached after a quarter of training, and falls to nothing along a cosine.
     early_stopping : bool, default=True
@@ -204,7 +204,7 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
         the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
     validation_fraction : float, default=0.1
         Share of the rows that a member holds out with ``early_stopping``.
-    n_iter_no_change : int, default=40
+    n_iter_no_change : int, default=25
         Epochs without improvement after which a member stops. Late ones are often best: a small number costs accuracy.
     tol : float, default=0.0
         Improvement of the held-out score, as in ``validation_scores_``, that counts.

@@ -55,7 +55,7 @@ class DSDGPRegressor(DeepGPRegressor, DSDGP):
         Inducing points of a second set in every layer, for what the first leaves over (SOLVE-GP, Sec. 3).
     orthogonal_covariance : {"free", "prior"}, default="free"
         Whether the second set's posterior covariance is learnt, as ``covariance`` says, or stays the prior's (ODVGP).
-    n_samples : int, default=32
+    n_samples : int, default=8
         Monte Carlo samples, or quadrature points, for each row. With ``objective="elbo"`` training takes one sample
         where that is enough ("monte_carlo", "ar1"). With "predictive" it takes all, and more tighten it.
     n_estimators : "auto" or int, default="auto"
@@ -194,7 +194,7 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
         Inducing points of a second set in every layer, for what the first leaves over (SOLVE-GP, Sec. 3).
     orthogonal_covariance : {"free", "prior"}, default="free"
         Whether the second set's posterior covariance is learnt, as ``covariance`` says, or stays the prior's (ODVGP).
-    n_samples : int, default=32
+    n_samples : int, default=8
         Monte Carlo samples, or quadrature points, for each row. With ``objective="elbo"`` training takes one sample
         where that is enough ("monte_carlo", "ar1"). With "predictive" it takes all, and more tighten it.
     n_estimators : "auto" or int, default="auto"

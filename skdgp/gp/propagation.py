@@ -99,6 +99,9 @@ class Propagation(nn.Module):
 class MonteCarlo(Propagation):
     """Random samples: fresh for every row in training, stored and shared by all rows in prediction.
 
+    Stored points come in pairs of opposite sign. Their mean is zero, as that of the distribution: a few pairs predict as
+    many independent points would.
+
     Parameters
     ----------
     hidden_dims : tuple of int
@@ -120,8 +123,7 @@ class MonteCarlo(Propagation):
         self.n_fewest = 1 if anchor is anchor_at_sample else self.n_samples
         self.anchor = anchor
         self.points = nn.ParameterList(
-            nn.Parameter(torch.randn(self.n_samples, 1, width, generator=generator), requires_grad=False)
-            for width in hidden_dims
+            nn.Parameter(_pairs(self.n_samples, width, generator), requires_grad=False) for width in hidden_dims
         )
         self.register_buffer("origin", torch.zeros(()))  # knows device and dtype
 
@@ -151,6 +153,12 @@ class MonteCarlo(Propagation):
 
     def _log_weight(self, n_samples: int) -> Tensor:
         return self.origin.new_full((n_samples, 1), -math.log(n_samples))
+
+
+def _pairs(n_samples: int, width: int, generator: torch.Generator) -> Tensor:
+    """Normal numbers (S, 1, D) and the same with the opposite sign; one is left alone if S is odd."""
+    points = torch.randn(n_samples - n_samples // 2, 1, width, generator=generator)
+    return torch.cat([points, -points[: n_samples // 2]])
 
 
 class Quadrature(Propagation):

@@ -15,7 +15,7 @@ trained by hand, from standardised arrays:
 >>> plan = method.plan(len(data))
 >>> [history] = plan.trainer([Learner(model, Part(data), generator)], plan.settings)
 >>> len(history.loss), model(data.X).mean.shape
-(2, torch.Size([32, 100, 1]))
+(2, torch.Size([8, 100, 1]))
 """
 
 from .avdgp import AVDGP

@@ -23,7 +23,7 @@ INDUCING = (8, 4)
 
 #: Chosen on held-out rows, within half a minute for ten thousand rows on two cores.
 BUDGET = Budget(
-    steps=(400, 400), epochs=(40, 300), member_rows=18_000, max_members=5, batch_sizes=(16, 200), large_batch=500
+    steps=(400, 400), epochs=(40, 300), member_rows=18_000, max_members=5, batch_sizes=(16, 128), large_batch=500
 )
 
 
@@ -46,7 +46,7 @@ class AVDGP:
     inducing_map: str = shaping("affine")
     network_width: int | None = shaping(128)
     network_depth: int = shaping(2)
-    n_samples: int = shaping(32)
+    n_samples: int = shaping(8)
     objective: str = "elbo"
     n_estimators: int | Auto = "auto"
     beta: float = 100.0
@@ -54,7 +54,7 @@ class AVDGP:
     batch_size: int | Auto = "auto"
     learning_rate: float = 0.02
     early_stopping: bool = True
-    n_iter_no_change: int = 40
+    n_iter_no_change: int = 25
     tol: float = 0.0
     dtype: str = "auto"
     cuda_graphs: bool = False

@@ -66,7 +66,7 @@ class DSDGP:
     whiten: bool = shaping(True)
     n_orthogonal: int = shaping(0)
     orthogonal_covariance: str = shaping("free")
-    n_samples: int = shaping(32)
+    n_samples: int = shaping(8)
     objective: str = "elbo"
     n_estimators: int | Auto = "auto"
     beta: float = 0.1
