@@ -30,7 +30,8 @@ line per row. Models here and in ``memory`` are single members after one pass of
 ``memory``: the peak of resident memory beyond that after the imports, the table of rows included, of a fit of one pass
 and of a prediction, in a new process each.
 
-``import``: milliseconds of a new interpreter that imports something.
+``import``: milliseconds of a new interpreter that imports something, and of one that fits a model of two epochs to 60
+rows.
 
 ``growth``: how the step of AVDGPRegressor and DSDGPRegressor grows with one thing at a time. It times the first eleven
 steps of the package's loop with the whole table in place, the first apart since it waits for the shuffled table, and

@@ -1,7 +1,6 @@
 """What is used of scikit-learn that is not public there: a new version of it can break this file alone."""
 
 from sklearn.base import _fit_context as fit_context
-from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 from sklearn.utils.validation import _check_sample_weight as check_sample_weight
 
@@ -16,13 +15,21 @@ except ImportError:
 #: What scikit-learn keeps on an estimator while it is fitted, and needs after a failure too.
 CALLBACK_STATE = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 
+
+def is_search(estimator) -> bool:
+    """Whether it is a search, such as GridSearchCV."""
+    from sklearn.model_selection._search import BaseSearchCV  # brings modules that fits do not need
+
+    return isinstance(estimator, BaseSearchCV)
+
+
 __all__ = [
     "CALLBACK_STATE",
-    "BaseSearchCV",
     "CallbackSupportMixin",
     "Interval",
     "StrOptions",
     "check_sample_weight",
     "fit_context",
+    "is_search",
     "validate_params",
 ]

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from ._sklearn import BaseSearchCV
+from ._sklearn import is_search
 from .distributions import PredictiveDistribution, central_levels
 
 __all__ = [
@@ -414,7 +414,7 @@ def predictive_distribution(estimator, X):
         return estimator.predict_dist(X)
     if isinstance(estimator, Pipeline):
         return predictive_distribution(estimator[-1], estimator[:-1].transform(X) if len(estimator) > 1 else X)
-    if isinstance(estimator, BaseSearchCV):
+    if is_search(estimator):
         check_is_fitted(estimator, "best_estimator_")
         return predictive_distribution(estimator.best_estimator_, X)
     try:

@@ -54,6 +54,22 @@ assert before[:3] == after[:3], f"{before[:3]} became {after[:3]}"
 assert torch.equal(before[3], after[3]), "random numbers were drawn"
 """
 
+SLOW_IMPORTS_PROBE = """
+import sys
+import numpy as np
+import skdgp
+
+UNUSED = "sympy", "torch._dynamo", "torch._inductor", "sklearn.cluster"
+X = np.random.default_rng(0).normal(size=(30, 2))
+for name in skdgp.__all__:
+    if name.endswith(("Regressor", "Classifier")):
+        y = X[:, 0] if name.endswith("Regressor") else X[:, 0] > 0
+        model = getattr(skdgp, name)(max_iter=1, n_estimators=1, random_state=0).fit(X, y)
+        model.sample_functions(random_state=0)(X)
+        model.predict(X)
+        assert not sys.modules.keys() & set(UNUSED), f"{name} imported {sys.modules.keys() & set(UNUSED)}"
+"""
+
 
 def run(*command, cwd):
     """Output of a command that must succeed without a warning.
@@ -231,6 +247,11 @@ def test_import_leaves_torch_alone_and_plots_out(tmp_path):
     run(sys.executable, "-c", IMPORT_PROBE, cwd=tmp_path)
 
 
+def test_first_fits_import_nothing_that_takes_seconds(tmp_path):
+    """Torch's compiler and symbolic mathematics come with innocent functions of torch."""
+    run(sys.executable, "-c", SLOW_IMPORTS_PROBE, cwd=tmp_path)
+
+
 def imported_modules(path):
     """Absolute names of what a file of the package imports, with the names it takes from there."""
     package = path.relative_to(ROOT).parent.parts
@@ -344,6 +365,7 @@ def speed_folder(tmp_path_factory):
         ("joint", "GPR, 2000 rows", 2 * ["ms a call"]),
         ("memory", "AVDGPRegressor", ["MiB", "MiB"]),
         ("import", "skdgp", ["ms"]),
+        ("import", "skdgp, and a first fit", ["ms"]),
         ("growth", "DSDGP, quadrature", 2 * ["ms a step", "µs a row", "MiB beside the table", "MiB a step"]),
     ],
 )

@@ -15,7 +15,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu_, softplus
-from torch.nn.utils import skip_init
 
 #: Smallest posterior standard deviation of an inducing variable: softplus underflows to 0 in float32,
 #: and the KL divergence takes its logarithm.
@@ -73,6 +72,16 @@ class MLPs(nn.Module):
         for last in (self.weights[-1], self.biases[-1]):
             outputs = last[:, start : start + n_inducing * n_outputs]
             outputs.copy_(outputs[:, :n_outputs].repeat(1, n_inducing, 1))
+
+
+class _Affine(nn.Linear):
+    """An affine map whose numbers are filled in by others: it draws none from torch's own source of random numbers.
+
+    ``torch.nn.utils.skip_init`` does so too, and imports a package for symbolic mathematics, which takes seconds.
+    """
+
+    def reset_parameters(self) -> None:
+        """Leave memory as it is."""
 
 
 class _Root(nn.Module):
@@ -134,7 +143,7 @@ class AffineInference(InferenceNetwork):
     ):
         super().__init__()
         self.shape = (n_inducing, n_outputs)
-        points: nn.Linear = skip_init(nn.Linear, n_inputs, n_inducing * n_inputs)
+        points = _Affine(n_inputs, n_inducing * n_inputs)
         with torch.no_grad():
             points.weight.copy_(torch.eye(n_inputs).repeat(n_inducing, 1))
             points.bias.normal_(generator=generator)

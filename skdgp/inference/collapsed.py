@@ -68,7 +68,7 @@ class Optimum(NamedTuple):
 
 
 def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
-    """Sums over rows, in chunks whose intermediate values are computed again for the gradient."""
+    """Sums over rows, in chunks; if there are several, intermediate values are computed again for the gradient."""
     n_features = sum(posterior.mean.shape[1] for posterior in layer.posteriors)
     n_chunk = max(1, CHUNK_NUMBERS // n_features)
 
@@ -78,10 +78,11 @@ def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
         prior = (weight * layer.kernel.relative_diagonal(X)).sum() * layer.kernel.variance[0]
         return weighted @ phi.mT, weighted @ y, prior
 
-    parts = []
-    for start in range(0, len(data), n_chunk):
-        rows = data.rows(slice(start, start + n_chunk))
-        parts.append(checkpoint(chunk, rows.X, rows.y, rows.weight, use_reentrant=False))
+    if len(data) <= n_chunk:  # nothing is gained by computing twice, and checkpoints import torch's compiler: seconds
+        parts = [chunk(data.X, data.y, data.weight)]
+    else:
+        chunks = (data.rows(slice(start, start + n_chunk)) for start in range(0, len(data), n_chunk))
+        parts = [checkpoint(chunk, each.X, each.y, each.weight, use_reentrant=False) for each in chunks]
     G, b, prior = (torch.stack(column).sum(0) for column in zip(*parts, strict=True))
     return Statistics(G, b, (data.weight[:, None] * data.y.square()).sum(0), prior, data.weight.sum())
 

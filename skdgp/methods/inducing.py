@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
 from ..gp.global_layer import GlobalLayer, OrthogonalLayer
@@ -30,6 +29,8 @@ def cluster_centres(inputs: Tensor, n_centres: int, generator: torch.Generator) 
     distinct = np.unique(inputs.numpy(), axis=0)
     seed = int(torch.randint(2**31 - 1, (), generator=generator))
     if len(distinct) > n_centres:
+        from sklearn.cluster import MiniBatchKMeans  # brings a hundred modules, which not every fit needs
+
         clusters = MiniBatchKMeans(n_centres, n_init=1, random_state=seed).fit(inputs.numpy())
         distinct = clusters.cluster_centers_.astype(np.float32)
     return torch.from_numpy(distinct)[torch.randperm(len(distinct), generator=generator)]
