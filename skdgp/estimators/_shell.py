@@ -226,7 +226,7 @@ def _hold_out(estimator, data: Batch, order: np.ndarray, rows: Table | None, lik
 
 def _start(estimator, data: Batch, order: np.ndarray, likelihood: Likelihood):
     """Makes untrained members, whose initial values come from the first rows in a random order."""
-    sample = data.rows(torch.as_tensor(order[:INITIAL_ROWS])).to("cpu", torch.float32)
+    sample = data.rows(torch.from_numpy(order[:INITIAL_ROWS])).to("cpu", torch.float32)
     likelihood.initialise(sample.y, sample.weight)
     return lambda index, generator: estimator.build(sample.X, deepcopy(likelihood), generator)
 

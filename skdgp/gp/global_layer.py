@@ -107,7 +107,7 @@ class GlobalLayer(Layer):
         self.whiten = whiten
         self.jitter = jitter
         n_outputs, n_inducing = v.shape
-        root = torch.eye(n_inducing, dtype=Z.dtype)
+        root = torch.eye(n_inducing, dtype=Z.dtype, device=Z.device)
         with torch.no_grad():
             if not whiten:
                 root = cholesky(kernel.covariance(Z, Z), jitter)  # (D or 1, M, M)
@@ -319,7 +319,7 @@ class OrthogonalLayer(GlobalLayer):
     def __init__(self, *args, O: Tensor, orthogonal_covariance: str, **options):  # noqa: E741
         super().__init__(*args, **options)
         n_outputs = len(self.q.mean)
-        root = torch.eye(len(O), dtype=O.dtype)
+        root = torch.eye(len(O), dtype=O.dtype, device=O.device)
         self.O = nn.Parameter(O.clone())
         with torch.no_grad():
             if not self.whiten:

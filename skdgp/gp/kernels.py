@@ -36,7 +36,7 @@ class Kernel(nn.Module):
     def __init__(self, n_outputs: int = 1):
         super().__init__()
         self.n_outputs = n_outputs
-        self.register_buffer("unit", torch.ones(n_outputs))
+        self.register_buffer("unit", torch.ones(n_outputs, device="cpu", dtype=torch.float32))
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Covariances between two sets of points.
@@ -182,8 +182,10 @@ class StationaryKernel(Kernel):
             raise ValueError(f"profile={profile!r} is none of {sorted(PROFILES)}: choose one.")
         self.profile = profile
         lengthscale = math.sqrt(n_inputs) if lengthscale is None else lengthscale
-        self.log_lengthscale = nn.Parameter(torch.full((n_outputs, n_inputs if ard else 1), math.log(lengthscale)))
-        self.log_variance = nn.Parameter(torch.full((n_outputs,), math.log(variance)))
+        self.log_lengthscale = nn.Parameter(
+            self.unit.new_full((n_outputs, n_inputs if ard else 1), math.log(lengthscale))
+        )
+        self.log_variance = nn.Parameter(self.unit.new_full((n_outputs,), math.log(variance)))
 
     @property
     def lengthscale(self) -> Tensor:

@@ -206,8 +206,9 @@ class Gaussian(AdditiveNoise):
 
     def __init__(self, n_outputs: int, *, excess: float = INITIAL_EXCESS, floor: float | Sequence[float] = NOISE_FLOOR):
         super().__init__(n_outputs)
-        self.log_excess = nn.Parameter(torch.full((n_outputs,), math.log(excess)))
-        self.register_buffer("floor", torch.as_tensor(floor, dtype=self.log_excess.dtype).expand(n_outputs).clone())
+        self.log_excess = nn.Parameter(torch.full((n_outputs,), math.log(excess), device="cpu", dtype=torch.float32))
+        lowest = torch.as_tensor(floor, dtype=torch.float32, device="cpu")
+        self.register_buffer("floor", lowest.expand(n_outputs).clone())
 
     @property
     def variance(self) -> Tensor:
@@ -223,7 +224,7 @@ class Gaussian(AdditiveNoise):
         """Where targets look rounded, the noise is never less than what rounding has added."""
         n_rows = weight.sum().item()
         floor = [max(NOISE_FLOOR, rounding_variance(column, n_rows)) for column in y.T.numpy()]
-        self.floor.copy_(torch.tensor(floor))
+        self.floor.copy_(self.floor.new_tensor(floor))
 
     def calibrated(self) -> list[nn.Parameter]:
         """The noise's excess over its floor."""

@@ -9,6 +9,7 @@ Networks have ``depth`` hidden layers of ``width`` units, or of as many as :func
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import cast
 
@@ -49,8 +50,9 @@ class MLPs(nn.Module):
 
     def __init__(self, n_nets: int, sizes: Sequence[int], generator: torch.Generator):
         super().__init__()
-        self.weights = nn.ParameterList(torch.empty(n_nets, fan_out, fan_in) for fan_in, fan_out in pairwise(sizes))
-        self.biases = nn.ParameterList(torch.empty(n_nets, fan_out, 1) for fan_out in sizes[1:])
+        empty = partial(torch.empty, device=generator.device, dtype=torch.float32)
+        self.weights = nn.ParameterList(empty(n_nets, fan_out, fan_in) for fan_in, fan_out in pairwise(sizes))
+        self.biases = nn.ParameterList(empty(n_nets, fan_out, 1) for fan_out in sizes[1:])
         for g in range(n_nets):
             for weight, bias in zip(self.weights, self.biases, strict=True):
                 bound = weight.shape[-1] ** -0.5
@@ -143,9 +145,9 @@ class AffineInference(InferenceNetwork):
     ):
         super().__init__()
         self.shape = (n_inducing, n_outputs)
-        points = _Affine(n_inputs, n_inducing * n_inputs)
+        points = _Affine(n_inputs, n_inducing * n_inputs, device=generator.device, dtype=torch.float32)
         with torch.no_grad():
-            points.weight.copy_(torch.eye(n_inputs).repeat(n_inducing, 1))
+            points.weight.copy_(torch.eye(n_inputs, device=generator.device).repeat(n_inducing, 1))
             points.bias.normal_(generator=generator)
         self.points = points
         self.root = _Root(n_outputs, n_inducing, covariance)

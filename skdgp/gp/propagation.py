@@ -55,6 +55,11 @@ def anchor_at_mean(F: Tensor, mean: Tensor, weight: Tensor) -> Tensor:
     return (weight * mean).sum(-3) if mean.shape[-3] > 1 else mean[..., 0, :, :]
 
 
+def _normal(n_samples: int, width: int, generator: torch.Generator) -> Tensor:
+    """Standard normal points (S, 1, D)."""
+    return torch.randn(n_samples, 1, width, generator=generator, device=generator.device, dtype=torch.float32)
+
+
 class Propagation(nn.Module):
     """Points and weights of the mixture, and the rule that anchors the next layer; see the module's docstring."""
 
@@ -99,8 +104,8 @@ class Propagation(nn.Module):
 class MonteCarlo(Propagation):
     """Random samples: fresh for every row in training, stored and shared by all rows in prediction.
 
-    Stored points come in pairs of opposite sign. Their mean is zero, as that of the distribution: a few pairs predict as
-    many independent points would.
+    Stored points come in pairs of opposite sign. Their mean is zero, as that of the distribution is, and few of them
+    predict as many independent ones would.
 
     Parameters
     ----------
@@ -125,7 +130,7 @@ class MonteCarlo(Propagation):
         self.points = nn.ParameterList(
             nn.Parameter(_pairs(self.n_samples, width, generator), requires_grad=False) for width in hidden_dims
         )
-        self.register_buffer("origin", torch.zeros(()))  # knows device and dtype
+        self.register_buffer("origin", torch.zeros((), device="cpu", dtype=torch.float32))  # knows device and dtype
 
     def forward(
         self, X: Tensor, generator: Source | None = None, share: Share | None = None, *, mixture: bool = True
@@ -157,7 +162,7 @@ class MonteCarlo(Propagation):
 
 def _pairs(n_samples: int, width: int, generator: torch.Generator) -> Tensor:
     """Normal numbers (S, 1, D) and the same with the opposite sign; one is left alone if S is odd."""
-    points = torch.randn(n_samples - n_samples // 2, 1, width, generator=generator)
+    points = _normal(n_samples - n_samples // 2, width, generator)
     return torch.cat([points, -points[: n_samples // 2]])
 
 
@@ -174,10 +179,8 @@ class Quadrature(Propagation):
         super().__init__()
         self.anchor = anchor
         self.n_samples = n_samples if hidden_dims else 1
-        self.points = nn.ParameterList(
-            nn.Parameter(torch.randn(self.n_samples, 1, width, generator=generator)) for width in hidden_dims
-        )
-        self.logits = nn.Parameter(torch.zeros(self.n_samples))
+        self.points = nn.ParameterList(nn.Parameter(_normal(self.n_samples, width, generator)) for width in hidden_dims)
+        self.logits = nn.Parameter(torch.zeros(self.n_samples, device="cpu", dtype=torch.float32))
 
     def forward(
         self, X: Tensor, generator: Source | None = None, share: Share | None = None, *, mixture: bool = True

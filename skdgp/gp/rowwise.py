@@ -43,14 +43,14 @@ class Packing(NamedTuple):
 @lru_cache(maxsize=64)
 def packing(n_inducing: int, n_points: int, device: torch.device) -> Packing:
     """How correlations are packed: nothing is kept twice, nor the diagonal of ones."""
-    lower, upper = torch.tril_indices(n_inducing, n_inducing, -1)
-    square = torch.arange(n_inducing * (n_inducing + n_points)).reshape(n_inducing, -1)
-    tableau = torch.arange(n_inducing * (2 * n_inducing + n_points)).reshape(n_inducing, -1)
+    lower, upper = torch.tril_indices(n_inducing, n_inducing, -1, device=device)
+    square = torch.arange(n_inducing * (n_inducing + n_points), device=device).reshape(n_inducing, -1)
+    tableau = torch.arange(n_inducing * (2 * n_inducing + n_points), device=device).reshape(n_inducing, -1)
     cross = slice(n_inducing, n_inducing + n_points)
     return Packing(
-        torch.cat([square[lower, upper], square[:, cross].flatten()]).to(device),
-        square[upper, lower].to(device),
-        torch.cat([tableau[upper, lower], tableau[:, cross].flatten()]).to(device),
+        torch.cat([square[lower, upper], square[:, cross].flatten()]),
+        square[upper, lower],
+        torch.cat([tableau[upper, lower], tableau[:, cross].flatten()]),
     )
 
 

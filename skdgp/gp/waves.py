@@ -66,7 +66,7 @@ class Streams:
         return torch.searchsorted(steps, self.uniform() * steps[-1], right=True).clamp_(max=len(probability) - 1)
 
     def _stack(self, draw, shape) -> Tensor:
-        numbers = [draw(shape, generator=generator, dtype=torch.float64) for generator in self.generators]
+        numbers = [draw(shape, generator=generator, dtype=torch.float64, device="cpu") for generator in self.generators]
         return torch.stack(numbers).to(self.device)
 
 

@@ -30,7 +30,7 @@ class Batch:
         """Rows in main memory, from arrays (n, Q), (n,) or (n, P), and (n,); weights are one by default."""
         weight = np.ones(len(X)) if weight is None else weight
         columns = X, y if y.ndim == 2 else y[:, None], weight
-        return cls(*(torch.as_tensor(column.astype(dtype)) for column in columns))
+        return cls(*(torch.from_numpy(column.astype(dtype)) for column in columns))
 
     def __len__(self) -> int:
         return self.X.shape[-2]

@@ -126,7 +126,7 @@ class DSDGP:
         """One of the layers, for inputs (N, Q)."""
         kernel = make_kernel(self.kernel, inputs.shape[1], 1 if self.share_kernel else n_outputs, ard=self.ard)
         mean = make_mean(self.mean, inputs, n_outputs) if hidden else ZeroMean(n_outputs)
-        v = torch.zeros(n_outputs, min(n_inducing, len(points)))
+        v = points.new_zeros(n_outputs, min(n_inducing, len(points)))
         if hidden and self.mean == "zero":
             # The next layer would see a single point, were this one to start at zero: it starts at a
             # function drawn from its prior.

@@ -27,13 +27,13 @@ def shaping(default: Any) -> Any:
 def cluster_centres(inputs: Tensor, n_centres: int, generator: torch.Generator) -> Tensor:
     """Centres (M, Q) of clusters of ``inputs`` (N, Q), in random order; all distinct inputs if those are fewer."""
     distinct = np.unique(inputs.numpy(), axis=0)
-    seed = int(torch.randint(2**31 - 1, (), generator=generator))
+    seed = int(torch.randint(2**31 - 1, (), generator=generator, device=generator.device))
     if len(distinct) > n_centres:
         from sklearn.cluster import MiniBatchKMeans  # brings a hundred modules, which not every fit needs
 
         clusters = MiniBatchKMeans(n_centres, n_init=1, random_state=seed).fit(inputs.numpy())
         distinct = clusters.cluster_centers_.astype(np.float32)
-    return torch.from_numpy(distinct)[torch.randperm(len(distinct), generator=generator)]
+    return torch.from_numpy(distinct)[torch.randperm(len(distinct), generator=generator, device=generator.device)]
 
 
 def make_global_layer(

@@ -124,7 +124,7 @@ class SOLVEGP:
             make_kernel(self.kernel, X.shape[1], ard=self.ard),
             ZeroMean(likelihood.n_outputs),
             points,
-            torch.zeros(likelihood.n_outputs, n_inducing),
+            points.new_zeros(likelihood.n_outputs, n_inducing),
             covariance=self.covariance,
             orthogonal_covariance=self.orthogonal_covariance,
             whiten=self.whiten,
