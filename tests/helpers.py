@@ -162,6 +162,9 @@ class Line(nn.Module):
     def numbers_per_row(self):
         return 1
 
+    def products(self, n_rows, *, mixture=True):
+        return n_rows
+
     def forward(self, X, generator=None, *, targets=None, share=None, mixture=True):
         mean = self.slope[..., None, None, None] * X.unsqueeze(-3)
         if generator is not None:

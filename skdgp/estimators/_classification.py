@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._sklearn import CallbackSupportMixin, fit_context
 from ..gp.likelihoods import Bernoulli, Classification, RobustMax
+from ..inference.threads import threads_for
 from ..methods.inducing import shaping
 from . import _functions, _shell
 from ._rows import FLOATS, check_query
@@ -202,6 +203,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
         return _shell.learn(self, X, y, sample_weight, total_size, classes)
 
+    @threads_for()
     def predict_log_proba(self, X):
         """Logarithms of the probabilities of classes, finite everywhere.
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..gp.deep_gp import DeepGP
 from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..inference.joint import FunctionSet
+from ..inference.threads import threads_for
 from . import _shell
 from ._rows import check_query
 
@@ -87,6 +88,7 @@ class FunctionDraws:
     def __setstate__(self, state):
         self.__init__(state["estimator"], state["seeds"])  # type: ignore[misc]
 
+    @threads_for()
     def __call__(self, X):
         """Values of the functions.
 
@@ -104,6 +106,7 @@ class FunctionDraws:
         X = self._prepared(X)
         return self._gathered(self._set.values(X), len(X))
 
+    @threads_for()
     def gradient(self, X):
         """Gradients of the functions with respect to the features.
 

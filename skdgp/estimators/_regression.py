@@ -13,6 +13,7 @@ from .._sklearn import CallbackSupportMixin, fit_context
 from ..distributions import PredictiveDistribution, central_levels
 from ..gp.likelihoods import AdditiveNoise, Gaussian
 from ..inference.joint import joint_covariance, mean_gradient
+from ..inference.threads import threads_for
 from ..methods.inducing import shaping
 from . import _functions, _shell
 from ._rows import FLOATS, check_query
@@ -180,6 +181,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         """Of every output (P,), in the square of the user's units."""
         return np.mean([member.likelihood.noise_variance() for member in self._ensemble.models], axis=0)
 
+    @threads_for()
     def predict(self, X, return_std=False, return_cov=False, latent=False):
         """Predict with the mixture over samples or quadrature points.
 
@@ -244,6 +246,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
             covariance[index, index] += self._mean_noise_variance()
         return covariance[..., 0] if self._y_is_flat else covariance
 
+    @threads_for()
     def predict_gradient(self, X, return_std=False):
         """Gradient of the predictive mean with respect to the features.
 
@@ -294,6 +297,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         seeds = _functions.draw_seeds("n_functions", GRADIENT_DRAWS, np.random.RandomState(0))
         return gradient, _functions.FunctionDraws(self, seeds).gradient(X).std(axis=-1)
 
+    @threads_for()
     def predict_dist(self, X, latent=False):
         """Predictive distribution of every row.
 
@@ -330,6 +334,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         check_is_fitted(self)
         return self._distribution(check_query(self, X), latent)
 
+    @threads_for()
     def predict_quantiles(self, X, quantiles, latent=False):
         """Quantiles of every row's predictive distribution.
 

@@ -28,6 +28,7 @@ from ..gp.units import Units
 from ..inference.batches import Batch
 from ..inference.ensemble import Ensemble, Split
 from ..inference.processes import agree
+from ..inference.threads import threads_for
 from ..methods.budget import in_double
 from ..methods.inducing import INITIAL_ROWS
 from ._migration import upgraded
@@ -43,7 +44,7 @@ T = TypeVar("T")
 
 def fit(estimator, X, y, sample_weight, X_val, y_val):
     """Train an ensemble on all rows; see the estimators."""
-    with _unchanged_on_error(estimator):
+    with threads_for(), _unchanged_on_error(estimator):
         before = vars(estimator).get("_ensemble") if estimator.warm_start else None
         table, likelihood = _learn_table(estimator, X, y, sample_weight, before)
         held_out = check_held_out(estimator, X_val, y_val)
@@ -68,7 +69,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
 
 def learn(estimator, X, y, sample_weight, total_size, labels=None):
     """Learn from rows of which more will come; see the estimators' ``partial_fit``."""
-    with _unchanged_on_error(estimator):
+    with threads_for(), _unchanged_on_error(estimator):
         before = vars(estimator).get("_ensemble")
         table, likelihood = _learn_table(estimator, X, y, sample_weight, before, labels)
         n_rows = _total_rows(total_size, len(table))
@@ -109,6 +110,7 @@ def predict(estimator, X: np.ndarray, function: Callable[[Sequence[DeepGP], list
     return estimator._ensemble.predict(X, prepared(estimator), function)
 
 
+@threads_for()
 def predict_layers(self, X, member=0):
     """What every layer of a member makes of rows: moments of the mixture that its random inputs make.
 

@@ -42,6 +42,10 @@ class AmortisedLayer(Layer):
         n_inducing, n_outputs = self.inference.shape
         return n_inducing * n_outputs * (n_inducing + n_samples)
 
+    def products(self, n_rows: int, n_samples: int) -> int:
+        """Of the elimination that factorises the inducing variables' correlations, row by row."""
+        return self.inference.shape[0] * super().products(n_rows, n_samples)
+
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals of the row's function values, and what its inducing variables cost."""
         if anchor.dim() == x.dim():  # AR1: every sample is a row with inducing variables of its own

@@ -62,6 +62,11 @@ class DeepGP(nn.Module):
         """Numbers that one function of the model computes with at a time, for each row."""
         return max(layer.numbers_per_draw() for layer in (self._layers if self.draws_hidden else self._layers[-1:]))
 
+    def products(self, n_rows: int, *, mixture: bool = True) -> int:
+        """Multiplications of the largest operation for so many rows, roughly; ``mixture`` as of :meth:`propagate`."""
+        n_fewest = 0 if mixture else self.propagation.n_fewest
+        return max(layer.products(n_rows, n_fewest or self.propagation.n_samples) for layer in self._layers)
+
     def frozen(self) -> Self:
         """The model as it is, for many calls without gradients; see :meth:`.Layer.frozen`."""
         model = copy(self)

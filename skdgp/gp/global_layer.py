@@ -139,6 +139,11 @@ class GlobalLayer(Layer):
         shared = self.q.below is None and self.kernel.n_outputs == 1
         return n_samples * n_inducing * (1 if shared else n_outputs)
 
+    def products(self, n_rows: int, n_samples: int) -> int:
+        """Of whitening rows, or where they are few of the inverse Cholesky factor, a third of a square product."""
+        n_points = sum(len(each) for each in self.point_sets)
+        return n_points * max(super().products(n_rows, n_samples), n_points**2 // 3)
+
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals of function values; rows do not matter to what the inducing variables cost."""
         rows = x.flatten(-3, -2)  # (N, Q), N = S·B

@@ -50,6 +50,10 @@ class Layer(nn.Module):
         """Size of the largest tensor that the layer makes, for each row."""
         raise NotImplementedError
 
+    def products(self, n_rows: int, n_samples: int) -> int:
+        """Multiplications of the layer's largest operation, roughly: what decides how many threads it is worth."""
+        return n_rows * self.numbers_per_row(n_samples)
+
     def frozen(self) -> Self:
         """The layer as it is, for many calls without gradients: what does not depend on inputs is computed once."""
         return self

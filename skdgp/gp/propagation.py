@@ -64,6 +64,7 @@ class Propagation(nn.Module):
     """Points and weights of the mixture, and the rule that anchors the next layer; see the module's docstring."""
 
     n_samples: int  # S of the whole mixture
+    n_fewest: int = 0  # samples that estimate a mean over it without bias; 0 is all of them
     anchor: Anchor
 
     #: Whether points are samples of what hidden layers do. Whole functions then have hidden functions of their own.

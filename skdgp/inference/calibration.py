@@ -13,6 +13,7 @@ from scipy.optimize import minimize_scalar
 from ..gp.deep_gp import DeepGP, Marginals
 from .batches import Batch
 from .objectives import log_mixture
+from .threads import threads_for
 
 #: Held-out rows of a model that are more than enough for one number.
 MAX_ROWS = 5000
@@ -70,6 +71,7 @@ def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size:
 def _marginals(model: DeepGP, rows: Batch, batch_size: int) -> Marginals:
     """Marginals of all rows, taken in batches."""
     model = model.frozen()
-    parts = [model(rows.X[start : start + batch_size]) for start in range(0, len(rows), batch_size)]
+    with threads_for(model.products(batch_size)):
+        parts = [model(rows.X[start : start + batch_size]) for start in range(0, len(rows), batch_size)]
     mean, variance = (torch.cat(column, dim=1) for column in zip(*((p.mean, p.variance) for p in parts), strict=True))
     return parts[0]._replace(mean=mean, variance=variance)

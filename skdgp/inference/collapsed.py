@@ -35,6 +35,7 @@ from ..gp.likelihoods import Gaussian
 from ..gp.linalg import cholesky
 from .batches import Batch
 from .settings import History, Learner, Settings, one_by_one
+from .threads import threads_for
 
 #: Square matrices over all inducing points that a fit holds at a time, gradients included, and
 #: whitened covariances of a chunk of rows.
@@ -194,6 +195,10 @@ class _NegativeBound:
         vector_to_parameters(torch.as_tensor(vector, device=self.data.X.device), self.free)
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        with threads_for(self.model.products(len(self.data))):
+            return self._evaluate(vector)
+
+    def _evaluate(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         self.move(vector)
         try:
             loss = -collapsed(self.model, self.data).bound / self.total_weight
@@ -211,7 +216,8 @@ class _NegativeBound:
 def set_posteriors(model: DeepGP, data: Batch) -> None:
     """Give the layer of ``model`` the posteriors that are best for these rows."""
     layer = cast(GlobalLayer, model.layers[0])
-    best = collapsed(model, data)
+    with threads_for(model.products(len(data))):
+        best = collapsed(model, data)
     found = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)]
     for posterior, (mean, covariance) in zip(layer.posteriors, found, strict=False):  # v may be missing
         root = cholesky(covariance, NO_JITTER)

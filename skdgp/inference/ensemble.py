@@ -17,6 +17,7 @@ from .objectives import elbo
 from .settings import History, Learner, Settings, Trainer
 from .state import from_plain, to_plain
 from .streaming import Stream
+from .threads import threads_for
 
 #: Numbers that the largest tensor of a batch of predictions may hold: 16 MiB in float32. Larger
 #: batches are no faster.
@@ -239,7 +240,8 @@ class Ensemble:
             generator = torch.Generator(self.device).manual_seed(0)
             for start in range(0, len(data), batch_size):
                 batch = data.rows(slice(start, start + batch_size)).to(self.device, self.dtype)
-                marginals = member(batch.X, generator, mixture=False)
+                with threads_for(member.products(len(batch), mixture=False)):
+                    marginals = member(batch.X, generator, mixture=False)
                 bound = elbo(marginals, member.likelihood, batch.y, batch.weight, 1 / (mean_weight * len(data)))
                 total += mean_weight * len(batch) * bound.item()
             bounds.append(total)
@@ -273,7 +275,7 @@ class Ensemble:
             rows = slice(start, min(start + n_batch, len(X)))
             try:
                 batch = torch.as_tensor(prepare(X[rows]), dtype=self.dtype, device=self.device)
-                with torch.no_grad():
+                with torch.no_grad(), threads_for(self.models[0].products(len(batch))):
                     value = function(batch)
             except torch.OutOfMemoryError:
                 if n_batch == 1:
@@ -290,7 +292,8 @@ class Ensemble:
         function: Callable[[Sequence[DeepGP], list[Marginals]], T],
     ) -> Iterator[tuple[slice, T]]:
         """What ``function`` makes of members and their marginals, by batches as :meth:`batches` has them."""
-        members = [member.frozen() for member in self.models]
+        with threads_for(self.models[0].products(0)):
+            members = [member.frozen() for member in self.models]
         return self.batches(X, prepare, lambda batch: function(members, [member(batch) for member in members]))
 
     # Storage.

@@ -16,6 +16,7 @@ from ..gp.conditionals import with_variances
 from ..gp.deep_gp import DeepGP
 from ..gp.waves import Streams
 from .ensemble import PREDICT_NUMBERS, Ensemble
+from .threads import threads_for
 
 #: Components of the mixture whose covariances a joint covariance is made of: of all members, and of one at least.
 COMPONENTS, MEMBER_COMPONENTS = 32, 6
@@ -39,7 +40,7 @@ def joint_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
     rows = torch.as_tensor(X, dtype=torch.float64, device=ensemble.device)
     means, covariances = [], []
     for model in (_exact(member) for member in ensemble.models):
-        with torch.no_grad():
+        with torch.no_grad(), threads_for(model.products(len(rows))):
             mean, variance = (column.mT for column in model(rows).moments())  # (P, n)
             covariance = model.covariance(rows, Streams(range(n_components), ensemble.device))
             if model.draws_hidden:
@@ -60,7 +61,8 @@ def mean_gradient(ensemble: Ensemble, X: np.ndarray, *, return_std: bool) -> tup
     for rows, block in _blocks(X, _block_size(models[0], 1), ensemble.device):
         block.requires_grad_()
         used = slice(rows.stop - rows.start)
-        each = torch.stack([row_gradients(model(block).moments()[0], block)[used] for model in models])
+        with threads_for(models[0].products(len(block))):
+            each = torch.stack([row_gradients(model(block).moments()[0], block)[used] for model in models])
         gradients.append(each.mean(0).cpu().numpy())
         known = [model.gradient_variance(block.detach()[used]) for model in models if return_std]
         own = [variance for variance in known if variance is not None]
@@ -75,6 +77,10 @@ class _Part(NamedTuple):
     model: DeepGP
     places: np.ndarray  # of its functions among all
     draw: Callable[[Tensor], Tensor]
+
+    def products(self, n_rows: int) -> int:
+        """Multiplications of its largest operation, as of a model; a cosine takes as long as some sixteen."""
+        return 16 * n_rows * len(self.places) * self.model.numbers_per_draw()
 
 
 class FunctionSet:
@@ -104,7 +110,7 @@ class FunctionSet:
         for part in self._together:
             size = _block_size(part.model, len(part.places))
             for rows, block in _blocks(X, size, self.device):
-                with torch.no_grad():
+                with torch.no_grad(), threads_for(part.products(len(block))):
                     found = self.response(part.model, part.draw(block))[:, : rows.stop - rows.start]
                 yield part.places, rows, found.cpu().numpy()
 
@@ -113,7 +119,8 @@ class FunctionSet:
         for part in self._alone:
             for rows, block in _blocks(X, _block_size(part.model, 1), self.device):
                 block.requires_grad_()
-                found = row_gradients(self.response(part.model, part.draw(block))[0], block)
+                with threads_for(part.products(len(block))):
+                    found = row_gradients(self.response(part.model, part.draw(block))[0], block)
                 yield part.places, rows, found[None, : rows.stop - rows.start].cpu().numpy()
 
     @cached_property

@@ -17,6 +17,7 @@ from .processes import Processes, current
 from .settings import History, Learner, OnEpoch, Settings, go_on
 from .stacks import can_be_stacked
 from .steps import Trainee
+from .threads import threads_for
 
 #: Share of the steps in which the learning rate climbs to its peak, and the share of the peak it
 #: climbs from: one cycle (Smith & Topin, 2019), down to nothing along a cosine.
@@ -57,7 +58,8 @@ def train(learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = g
     histories = [History() for _ in learners]
     crews = [_Crew(*group, settings) for group in _groups(learners, histories, settings)]
     try:
-        _train(crews, settings, lambda: on_epoch(histories))
+        with threads_for(max(crew.products() for crew in crews)):
+            _train(crews, settings, lambda: on_epoch(histories))
     finally:
         for crew in crews:
             crew.release()
@@ -133,6 +135,14 @@ class _Crew:
         rows = side_by_side([cast(Part, part).spread(SCORED_ROWS) for part in parts])
         vector = self.trainee.flat.vector
         return rows.to(vector.device, vector.dtype)
+
+    def products(self) -> int:
+        """Multiplications of the largest operation of a step, roughly."""
+        n_rows, mixture = (
+            min(self.settings.batch_size, len(self.members[0].learner.rows)),
+            not self.settings.objective.linear,
+        )
+        return len(self.members) * self.members[0].learner.model.products(n_rows, mixture=mixture)
 
     def run_epoch(self, epoch: int) -> None:
         """One pass over the rows in random order, as often as it takes, and what comes of it."""

@@ -20,6 +20,7 @@ from .batches import Batch, Part, shuffled
 from .minibatches import MAX_RETRIES
 from .settings import History, Settings
 from .steps import Trainee
+from .threads import threads_for
 
 #: η: the average spans about the last 1/(η + 1) of all steps.
 AVERAGE_EXPONENT = 8.0
@@ -85,7 +86,8 @@ class Stream:
         average, n_steps = [each.clone() for each in self.average], self.n_steps
         total: float | Tensor = 0.0
         chunk, mean_weight = chunk.relative()
-        with self._trainee(model, settings, generator, len(chunk), mean_weight) as trainee:
+        products = model.products(settings.batch_size, mixture=not settings.objective.linear)
+        with threads_for(products), self._trainee(model, settings, generator, len(chunk), mean_weight) as trainee:
             for batch in shuffled([Part(chunk)], settings.batch_size, [generator]):
                 n_steps += 1
                 schedule = min(1.0, n_steps / WARM_UP_STEPS) / math.sqrt(1.0 + n_steps / LONG_RUN_STEPS)
