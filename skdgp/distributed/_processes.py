@@ -23,13 +23,12 @@ number for each parameter, stays as it is.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from .inference.processes import ProcessGroup, shared_among
-
-__all__ = ["data_parallel"]
+from ..inference.processes import ProcessGroup, shared_among
 
 
 @contextmanager
@@ -75,11 +74,7 @@ def data_parallel(backend: str | None = None) -> Iterator[int]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield 0
         return
-    if not dist.is_available():
-        raise RuntimeError(
-            "This build of torch has no torch.distributed, which data_parallel needs: install another, or run one "
-            "process, without torchrun."
-        )
+    check_available()
     if dist.is_initialized():
         raise RuntimeError(
             "data_parallel starts a process group, but there is one already: leave init_process_group to it, and do "
@@ -88,9 +83,24 @@ def data_parallel(backend: str | None = None) -> Iterator[int]:
     backend = backend or ("nccl" if torch.cuda.is_available() else "gloo")
     if backend == "nccl":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group(backend)
+    with process_group(backend) as processes, shared_among(processes):
+        yield processes.rank
+
+
+def check_available() -> None:
+    """RuntimeError where torch cannot do it."""
+    if not dist.is_available():
+        raise RuntimeError(
+            "This build of torch has no torch.distributed, which several processes need to train one model: install "
+            "another, or let one process do it."
+        )
+
+
+@contextmanager
+def process_group(backend: str, **meeting: Any) -> Iterator[ProcessGroup]:
+    """The processes that meet, for torch.distributed's default group."""
+    dist.init_process_group(backend, **meeting)
     try:
-        with shared_among(ProcessGroup()):
-            yield dist.get_rank()
+        yield ProcessGroup()
     finally:
         dist.destroy_process_group()
