@@ -1,0 +1,263 @@
+"""Estimators trained on the workers of a Dask cluster, where the rows are.
+
+Chunks that one worker learns from, one after the other, need no more memory than some partitions. Processes that share
+every minibatch need the whole table each. Either way the client sees counts of rows, labels, and the fitted estimator.
+"""
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from numbers import Integral
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import torch.distributed as dist
+from sklearn.base import clone, is_classifier
+from sklearn.utils import check_random_state
+
+from ..estimators._classification import DeepGPClassifier
+from ..estimators._regression import DeepGPRegressor
+from ..inference.processes import ALONE, shared_among
+from ..methods.inducing import INITIAL_ROWS
+from ._meeting import Wanted, check_wanted, met, open_store, stopped_on_error
+from ._partitions import Partition, draw, mixed, partitions, survey, together
+from ._processes import check_available
+
+#: Seconds in which a process says what went wrong, after others have lost it.
+EXPLAINING_SECONDS = 10
+
+
+def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_passes=5, n_workers=None, client=None):
+    """Fit an estimator on the workers of a Dask cluster, to rows that stay there.
+
+    What comes back is an ordinary estimator, fitted: it predicts without Dask, and can be pickled.
+
+    Parameters
+    ----------
+    estimator : estimator of this package
+        What to fit. It stays as it is: a clone of it is fitted.
+    X : dask.dataframe.DataFrame or dask.array.Array of shape (n_samples, n_features)
+        Inputs. Partitions may be of unknown, different and no length.
+    y : dask.dataframe.Series, or DataFrame, or dask.array.Array of shape (n_samples,) or (n_samples, n_outputs)
+        Targets or labels, in partitions as those of ``X``.
+    sample_weight : dask.dataframe.Series or dask.array.Array of shape (n_samples,), default=None
+        Weights of rows, in partitions as those of ``X``.
+    method : {"partial_fit", "fit"}, default="partial_fit"
+        What the estimator does with the rows. "partial_fit": one worker learns from chunks of them, which the others
+        read in the meantime; no worker holds more than some partitions. "fit": every worker has the whole table in
+        memory, and its share of every minibatch; the result is that of ``estimator.fit`` with all rows, up to rounding.
+    n_passes : int, default=5
+        With "partial_fit", how often all rows are learnt from. With "fit" the estimator's ``max_iter`` says that.
+    n_workers : int, default=None
+        With "fit", how many workers train together; None is all of them.
+    client : distributed.Client, default=None
+        Of the cluster; None is the current one.
+
+    Returns
+    -------
+    object
+        The fitted estimator, in this process.
+
+    Raises
+    ------
+    ImportError
+        If dask or distributed is missing.
+    TypeError, ValueError
+        If the estimator is none of this package, if a table is none of Dask's, or if parameters or data are not what
+        they must be. What ``fit`` or ``partial_fit`` raises on a worker is raised here.
+    RuntimeError
+        If several workers train together and one of them is lost, or does not begin.
+
+    Notes
+    -----
+    "partial_fit" reads the table once for the number of its rows and its labels, and then for a random sample of 10 000
+    rows, which is the first chunk. The others are partitions in random order, several together where they have less
+    than 20 000 rows. Partitions are computed anew for every pass: ``X.persist()`` before keeps them, where the cluster
+    has room.
+
+    The result depends on ``random_state`` and on how the table is divided, and not on the workers. If the only worker
+    that trains is lost, another begins anew. Ctrl-C stops the workers after a chunk or an epoch.
+
+    Warnings that a fit gives are in the workers' logs.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from distributed import Client
+    >>> from skdgp import DSDGPRegressor
+    >>> from skdgp.datasets import make_waves
+    >>> from skdgp.distributed import fit_dask
+    >>> X, y = (da.from_array(each, chunks=50) for each in make_waves(200, random_state=0))
+    >>> with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+    ...     model = fit_dask(DSDGPRegressor((), n_inducing=10, random_state=0), X, y, n_passes=2)
+    >>> model.n_iter_  # a random sample, and two passes
+    3
+    """
+    get_client = _import_dask()
+    if not isinstance(estimator, DeepGPRegressor | DeepGPClassifier):
+        raise TypeError(
+            f"fit_dask fits estimators of skdgp, got {type(estimator).__name__}: of a pipeline give the last step, and "
+            "transform the table before, for instance by map_partitions."
+        )
+    _check_choices(method, n_passes, n_workers)
+    client = get_client() if client is None else client
+    parts = partitions(X, y, sample_weight)
+    if method == "fit":
+        return _fit(client, clone(estimator), parts, n_workers)
+    return _stream(client, clone(estimator), parts, n_passes, check_random_state(estimator.random_state))
+
+
+def _import_dask():
+    """What finds the client; ImportError with its cure where there is no Dask."""
+    try:
+        import dask.array  # noqa: F401
+        from distributed import get_client
+    except ImportError as error:
+        raise ImportError(
+            "fit_dask needs dask and distributed, and one of them cannot be imported: install both with "
+            'pip install "skdgp[dask]".'
+        ) from error
+    return get_client
+
+
+def _check_choices(method, n_passes, n_workers) -> None:
+    """ValueError that names what cannot be done."""
+    if method not in ("fit", "partial_fit"):
+        raise ValueError(f'method={method!r} is not known: give "partial_fit" or "fit".')
+    for name, value in {"n_passes": n_passes, "n_workers": 1 if n_workers is None else n_workers}.items():
+        if not (isinstance(value, Integral) and value >= 1):
+            raise ValueError(f"{name}={value!r} must be an integer of at least 1.")
+    if method == "partial_fit" and n_workers is not None:
+        raise ValueError(
+            f'n_workers={n_workers} goes with method="fit": leave it out, since one worker learns from chunks.'
+        )
+
+
+# Chunk by chunk.
+
+
+def _stream(client, model, parts: list[Partition], n_passes: int, random_state: np.random.RandomState):
+    """Partitions in random order, after a random sample of all, learnt from by one worker."""
+    from dask import delayed
+    from distributed.protocol.pickle import dumps
+
+    surveys = client.gather(client.compute([delayed(survey)(*part, is_classifier(model)) for part in parts]))
+    n_rows = np.array([each.n_rows for each in surveys])
+    known: dict[str, Any] = {"total_size": int(n_rows.sum())}
+    if is_classifier(model):
+        known["classes"] = np.unique(np.concatenate([each.labels for each in surveys]))
+    rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
+    if n_rows.any():
+        first, groups = _sample(parts, n_rows, rng), [group for _ in range(n_passes) for group in mixed(n_rows, rng)]
+    else:
+        first, groups = parts, []  # the estimator says what is wrong
+    with stopped_on_error(client) as job:
+        return client.submit(_learn, model, dumps((first, parts)), groups, known, job, pure=False).result()
+
+
+def _sample(parts: list[Partition], n_rows: np.ndarray, rng: np.random.Generator) -> list[Partition]:
+    """Random rows of all partitions: as many as initial values are computed from, or all if there are no more."""
+    from dask import delayed
+
+    drawn = n_rows
+    if n_rows.sum() > INITIAL_ROWS:
+        drawn = np.minimum(rng.multinomial(INITIAL_ROWS, n_rows / n_rows.sum()), n_rows)
+    seeds = rng.integers(2**31, size=len(parts))
+    return [delayed(draw)(*parts[i], int(drawn[i]), int(seeds[i])) for i in np.flatnonzero(drawn)]
+
+
+def _learn(model, pickled: bytes, groups: list[list[int]], known: dict[str, Any], job: str):
+    """What runs on a worker, beside tasks that read the next chunk."""
+    from dask import delayed
+    from distributed import worker_client
+
+    model = clone(model)  # the task may run again, on another worker
+    with worker_client() as client:
+        first, parts = pickle.loads(pickled)
+        chunks = chain([first], ([parts[number] for number in group] for group in groups))
+        for X, y, weight in _ahead(client, (delayed(together)(chunk) for chunk in chunks)):
+            check_wanted(job)
+            model.partial_fit(X, y, sample_weight=weight, **known)
+    return model
+
+
+def _ahead(client, chunks: Iterable) -> Iterator[Partition]:
+    """Chunk after chunk; the next is computed while one is in use."""
+    coming = None
+    for chunk in chunks:
+        now, coming = coming, client.compute(chunk)
+        if now is not None:
+            yield now.result()
+    if coming is not None:
+        yield coming.result()
+
+
+# All rows at once.
+
+
+def _fit(client, model, parts: list[Partition], n_workers: int | None):
+    """The whole table, and a share of every minibatch, on each of several workers."""
+    from dask import delayed
+
+    workers = sorted(client.nthreads())
+    if n_workers is not None and n_workers > len(workers):
+        raise ValueError(f"n_workers={n_workers} is more than the cluster has, {len(workers)}: give at most so many.")
+    rows, size = client.compute(delayed(together)(parts)), n_workers or len(workers)
+    with stopped_on_error(client) as job:
+        if size == 1:
+            return client.submit(_fit_alone, model, rows, job, pure=False).result()
+        check_available()
+        host = urlsplit(workers[0]).hostname
+        place = host, client.run(open_store, job, host, workers=workers[:1])[workers[0]]
+        tasks = [
+            client.submit(_fit_share, model, rows, job, place, rank, size, workers=[workers[rank]], pure=False)
+            for rank in range(size)
+        ]
+        try:
+            return _result(tasks)
+        finally:
+            client.cancel(tasks)
+
+
+def _fit_alone(model, rows: Partition, job: str):
+    """What runs on a worker."""
+    X, y, weight = rows
+    with shared_among(Wanted(ALONE, job)):
+        return model.fit(X, y, sample_weight=weight)
+
+
+def _fit_share(model, rows: Partition, job: str, place: tuple[str, int], rank: int, size: int):
+    """What runs on each worker; the model, of the first of them."""
+    X, y, weight = rows
+    with met(job, place, rank, size) as processes, shared_among(Wanted(processes, job)):
+        model.fit(X, y, sample_weight=weight)
+    return model if rank == 0 else None
+
+
+def _result(tasks: Sequence):
+    """What the first process has made; else the error of one that failed by itself, and not because it lost another."""
+    from distributed import wait
+
+    waiting, lost = list(tasks), None
+    while waiting:
+        try:
+            done, waiting = wait(waiting, EXPLAINING_SECONDS if lost else None, "FIRST_COMPLETED")
+        except TimeoutError:
+            break
+        for task in done:
+            error = task.exception()
+            if error is not None and not _is_a_loss(error):
+                task.result()
+            lost = lost or error
+    if lost:
+        raise RuntimeError(
+            f"One of the {len(tasks)} workers that train the model together was lost, or could not be reached: see its "
+            "log, for memory above all, and call fit_dask again."
+        ) from lost
+    return tasks[0].result()
+
+
+def _is_a_loss(error: Exception) -> bool:
+    """Whether torch.distributed says that another process is gone; Gloo's errors have no type of their own."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)

@@ -1,0 +1,103 @@
+"""Processes that find one another on the workers of a Dask cluster, and that stop when their client does."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from uuid import uuid4
+
+import torch.distributed as dist
+from torch import Tensor
+
+from ..inference.processes import Processes, Value
+from ._processes import process_group
+
+#: Seconds that processes wait for the last of them to begin.
+MEETING_SECONDS = 600
+
+#: torch.distributed has one process group in a process.
+_in_group = threading.Lock()
+
+#: Of jobs whose first process is to be in this one, until it begins.
+_stores: dict[str, "dist.TCPStore"] = {}
+
+
+def open_store(job: str, host: str) -> int:
+    """Let the processes of a job find one another here; the port."""
+    _stores[job] = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    return _stores[job].port
+
+
+@contextmanager
+def met(job: str, place: tuple[str, int], rank: int, size: int) -> Iterator[Processes]:
+    """The processes that train together, when all of them are there; the store is in the first."""
+    store = dist.TCPStore(*place, is_master=False) if rank else _stores.pop(job)
+    if not _in_group.acquire(blocking=False):
+        raise RuntimeError(
+            "This process trains another model together with others already: wait until it is done, and have workers "
+            "that are processes of their own, as those of LocalCluster(processes=True)."
+        )
+    try:
+        _wait_for_all(store, size, job)
+        with process_group("gloo", store=store, rank=rank, world_size=size) as processes:
+            yield processes
+    finally:
+        _in_group.release()
+
+
+def _wait_for_all(store: "dist.TCPStore", size: int, job: str) -> None:
+    """Return when so many processes have called this; torch itself would wait in a way that nothing ends."""
+    deadline, n_present = time.monotonic() + MEETING_SECONDS, store.add("present", 1)
+    try:
+        while n_present < size:
+            check_wanted(job)
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"The {size} workers that are to train together did not all begin within {MEETING_SECONDS} "
+                    "seconds: wait for other tasks of theirs to end, or give a smaller n_workers."
+                )
+            time.sleep(0.1)
+            n_present = store.add("present", 0)
+    except BaseException:
+        store.add("present", -1)  # nobody is to count on this one
+        raise
+
+
+class Wanted(Processes):
+    """Processes that end their training, with an epoch, once nobody waits for it."""
+
+    def __init__(self, processes: Processes, job: str):
+        self.rank, self.size = processes.rank, processes.size
+        self.processes, self.job = processes, job
+
+    def add_up(self, numbers: Tensor) -> None:
+        """See :meth:`Processes.add_up`."""
+        self.processes.add_up(numbers)
+
+    def gather(self, value: Value) -> list[Value]:
+        """See :meth:`Processes.gather`; it is what processes do after every epoch."""
+        check_wanted(self.job)
+        return self.processes.gather(value)
+
+
+@contextmanager
+def stopped_on_error(client) -> Iterator[str]:
+    """Name of a job whose tasks are told to stop if the body fails: dask itself ends no task that runs."""
+    from distributed import Event
+
+    job = f"skdgp-{uuid4().hex}"
+    try:
+        yield job
+    except BaseException:
+        with suppress(Exception):  # the cluster may be gone
+            Event(job, client).set()
+        raise
+
+
+def check_wanted(job: str) -> None:
+    """CancelledError if the client waits no longer."""
+    from distributed import Event
+
+    if Event(job).is_set():
+        raise CancelledError

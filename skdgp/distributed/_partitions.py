@@ -1,0 +1,113 @@
+"""Partitions of a Dask table: which rows they have, and how chunks are made of them.
+
+A partition is a tuple of rows of X and y and their weights, or None: Delayed objects to whoever plans, tables to the
+functions that run where they are.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils import check_consistent_length
+from sklearn.utils.multiclass import check_classification_targets
+
+#: Partitions are learnt from together until they have so many rows: rows of several partitions then mix, and there are
+#: enough of them to tell the noise by.
+CHUNK_ROWS = 20_000
+
+Partition = tuple[Any, Any, Any]
+
+
+class Survey(NamedTuple):
+    """Number of rows of positive weight, and labels, if asked for, in order."""
+
+    n_rows: int
+    labels: np.ndarray | None
+
+
+def partitions(X, y, sample_weight) -> list[Partition]:
+    """The partitions of Dask collections, as Delayed objects."""
+    blocks = {name: _blocks(name, each) for name, each in (("X", X), ("y", y), ("sample_weight", sample_weight))}
+    numbers = {name: len(each) for name, each in blocks.items() if each is not None}
+    if len(set(numbers.values())) > 1:
+        raise ValueError(
+            f"The numbers of partitions differ, {numbers}: take X, y and sample_weight from one DataFrame, or "
+            "repartition them, or rechunk arrays, so that each partition has the same rows in all."
+        )
+    return list(zip(*(each or numbers["X"] * [None] for each in blocks.values()), strict=True))
+
+
+def _blocks(name: str, table) -> list | None:
+    """One Delayed object for each partition, with all columns; None where there is no table."""
+    import dask.array
+    from dask import is_dask_collection
+
+    if table is None and name == "sample_weight":
+        return None
+    if not (is_dask_collection(table) and hasattr(table, "npartitions") and hasattr(table, "ndim")):
+        raise TypeError(
+            f"{name} must be a Dask array, DataFrame or Series, got {type(table).__name__}: make one by "
+            "dask.array.from_array or dask.dataframe.from_pandas, or call the estimator's own fit."
+        )
+    if not isinstance(table, dask.array.Array):
+        return list(table.to_delayed())
+    if table.ndim == 2:
+        table = table.rechunk({1: -1})
+    return list(table.to_delayed().ravel())
+
+
+def survey(X, y, weight, labelled: bool) -> Survey:
+    """What has to be known of a partition before its rows are learnt from."""
+    check_consistent_length(X, y, weight)
+    used = _used(X, weight)
+    if not labelled:
+        return Survey(len(used), None)
+    if len(X):
+        check_classification_targets(y)
+    return Survey(len(used), np.unique(np.asarray(y)[used]))
+
+
+def draw(X, y, weight, n_rows: int, seed: int) -> Partition:
+    """Random rows of positive weight of a partition."""
+    picked = np.random.default_rng(seed).choice(_used(X, weight), n_rows, replace=False)
+    return _rows(X, picked), _rows(y, picked), _rows(weight, picked)
+
+
+def together(parts: Sequence[Partition]) -> Partition:
+    """One table of several."""
+    X, y, weight = (_concatenated(tables) for tables in zip(*parts, strict=True))
+    return X, y, weight
+
+
+def mixed(n_rows: np.ndarray, rng: np.random.Generator) -> list[list[int]]:
+    """All partitions that have rows, in random order, in groups of ``CHUNK_ROWS`` rows or a little more."""
+    groups: list[list[int]] = [[]]
+    for number in rng.permutation(np.flatnonzero(n_rows)).tolist():
+        if n_rows[groups[-1]].sum() >= CHUNK_ROWS:
+            groups.append([])
+        groups[-1].append(number)
+    if len(groups) > 1 and n_rows[groups[-1]].sum() < CHUNK_ROWS:
+        remnant = groups.pop()
+        groups[-1] += remnant
+    return groups
+
+
+def _used(X, weight) -> np.ndarray:
+    """Numbers of the rows of positive weight."""
+    return np.arange(len(X)) if weight is None else np.flatnonzero(np.asarray(weight) > 0)
+
+
+def _rows(table, picked: np.ndarray):
+    if table is None:
+        return None
+    return table.iloc[picked] if hasattr(table, "iloc") else table[picked]
+
+
+def _concatenated(tables: Sequence):
+    if tables[0] is None:
+        return None
+    if not hasattr(tables[0], "iloc"):
+        return np.concatenate(tables)
+    import pandas
+
+    return pandas.concat(tables)
