@@ -87,7 +87,7 @@ torch.set_num_threads(n_threads)
 import joblib
 from distributed import Client, SubprocessCluster
 
-with SubprocessCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+with SubprocessCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
     client.wait_for_workers(2)
     client.run(torch.set_num_threads, 1)
     # Scheduler and workers import the package now, as those that have been up for a while would have long ago.

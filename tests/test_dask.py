@@ -30,7 +30,7 @@ SMALL = {"hidden_dims": (), "n_inducing": 20, "n_estimators": 1, "batch_size": 1
 @pytest.fixture(scope="module")
 def client():
     """Two processes with one thread each."""
-    local = {"processes": True, "n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    local = {"processes": True, "n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
     patience = {"distributed.deploy.lost-worker-timeout": "1 h"}  # else a worker lost twice in 15 s is given up
     with dask.config.set(patience), distributed.LocalCluster(**local) as cluster, distributed.Client(cluster) as client:
         yield client

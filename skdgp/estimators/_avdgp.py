@@ -269,7 +269,7 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
     >>> from sklearn.datasets import make_moons
     >>> from skdgp import AVDGPClassifier
     >>> X, y = make_moons(n_samples=200, noise=0.2, random_state=0)
-    >>> model = AVDGPClassifier(max_iter=30, n_estimators=1, random_state=0).fit(X, y)
+    >>> model = AVDGPClassifier(max_iter=50, n_estimators=1, random_state=0).fit(X, y)
     >>> model.predict_proba(X[:3]).shape
     (3, 2)
     >>> bool(model.score(X, y) > 0.9)
