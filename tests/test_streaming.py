@@ -2,19 +2,21 @@
 
 import pickle
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from helpers import CLASSIFIERS, ELBO, REGRESSORS, Line, every_family, generator, known, targets
 from sklearn.base import clone
+from sklearn.datasets import make_friedman1
 
-from skdgp import DSDGPRegressor, SOLVEGPRegressor
+from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.inference import streaming
 from skdgp.inference.batches import Batch
 from skdgp.inference.settings import Settings
 from skdgp.inference.steps import Trainee
-from skdgp.inference.streaming import Stream
+from skdgp.inference.streaming import Sample, Stream
 from skdgp.metrics import negative_log_predictive_density
 
 
@@ -57,6 +59,31 @@ class TestPartialFit:
         again.set_params(n_estimators="auto")
         assert len(pickle.loads(pickle.dumps(again)).partial_fit(X, y).module_) == 2
 
+    @every_family
+    def test_a_stored_stream_goes_on_as_if_it_had_not_been_stored(self, tiny, wave):
+        X, y = wave[0], targets(tiny, wave[1])
+        kept, stored = tiny(), tiny()
+        for part in chunks(X, y, 3):
+            kept.partial_fit(*part, **known(tiny))
+            stored = pickle.loads(pickle.dumps(stored)).partial_fit(*part, **known(tiny))
+        output = "predict_proba" if hasattr(kept, "predict_proba") else "predict"
+        assert np.array_equal(getattr(kept, output)(X), getattr(stored, output)(X))
+
+    @pytest.mark.parametrize(
+        "model",
+        [
+            AVDGPRegressor((), random_state=0),
+            DSDGPRegressor((), 50, random_state=0),
+            SOLVEGPRegressor(30, 30, random_state=0),
+        ],
+        ids=lambda model: type(model).__name__,
+    )
+    def test_small_chunks_are_enough(self, model):
+        X, y = make_friedman1(1000, noise=1.0, random_state=0)
+        for part in chunks(X[:400], y[:400], 4):
+            model.partial_fit(*part)
+        assert model.score(X[400:], y[400:]) > 0.8
+
     def test_same_seed_same_result(self, tiny, wave):
         X, y = wave
         found = []
@@ -72,9 +99,9 @@ class TestPartialFit:
         rng = np.random.default_rng(0)
         X = rng.uniform(-2, 2, (2000, 2))
         y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(2000)
-        model = DSDGPRegressor((), 50, batch_size=100, random_state=0)
+        model = DSDGPRegressor((), 30, batch_size=100, random_state=0)
         whole = clone(model).set_params(max_iter=25).fit(X, y)
-        for _ in range(25):
+        for _ in range(2):
             for part in chunks(X, y, 4):
                 model.partial_fit(*part)
         X_new = rng.uniform(-2, 2, (1000, 2))
@@ -109,23 +136,26 @@ class TestPartialFit:
 
     @pytest.mark.parametrize("tiny", REGRESSORS, ids=lambda tiny: tiny.estimator.__name__)
     def test_heavy_chunks_weigh_more_beside_the_same_penalty(self, tiny, wave):
-        """The loss of a step that goes nowhere is −w E + β KL/N, with KL the mean over rows."""
+        """The loss of a step that goes nowhere is −w E + β KL/N, with KL the mean over rows.
+
+        Of three passes one is over the chunk and two are replayed, here over its rows and as many of weight one.
+        """
         X, y = wave
         losses = {}
         for weight, beta in ((1.0, 0.0), (1.0, 50.0), (3.0, 0.0), (3.0, 50.0)):
             model = tiny(beta=beta, learning_rate=1e-12, dtype="float64", **tiny.propagations[-1]).partial_fit(X, y)
             model.partial_fit(X, y, sample_weight=np.full(len(X), weight))
             losses[weight, beta] = model.loss_curve_[-1]
-        assert losses[3.0, 0.0] == pytest.approx(3 * losses[1.0, 0.0], rel=1e-4)
+        assert losses[3.0, 0.0] == pytest.approx((3 + 1 + 3) / 3 * losses[1.0, 0.0], rel=1e-4)
         assert losses[3.0, 50.0] - losses[3.0, 0.0] == pytest.approx(losses[1.0, 50.0] - losses[1.0, 0.0], rel=1e-4)
 
     def test_total_size_weighs_the_penalty(self, wave, monkeypatch):
         X, y = wave
         weights, learn = [], Stream.__call__
 
-        def spy(self, model, chunk, held_out, settings, *others):
+        def spy(self, model, chunk, settings, *others):
             weights.append(settings.kl_weight(len(chunk), mean_weight=1.0))
-            return learn(self, model, chunk, held_out, settings, *others)
+            return learn(self, model, chunk, settings, *others)
 
         monkeypatch.setattr(Stream, "__call__", spy)
         model = SOLVEGPRegressor(10, 0, random_state=0, beta=3.0)
@@ -184,6 +214,42 @@ class TestPartialFit:
             SOLVEGPRegressor(method="collapsed").partial_fit(X, y)
 
 
+class TestSample:
+    """Each of the rows that have come is kept with the same probability."""
+
+    @staticmethod
+    def numbered(numbers):
+        column = torch.as_tensor(numbers, dtype=torch.float64)
+        return Batch(column[:, None], column[:, None], torch.ones(len(column)))
+
+    def test_rows_of_all_chunks_are_as_likely(self, monkeypatch):
+        monkeypatch.setattr(streaming, "REMEMBERED_ROWS", 10)
+        source, counts = generator(), np.zeros(40)
+        for _ in range(500):
+            sample = Sample.of(self.numbered(range(25)), source)
+            for start, stop in ((25, 30), (30, 40)):
+                sample = sample.joined(Sample.of(self.numbered(range(start, stop)), source))
+            assert len(sample.key) == 10
+            counts[sample.X[:, 0].int().numpy()] += 1
+        # Binomial: 500 of probability 1/4 have a deviation of 9.7.
+        assert abs(counts - 125).max() < 4.5 * 9.7
+
+    def test_draws_no_row_twice_before_all_have_been_drawn(self):
+        sample = Sample.of(self.numbered(range(10)), generator())
+        assert sorted(np.bincount(sample.draw(25, generator()), minlength=10)) == 5 * [2] + 5 * [3]
+
+    def test_work_is_bounded(self):
+        settings, stream = replace(SETTINGS, max_iter=1000), Stream()
+        assert stream._n_replayed(200, settings) == 24 * 200  # 25 passes
+        assert stream._n_replayed(2000, settings) == 10_000 - 2000
+        assert stream._n_replayed(20_000, settings) == 0
+        assert stream._n_replayed(200, replace(settings, max_iter=1)) == 0
+        stream.n_seen = 39_800
+        assert stream._n_replayed(200, settings) == 300  # a tenth of the rows is remembered
+        stream.n_seen, stream.continues = 0, True
+        assert stream._n_replayed(200, replace(settings, n_rows=1000)) == 800  # it knows a fifth of them
+
+
 class TestStream:
     def test_average_weighs_later_steps_more(self, monkeypatch):
         """The weights of t steps, written out: the product of what later steps leave of each."""
@@ -197,8 +263,8 @@ class TestStream:
             return loss
 
         monkeypatch.setattr(Trainee, "step", spy)
-        stream(model, data, None, SETTINGS, source)
-        stream(model, data, None, SETTINGS, source)
+        stream(model, data, SETTINGS, source)
+        stream(model, data, SETTINGS, source)
         shares = 9 / (8 + np.arange(1, len(visited) + 1))
         weights = shares * np.append(np.cumprod((1 - shares)[::-1])[::-1][1:], 1.0)
         assert abs(weights.sum() - 1) < 1e-12 and (np.diff(weights) > 0).all()
@@ -219,11 +285,11 @@ class TestStream:
             return real(trainee, batch, rate)
 
         monkeypatch.setattr(Trainee, "step", fragile)
-        stream(model, data, None, SETTINGS, source)
+        stream(model, data, SETTINGS, source)
         assert stream.rate == 0.25 and stream.n_steps == 4
         monkeypatch.setattr(Trainee, "step", lambda *args: (_ for _ in ()).throw(np.linalg.LinAlgError("never")))
         state = deepcopy(model.state_dict())
         with pytest.raises(np.linalg.LinAlgError, match="never"):
-            stream(model, data, None, SETTINGS, source)
+            stream(model, data, SETTINGS, source)
         assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
         assert any(not torch.equal(before[name], value) for name, value in state.items())

@@ -123,13 +123,16 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y, sample_weight=None, total_size=None):
-        """Learn from a chunk of rows of which more will come, in one pass of minibatches.
+        """Learn from a chunk of rows of which more will come.
 
         The first chunk decides how features and targets are scaled and where inducing points start: let it be a
         random sample of the data, of a few thousand rows. Chunks may come again, for more passes. The learning
         rate climbs in the first hundred steps and falls slowly from then on; predictions come from an average of the
         parameters of recent steps. The noise is calibrated on every chunk before the chunk is learnt from. No rows are
-        held out, and ``max_iter`` and ``early_stopping`` play no part.
+        held out, and ``early_stopping`` plays no part.
+
+        A chunk of 10 000 rows or more is one pass of minibatches. A smaller one is up to 25 passes, but never more
+        than ``max_iter`` or 10 000 rows: after it come rows out of a random sample of 4000 that the estimator keeps.
 
         Parameters
         ----------

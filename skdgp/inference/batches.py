@@ -41,6 +41,11 @@ class Batch:
             return Batch(self.X[..., index, :], self.y[..., index, :], self.weight[..., index])
         return Batch(self.X[index], self.y[index], self.weight[index])
 
+    def joined(self, other: "Batch") -> "Batch":
+        """These rows and others, where these are."""
+        other = other.to(self.X.device, self.X.dtype)
+        return Batch(*(torch.cat(columns) for columns in zip(vars(self).values(), vars(other).values(), strict=True)))
+
     def relative(self) -> tuple["Batch", float]:
         """The same rows with weights whose mean is one, and what the mean was."""
         mean = self.weight.double().mean().item()

@@ -18,11 +18,14 @@ from .threads import threads_for
 #: Held-out rows of a model that are more than enough for one number.
 MAX_ROWS = 5000
 
+#: Rows that the noise of before counts as, where one chunk after the other corrects it.
+PRIOR_ROWS = 20
+
 #: Numbers that may be added to logarithms: factors from e⁻⁴ to e⁵.
 _SHIFTS = (-4.0, 5.0)
 
 
-def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size: int) -> float:
+def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size: int, n_earlier: float = 0.0) -> float:
     """Add to what likelihoods have to calibrate the number that makes held-out rows likeliest, in place.
 
     One number for all: each model judges few rows, together they judge many. What is calibrated are logarithms (see
@@ -34,6 +37,8 @@ def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size:
     held_out : sequence of Batch
         For each model, rows that it has not learnt from.
     batch_size : int
+    n_earlier : float, default=0.0
+        Rows that the values before count as, for each model.
 
     Returns
     -------
@@ -60,7 +65,7 @@ def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size:
             (rows.weight * log_mixture(values, model.likelihood, rows.y)).sum()
             for model, values, rows in zip(models, marginals, rows_of, strict=True)
         ]
-        return -float(sum(scores))
+        return n_earlier * len(models) * shift**2 / 4 - float(sum(scores))  # log N(0 | 0, σ²) has a curvature of -1/2
 
     found = minimize_scalar(loss, bounds=_SHIFTS, method="bounded", options={"xatol": 0.01})
     apply(found.x)

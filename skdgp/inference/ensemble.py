@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from ..gp.deep_gp import DeepGP, Marginals
 from .batches import Batch, Part
-from .calibration import MAX_ROWS, recalibrate
+from .calibration import MAX_ROWS, PRIOR_ROWS, recalibrate
 from .memory import let_the_allocator_keep_pages
 from .objectives import elbo
 from .settings import History, Learner, Settings, Trainer
-from .state import from_plain, to_plain
+from .state import from_plain, to_array, to_generator, to_plain
 from .streaming import Stream
 from .threads import threads_for
 
@@ -73,6 +73,23 @@ class _Student(NamedTuple):
     model: DeepGP
     generator: torch.Generator
     stream: Stream
+
+    def to_plain(self) -> dict:
+        """The student as arrays, numbers and names."""
+        return {
+            "model": to_plain(self.model),
+            "trained": [name for name, parameter in self.model.named_parameters() if parameter.requires_grad],
+            "generator": to_array(self.generator.get_state()),
+            "stream": self.stream.to_plain(),
+        }
+
+    @classmethod
+    def from_plain(cls, state: dict) -> "_Student":
+        """The student that :meth:`to_plain` made ``state`` of, on the CPU."""
+        model = cast(DeepGP, from_plain(state["model"]))
+        for name in state["trained"]:
+            model.get_parameter(name).requires_grad_(True)
+        return cls(model, to_generator(state["generator"]), Stream.from_plain(state["stream"]))
 
 
 class Ensemble:
@@ -200,14 +217,14 @@ class Ensemble:
         before = deepcopy(self)
         if len(before):
             held_out = chunk.spread(MAX_ROWS).to(self.device, self.dtype)
-            recalibrate(before.models, [held_out] * len(before), len(chunk))
+            recalibrate(before.models, [held_out] * len(before), len(chunk), PRIOR_ROWS)
         students = before._students
         if not students:
             for index, seed in enumerate(seeds):
                 untrained = self._untrained(start or before.continued, index, seed, plan.precision)
-                students.append(_Student(*untrained, Stream()))
+                students.append(_Student(*untrained, Stream(continues=start is None)))
         rows = chunk.to("cpu", plan.precision).near(self.device)
-        histories = [stream(model, rows, None, plan.settings, generator) for model, generator, stream in students]
+        histories = [stream(model, rows, plan.settings, generator) for model, generator, stream in students]
         members = [self._finished(stream.averaged(model)) for model, _, stream in students]
         learnt = Ensemble(self.device, self.dtype, members)
         learnt._students, learnt.histories, learnt.plan_name = students, histories, plan.name
@@ -300,11 +317,14 @@ class Ensemble:
 
     def __getstate__(self) -> dict:
         dtype = str(self.dtype).removeprefix("torch.")
-        return {"members": to_plain(self.members), "dtype": dtype, "plan_name": self.plan_name}
+        students = [student.to_plain() for student in self._students]
+        members = to_plain(self.members)
+        return {"members": members, "dtype": dtype, "plan_name": self.plan_name, "students": students}
 
     def __setstate__(self, state: dict) -> None:
         self.__init__(torch.device("cpu"), getattr(torch, state["dtype"]))  # type: ignore[misc]
         self.members, self.plan_name = cast(nn.ModuleList, from_plain(state["members"])), state["plan_name"]
+        self._students = [_Student.from_plain(student) for student in state.get("students", ())]
 
     def __deepcopy__(self, memo: dict) -> "Ensemble":
         copy = Ensemble(self.device, self.dtype, deepcopy(list(self.models), memo))

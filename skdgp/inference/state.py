@@ -5,6 +5,7 @@ skops, have nothing of torch's to ask about.
 """
 
 import sys
+import zlib
 from importlib import import_module
 from types import FunctionType
 
@@ -57,8 +58,8 @@ def to_plain(module: nn.Module) -> dict:
     return {
         "class": _name(type(module)),
         "attributes": {name: _plain(value) for name, value in vars(module).items() if name not in _INTERNAL},
-        "parameters": {name: _array(value) for name, value in module._parameters.items()},
-        "buffers": {name: _array(value) for name, value in module._buffers.items()},
+        "parameters": {name: to_array(value) for name, value in module._parameters.items()},
+        "buffers": {name: to_array(value) for name, value in module._buffers.items()},
         "modules": {name: None if part is None else to_plain(part) for name, part in module._modules.items()},
     }
 
@@ -76,20 +77,30 @@ def from_plain(state: dict) -> nn.Module:
     nn.Module.__init__(module)
     vars(module).update({name: _rich(value) for name, value in state["attributes"].items()})
     for name, array in state["parameters"].items():
-        module.register_parameter(name, None if array is None else nn.Parameter(_tensor(array), requires_grad=False))
+        module.register_parameter(name, None if array is None else nn.Parameter(to_tensor(array), requires_grad=False))
     for name, array in state["buffers"].items():
-        module.register_buffer(name, None if array is None else _tensor(array))
+        module.register_buffer(name, None if array is None else to_tensor(array))
     for name, part in state["modules"].items():
         module.add_module(name, None if part is None else from_plain(part))
     return module
 
 
-def _array(tensor: Tensor | None) -> np.ndarray | None:
+def to_array(tensor: Tensor | None) -> np.ndarray | None:
+    """A tensor as an array of its own."""
     return None if tensor is None else tensor.detach().cpu().numpy().copy()
 
 
-def _tensor(array: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.array(array))  # a copy: files may be mapped into memory read-only
+def to_tensor(array: np.ndarray) -> Tensor:
+    """An array as a tensor of its own on the CPU: files may be mapped into memory read-only."""
+    return torch.from_numpy(np.array(array))
+
+
+def to_generator(array: np.ndarray) -> torch.Generator:
+    """The generator whose state is stored, on the CPU; another that this one decides, if it was that of a GPU."""
+    generator = torch.Generator("cpu")
+    if len(array) == len(generator.get_state()):
+        return generator.set_state(to_tensor(array))
+    return generator.manual_seed(zlib.crc32(array.tobytes()))
 
 
 def _plain(value):

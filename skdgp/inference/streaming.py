@@ -1,5 +1,10 @@
 """Training by chunks of rows that come one after the other, without knowing how many will.
 
+A chunk of many rows is learnt from in one pass. One of few rows would be a handful of steps, and a model that starts
+from nothing needs hundreds. So a stream keeps a uniform sample of the rows that have come, and replays some of it
+with every small chunk, in the same minibatches: there are more steps, and what earlier rows taught is not forgotten
+where later ones differ. The work is bounded for every row, for every chunk, and for the stream as a whole.
+
 A learning rate that falls to nothing needs to know its end. Here it falls as 1/√t in the long run, and what is
 handed out is an average of the parameters that steps have visited, of which the later ones weigh more (Shamir and
 Zhang, "Stochastic Gradient Descent for Non-smooth Optimization", ICML 2013): after t steps the step s has a weight
@@ -10,6 +15,8 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +26,7 @@ from ..gp.deep_gp import DeepGP
 from .batches import Batch, Part, shuffled
 from .minibatches import MAX_RETRIES
 from .settings import History, Settings
+from .state import to_array, to_tensor
 from .steps import Trainee
 from .threads import threads_for
 
@@ -28,44 +36,96 @@ AVERAGE_EXPONENT = 8.0
 #: Steps in which the learning rate climbs to its peak, and steps until it has fallen to 1/√2 of it.
 WARM_UP_STEPS, LONG_RUN_STEPS = 100, 1000
 
+#: Rows that a stream remembers, at most.
+REMEMBERED_ROWS = 4000
+
+#: A small chunk is as much work as this many passes over it, and no more than one pass over so many rows.
+PASSES, ROWS_OF_WORK = 25, 10_000
+
+
+class Sample(NamedTuple):
+    """A uniform sample of rows: every row draws a random key, and those with the largest keys are kept.
+
+    Two samples make one of all their rows, however these were divided between them.
+    """
+
+    X: Tensor
+    y: Tensor
+    weight: Tensor
+    key: Tensor
+
+    @classmethod
+    def of(cls, rows: Batch, generator: torch.Generator) -> "Sample":
+        """Some of the rows, on the generator's device."""
+        key = torch.rand(len(rows), generator=generator, device=generator.device, dtype=torch.float64)
+        kept = _largest(key)
+        rows = rows.rows(kept.to(rows.X.device)).to(generator.device, rows.X.dtype)
+        return cls(rows.X, rows.y, rows.weight, key[kept])
+
+    @property
+    def rows(self) -> Batch:
+        """The rows."""
+        return Batch(self.X, self.y, self.weight)
+
+    def joined(self, other: "Sample") -> "Sample":
+        """The sample of all rows that either is a sample of."""
+        both = [torch.cat(columns) for columns in zip(self, other, strict=True)]
+        kept = _largest(both[-1])
+        return Sample(*(column[kept] for column in both))
+
+    def draw(self, n_rows: int, generator: torch.Generator) -> Tensor:
+        """Numbers of so many rows, each of them as often as any other, or once more."""
+        n_kept = len(self.key)
+        orders = [torch.randperm(n_kept, generator=generator, device=self.key.device) for _ in range(0, n_rows, n_kept)]
+        return torch.cat(orders)[:n_rows]
+
+
+def _largest(key: Tensor) -> Tensor:
+    """Where the keys are that a sample keeps."""
+    return key.topk(min(REMEMBERED_ROWS, len(key))).indices
+
 
 class Stream:
-    """A trainer that remembers: every call is a pass over one more chunk, for the same model.
+    """A trainer that remembers: every call teaches the same model one more chunk.
+
+    Parameters
+    ----------
+    continues : bool, default=False
+        Whether the model has learnt from rows that the stream has not seen. It then replays the less, the smaller the
+        part of all rows that it knows, lest the model forget the others.
 
     Attributes
     ----------
     average : list of Tensor
         The model's parameters, averaged over steps.
-    n_steps : int
-        Steps so far.
+    sample : Sample or None
+        Some of the rows that it has seen.
+    n_seen, n_steps : int
+        Rows and steps so far.
     rate : float
         Share of the peak learning rate that training has not yet failed with.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, continues: bool = False) -> None:
+        self.continues = continues
         self.average: list[Tensor] = []
-        self.moments: list[Tensor] | None = None  # of the optimiser
-        self.n_steps = 0
+        self.moments: list[Tensor] = []  # of the optimiser
+        self.sample: Sample | None = None
+        self.n_seen = self.n_steps = 0
         self.rate = 1.0
 
-    def __call__(
-        self,
-        model: DeepGP,
-        data: Batch,
-        held_out: Batch | None,
-        settings: Settings,
-        generator: torch.Generator,
-    ) -> History:
-        """One pass.
+    def __call__(self, model: DeepGP, chunk: Batch, settings: Settings, generator: torch.Generator) -> History:
+        """Learn from one more chunk.
 
-        ``max_iter`` and what decides early stopping do not matter. A pass that fails is repeated at ever lower learning
-        rates; if that does not help, model and stream are what they were before.
+        ``max_iter`` bounds the passes that a chunk is worth; what decides early stopping does not matter. A chunk that
+        fails is tried again at ever lower learning rates; if that does not help, model and stream are what they were
+        before.
         """
         self.average = self.average or [parameter.detach().clone() for parameter in model.parameters()]
         retries = 0
         while True:
             try:
-                history = History([self._pass(model, data, settings, generator)], best_epoch=1)
+                history = History([self._learn(model, chunk, settings, generator)], best_epoch=1)
             except (np.linalg.LinAlgError, FloatingPointError):
                 if retries == MAX_RETRIES:
                     raise
@@ -81,14 +141,53 @@ class Stream:
                 parameter.copy_(value)
         return model
 
-    def _pass(self, model: DeepGP, chunk: Batch, settings: Settings, generator: torch.Generator) -> float:
-        """The mean loss of the chunk's minibatches."""
+    def to_plain(self) -> dict:
+        """The stream as arrays and numbers."""
+        lists = {"average": self.average, "moments": self.moments, "sample": self.sample or ()}
+        return vars(self) | {name: [to_array(each) for each in tensors] for name, tensors in lists.items()}
+
+    @classmethod
+    def from_plain(cls, state: dict) -> "Stream":
+        """The stream that :meth:`to_plain` made ``state`` of, on the CPU."""
+        stream = cls()
+        for name, value in state.items():
+            setattr(stream, name, [to_tensor(each) for each in value] if isinstance(value, list) else value)
+        stream.sample = Sample(*stream.sample) if stream.sample else None
+        return stream
+
+    def _learn(self, model: DeepGP, chunk: Batch, settings: Settings, generator: torch.Generator) -> float:
+        """The mean loss of the minibatches of a chunk and of what is replayed with it."""
+        sample = Sample.of(chunk, generator)
+        sample = sample if self.sample is None else self.sample.joined(sample)
+        rows, n_replayed = Part(chunk), self._n_replayed(len(chunk), settings)
+        if n_replayed:
+            numbers = torch.arange(len(chunk), device=chunk.X.device)
+            replayed = len(chunk) + sample.draw(n_replayed, generator).to(chunk.X.device)
+            rows = Part(chunk.joined(sample.rows), torch.cat([numbers, replayed]))
+        batch_size = min(settings.batch_size, max(len(chunk), len(sample.key)))
+        settings = replace(settings, batch_size=batch_size, n_rows=settings.n_rows or len(chunk))
+        loss = self._pass(model, rows, settings, generator)
+        self.sample, self.n_seen = sample, self.n_seen + len(chunk)
+        return loss
+
+    def _n_replayed(self, n_rows: int, settings: Settings) -> int:
+        """How many rows are replayed with a chunk of ``n_rows``."""
+        n_seen = self.n_seen + n_rows
+        passes = PASSES * min(1.0, REMEMBERED_ROWS / n_seen)
+        if self.continues:
+            passes *= min(1.0, n_seen / (settings.n_rows or n_seen))
+        passes = min(passes, settings.max_iter)
+        return max(0, int(min(passes * n_rows, ROWS_OF_WORK)) - n_rows)
+
+    def _pass(self, model: DeepGP, rows: Part, settings: Settings, generator: torch.Generator) -> float:
+        """The mean loss of the rows' minibatches."""
         average, n_steps = [each.clone() for each in self.average], self.n_steps
         total: float | Tensor = 0.0
-        chunk, mean_weight = chunk.relative()
+        mean_weight = rows.mean_weight()
+        rows = Part(rows.data.weighing(1 / mean_weight), rows.index)
         products = model.products(settings.batch_size, mixture=not settings.objective.linear)
-        with threads_for(products), self._trainee(model, settings, generator, len(chunk), mean_weight) as trainee:
-            for batch in shuffled([Part(chunk)], settings.batch_size, [generator]):
+        with threads_for(products), self._trainee(model, settings, generator, len(rows), mean_weight) as trainee:
+            for batch in shuffled([rows], settings.batch_size, [generator]):
                 n_steps += 1
                 schedule = min(1.0, n_steps / WARM_UP_STEPS) / math.sqrt(1.0 + n_steps / LONG_RUN_STEPS)
                 rate = self.rate * settings.learning_rate * schedule
@@ -97,7 +196,7 @@ class Stream:
                 torch._foreach_lerp_(average, [p.detach() for p in model.parameters()], weight)
             trainee.check()
         self.average, self.n_steps = average, n_steps
-        return float(total) / len(chunk)
+        return float(total) / len(rows)
 
     @contextmanager
     def _trainee(

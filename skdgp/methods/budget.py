@@ -10,6 +10,9 @@ from ..inference.ensemble import Plan
 from ..inference.objectives import OBJECTIVES
 from ..inference.settings import Settings
 
+#: Chunks of fewer rows have minibatches as this many rows would: earlier rows are replayed with them.
+SMALL_CHUNK = 400
+
 
 class Budget(NamedTuple):
     """Sizes of an ensemble and of its training that suit a method.
@@ -60,8 +63,10 @@ def plan_minibatches(
     method, budget: Budget, n_rows: int, n_chunk: int | None = None, beta: float | None = None
 ) -> Plan:
     """The plan for ``n_rows``, of which a chunk is there at a time; every "auto" resolved, but that of ``beta``."""
-    batch_size = budget.batch_size(n_rows) if method.batch_size == "auto" else method.batch_size
-    batch_size = min(batch_size, n_chunk or n_rows)
+    batch_size = method.batch_size
+    if batch_size == "auto":
+        batch_size = budget.batch_size(n_rows if n_chunk is None else max(n_chunk, SMALL_CHUNK))
+    batch_size = min(batch_size, n_rows)
     settings = Settings(
         objective=OBJECTIVES[method.objective],
         beta=method.beta if beta is None else beta,
