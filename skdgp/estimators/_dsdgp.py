@@ -29,8 +29,8 @@ class DSDGPRegressor(DeepGPRegressor, DSDGP):
     hidden_dims : "auto" or sequence of int, default="auto"
         Widths of the hidden GP layers. "auto" is two as wide as ``X``, but at most 30; ``()`` is a sparse GP (SVGP).
     n_inducing : "auto", int or sequence of int, default="auto"
-        Inducing points: one number, or one for each layer and the output. "auto" is 128, or 256 from 10000 rows on. If
-        a number is beyond that of distinct rows, ``fit`` takes all of those, with a UserWarning.
+        Inducing points: one number, or one for each layer and the output. "auto" is 64, 128 from 2000 rows on, and 256
+        from 10000. If a number is beyond that of distinct rows, ``fit`` takes all of those, with a UserWarning.
     propagation : {"monte_carlo", "quadrature"}, default="monte_carlo"
         How uncertainty travels between layers: by random samples, or by learnt points and weights, without randomness.
         The latter with ``objective="predictive"`` is the deep sigma point process [2]_.
@@ -63,7 +63,7 @@ class DSDGPRegressor(DeepGPRegressor, DSDGP):
     beta : float, default=0.1
         Weight of the Kullback-Leibler penalty on inducing variables. 1 is the bound, which with "diag" overrates noise.
     max_iter : "auto" or int, default="auto"
-        Passes over the data (epochs) of each member at most. "auto" takes about 1000 steps, 2200 from 4000 rows on, in
+        Passes over the data (epochs) of each member at most. "auto" takes about 1200 steps, 2200 from 4000 rows on, in
         60 to 400 epochs; with quadrature 1200, in 20 to 300.
     batch_size : "auto" or int, default="auto"
         Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 250, or 500 from 4000 rows on;
@@ -168,8 +168,8 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
     hidden_dims : "auto" or sequence of int, default="auto"
         Widths of the hidden GP layers. "auto" is two as wide as ``X``, but at most 30; ``()`` is a sparse GP (SVGP).
     n_inducing : "auto", int or sequence of int, default="auto"
-        Inducing points: one number, or one for each layer and the output. "auto" is 128, or 256 from 10000 rows on. If
-        a number is beyond that of distinct rows, ``fit`` takes all of those, with a UserWarning.
+        Inducing points: one number, or one for each layer and the output. "auto" is 64, 128 from 2000 rows on, and 256
+        from 10000. If a number is beyond that of distinct rows, ``fit`` takes all of those, with a UserWarning.
     propagation : {"monte_carlo", "quadrature"}, default="monte_carlo"
         How uncertainty travels between layers: by random samples, or by learnt points and weights, without randomness.
         The latter with ``objective="predictive"`` is the deep sigma point process [2]_.
@@ -205,7 +205,7 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
         Weights of classes, times ``sample_weight``. Heavier ones gain probability. "balanced" is one over a class's
         number of rows, whatever these weigh, times a factor that makes the mean over rows one.
     max_iter : "auto" or int, default="auto"
-        Passes over the data (epochs) of each member at most. "auto" takes about 1000 steps, 2200 from 4000 rows on, in
+        Passes over the data (epochs) of each member at most. "auto" takes about 1200 steps, 2200 from 4000 rows on, in
         60 to 400 epochs; with quadrature 1200, in 20 to 300.
     batch_size : "auto" or int, default="auto"
         Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 250, or 500 from 4000 rows on;

@@ -44,9 +44,10 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
     n_orthogonal : "auto" or int, default="auto"
         Inducing points of the second set; "auto" is 256, and 0 makes a sparse variational GP (SVGP).
     method : {"auto", "svi", "collapsed"}, default="auto"
-        How it learns: "svi" by minibatches and Adam; "collapsed" with all rows, posteriors at their optimum in closed
-        form and everything else by L-BFGS, in float64. "auto" is "collapsed" up to 2000 rows, unless rows are held out
-        or another parameter speaks against it.
+        How it learns. "svi": by minibatches and Adam; where there is a closed form for posteriors, and up to 100 000
+        rows, they take it every few epochs. "collapsed": with all rows, posteriors always at their optimum, everything
+        else by L-BFGS, in float64. "auto" is "collapsed" up to 2000 rows, unless rows are held out or another parameter
+        speaks against it.
     orthogonal_covariance : {"free", "prior"}, default="free"
         Whether the second set's posterior covariance is learnt, as ``covariance`` says, or stays the prior's (ODVGP).
     objective : {"elbo", "predictive"}, default="elbo"
@@ -68,7 +69,8 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         minibatches, where many inducing points then learn more of many rows, and 1 otherwise.
     max_iter : "auto" or int, default="auto"
         Passes over the data (epochs) of each member at most, or iterations of L-BFGS in a collapsed fit. "auto" takes
-        about 1000 steps, 2000 from 4000 rows on, in 20 to 400 epochs, or 200 iterations.
+        about 1000 steps, 2000 from 4000 rows on, in 20 to 400 epochs; where posteriors take their closed form 500 and
+        700; or 200 iterations.
     batch_size : "auto" or int, default="auto"
         Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 250, or 1024 from 4000 rows on.
     learning_rate : float, default=0.06
@@ -176,7 +178,7 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
             return self.plan_collapsed(n_rows)
         if n_chunk is not None and self.method == "collapsed":
             raise ValueError("method='collapsed' needs all rows at once, got a chunk of them: set method='svi'.")
-        return super().plan(n_rows, n_chunk, beta=beta)
+        return self.plan_solved(n_rows, beta) if n_chunk is None else super().plan(n_rows, n_chunk, beta=beta)
 
 
 @estimator(**OWN_RULES)
@@ -218,7 +220,8 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
         number of rows, whatever these weigh, times a factor that makes the mean over rows one.
     max_iter : "auto" or int, default="auto"
         Passes over the data (epochs) of each member at most, or iterations of L-BFGS in a collapsed fit. "auto" takes
-        about 1000 steps, 2000 from 4000 rows on, in 20 to 400 epochs, or 200 iterations.
+        about 1000 steps, 2000 from 4000 rows on, in 20 to 400 epochs; where posteriors take their closed form 500 and
+        700; or 200 iterations.
     batch_size : "auto" or int, default="auto"
         Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 250, or 1024 from 4000 rows on.
     learning_rate : float, default=0.06

@@ -20,13 +20,11 @@ and the bound, with Eq. 9's terms in its order, is
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, cast
 
-import numpy as np
 import torch
-from scipy.optimize import minimize
-from torch import Tensor
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..gp.deep_gp import DeepGP
@@ -34,6 +32,7 @@ from ..gp.global_layer import GlobalLayer
 from ..gp.likelihoods import Gaussian
 from ..gp.linalg import cholesky
 from .batches import Batch
+from .lbfgs import lbfgs
 from .settings import History, Learner, Settings, one_by_one
 from .threads import threads_for
 
@@ -69,23 +68,25 @@ class Optimum(NamedTuple):
 
 
 def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
-    """Sums over rows, in chunks; if there are several, intermediate values are computed again for the gradient."""
+    """Sums over rows in float64, in chunks; if there are several, what lies between is computed anew for gradients."""
     n_features = sum(posterior.mean.shape[1] for posterior in layer.posteriors)
     n_chunk = max(1, CHUNK_NUMBERS // n_features)
 
     def chunk(X: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        phi = torch.cat([A for _, A in layer.whitened(X)], dim=-2) * layer.kernel.deviation  # (T, n)
+        phi = torch.cat([A for _, A in layer.whitened(X)], dim=-2).double() * layer.kernel.deviation  # (T, n)
         weighted = phi * weight
         prior = (weight * layer.kernel.relative_diagonal(X)).sum() * layer.kernel.variance[0]
-        return weighted @ phi.mT, weighted @ y, prior
+        return weighted @ phi.mT, weighted @ y.double(), prior.double()
 
     if len(data) <= n_chunk:  # nothing is gained by computing twice, and checkpoints import torch's compiler: seconds
         parts = [chunk(data.X, data.y, data.weight)]
     else:
         chunks = (data.rows(slice(start, start + n_chunk)) for start in range(0, len(data), n_chunk))
-        parts = [checkpoint(chunk, each.X, each.y, each.weight, use_reentrant=False) for each in chunks]
+        again = partial(checkpoint, chunk, use_reentrant=False) if torch.is_grad_enabled() else chunk
+        parts = [again(each.X, each.y, each.weight) for each in chunks]
     G, b, prior = (torch.stack(column).sum(0) for column in zip(*parts, strict=True))
-    return Statistics(G, b, (data.weight[:, None] * data.y.square()).sum(0), prior, data.weight.sum())
+    weight, y = data.weight.double(), data.y.double()
+    return Statistics(G, b, weight @ y.square(), prior, weight.sum())
 
 
 def optimum(sums: Statistics, n_inducing: int, noise: Tensor) -> Optimum:
@@ -149,78 +150,49 @@ def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bo
     for all rows at once, in float64. An epoch is an iteration, and its loss the negative bound per row. It holds no
     rows out, and nothing is random. A user who interrupts it gets the last whole iteration.
     """
-    model, data = learner.model, learner.rows.rows()
-    bound = _NegativeBound(model, data)
-    history = History()
-    reached = bound.start  # by the last whole iteration
+    model, data, history = learner.model, learner.rows.rows(), History()
+    total_weight = data.weight.sum().item()  # a row of weight 2 is that row twice
 
-    def record(vector: np.ndarray) -> None:
-        nonlocal reached
-        reached = vector.copy()
-        history.loss.append(bound.last)
+    def record(loss: float) -> bool:
+        history.loss.append(loss)
         history.best_epoch = len(history.loss)
-        if on_epoch(history):
-            raise StopIteration
+        return on_epoch(history)
+
+    def loss() -> Tensor:
+        return -collapsed(model, data).bound / total_weight
 
     try:
-        options = {"maxiter": settings.max_iter}
-        reached = minimize(bound, bound.start, jac=True, method="L-BFGS-B", callback=record, options=options).x
+        lbfgs(loss, not_solved(model), settings.max_iter, model.products(len(data)), record)
     except KeyboardInterrupt:
         if not history.loss:
             raise
         history.interrupted = True
-    bound.move(reached)
     set_posteriors(model, data)
     return history
 
 
-class _NegativeBound:
-    """The negative bound per row, with its gradient, as a function of all that is not solved in closed form.
-
-    A row of weight 2 is that row twice.
-    """
-
-    def __init__(self, model: DeepGP, data: Batch):
-        self.model, self.data = model, data
-        self.total_weight = data.weight.sum().item()
-        layer = cast(GlobalLayer, model.layers[0])
-        fixed = {id(parameter) for posterior in layer.posteriors for parameter in posterior.parameters()}
-        parts = (*layer.parameters(), *model.likelihood.parameters())
-        self.free = [parameter for parameter in parts if parameter.requires_grad and id(parameter) not in fixed]
-        self.start = parameters_to_vector(self.free).detach().cpu().numpy()
-        self.last = math.inf
-
-    def move(self, vector: np.ndarray) -> None:
-        """Give the model these parameters."""
-        vector_to_parameters(torch.as_tensor(vector, device=self.data.X.device), self.free)
-
-    def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
-        with threads_for(self.model.products(len(self.data))):
-            return self._evaluate(vector)
-
-    def _evaluate(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
-        self.move(vector)
-        try:
-            loss = -collapsed(self.model, self.data).bound / self.total_weight
-        except np.linalg.LinAlgError:
-            if not math.isfinite(self.last):
-                raise
-            # A step too far: worse than where it came from, so that the line search takes a shorter one.
-            return self.last + 10 * max(1.0, abs(self.last)), np.zeros_like(vector)
-        gradient = torch.autograd.grad(loss, self.free)
-        self.last = loss.item()
-        return self.last, parameters_to_vector(gradient).cpu().numpy()
+def not_solved(model: DeepGP) -> list[nn.Parameter]:
+    """Trainable parameters that have no optimum in closed form."""
+    layer = cast(GlobalLayer, model.layers[0])
+    solved = {id(parameter) for posterior in layer.posteriors for parameter in posterior.parameters()}
+    parts = (*layer.parameters(), *model.likelihood.parameters())
+    return [parameter for parameter in parts if parameter.requires_grad and id(parameter) not in solved]
 
 
 @torch.no_grad()
-def set_posteriors(model: DeepGP, data: Batch) -> None:
-    """Give the layer of ``model`` the posteriors that are best for these rows."""
-    layer = cast(GlobalLayer, model.layers[0])
+def set_posteriors(model: DeepGP, data: Batch, beta: float = 1.0) -> None:
+    """Give the layer of ``model`` the posteriors that are best for these rows.
+
+    ``beta`` weighs the penalty. As log N(y | f, σ²) is β log N(y | f, βσ²) and a constant, E log p(y | f) − β KL is
+    highest where the bound itself would be for a noise of βσ². Covariances of rows are in the model's precision, so
+    that posteriors are best for the model as it is trained, roundings included; all else is in float64.
+    """
+    layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
     with threads_for(model.products(len(data))):
-        best = collapsed(model, data)
+        best = optimum(statistics(layer, data), len(layer.Z), beta * likelihood.variance.double())
     found = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)]
-    for posterior, (mean, covariance) in zip(layer.posteriors, found, strict=False):  # v may be missing
-        root = cholesky(covariance, NO_JITTER)
+    roots = [cholesky(covariance, NO_JITTER) for _, covariance in found[: len(layer.posteriors)]]  # v may be missing
+    for posterior, (mean, _), root in zip(layer.posteriors, found, roots, strict=False):
         posterior.set(mean, root)
 
 

@@ -1,8 +1,10 @@
 """What all trainers are given, and what they report.
 
-A trainer is a function, or an object that is called, with the signature of :class:`Trainer`. There are three:
-minibatches (:func:`skdgp.inference.minibatches.train`), all rows with posteriors in closed form
-(:func:`skdgp.inference.collapsed.train`), and chunk by chunk (:class:`skdgp.inference.streaming.Stream`).
+A trainer is a function with the signature of :class:`Trainer`. There are three: minibatches
+(:func:`skdgp.inference.minibatches.train`), minibatches between posteriors in closed form
+(:func:`skdgp.inference.solved.train`), and all rows with posteriors in closed form
+(:func:`skdgp.inference.collapsed.train`). Chunks that come one after the other have
+:class:`skdgp.inference.streaming.Stream`.
 """
 
 from collections.abc import Callable, Sequence

@@ -25,14 +25,14 @@ from .inducing import (
     warn_of_few_rows,
 )
 
-#: Inducing points of every layer, and as many as large data sets are worth.
-INDUCING, MANY_INDUCING = 128, 256
+#: Inducing points of every layer, by the rows from which on there are so many.
+INDUCING = {0: 64, 2000: 128, INITIAL_ROWS: 256}
 
 #: Chosen on held-out rows. With quadrature every row is as many inputs of a layer as there are points, so
 #: that smaller minibatches keep the time and make more steps.
 BUDGETS = {
     "monte_carlo": Budget(
-        steps=(1000, 2200), epochs=(60, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=500
+        steps=(1200, 2200), epochs=(60, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=500
     ),
     "quadrature": Budget(
         steps=(1200, 1200), epochs=(20, 300), member_rows=20_000, max_members=5, batch_sizes=(16, 100), large_batch=250
@@ -94,7 +94,7 @@ class DSDGP:
         """
         hidden_dims = self._widths(X.shape[1])
         widths = (*hidden_dims, likelihood.n_outputs)
-        auto = MANY_INDUCING if len(X) >= INITIAL_ROWS else INDUCING
+        auto = [number for n_rows, number in INDUCING.items() if len(X) >= n_rows][-1]
         numbers = inducing_per_layer(self.n_inducing, hidden_dims, (auto, auto))
         layers: list[Layer] = []
         inputs = X

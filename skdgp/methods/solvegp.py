@@ -11,7 +11,7 @@ from ..gp.kernels import Kernel, make_kernel
 from ..gp.likelihoods import Likelihood
 from ..gp.means import ZeroMean
 from ..gp.propagation import make_propagation
-from ..inference import collapsed
+from ..inference import collapsed, solved
 from ..inference.ensemble import Plan
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import Auto, cluster_centres, make_global_layer, shaping, warn_of_few_rows
@@ -23,17 +23,16 @@ BUDGET = Budget(
     steps=(1000, 2000), epochs=(20, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=1024
 )
 
+#: Steps with posteriors that are solved now and then, and the most rows that they are solved for: beyond, a solution
+#: would take longer than the epochs between two of them.
+SOLVED_STEPS, SOLVED_ROWS = (500, 700), 100_000
+
 #: Most rows that "auto" collapses, and the iterations that "auto" then stands for.
 COLLAPSED_ROWS, COLLAPSED_ITERATIONS = 2000, 200
 
-#: What a collapsed fit takes for granted.
-COLLAPSED_NEEDS = {
-    "covariance": "full",
-    "orthogonal_covariance": "free",
-    "whiten": True,
-    "objective": "elbo",
-    "beta": "auto",
-}
+#: What posteriors in closed form take for granted, and what a collapsed fit does.
+CLOSED_NEEDS = {"covariance": "full", "orthogonal_covariance": "free", "whiten": True, "objective": "elbo"}
+COLLAPSED_NEEDS = CLOSED_NEEDS | {"beta": "auto"}
 
 #: What "auto" is for the weight of the penalty: the bound itself, and less for regression by minibatches, where it
 #: gained 0.01 to 0.1 nats per row on held-out rows of kin8nm, power-plant and protein.
@@ -75,6 +74,14 @@ class SOLVEGP:
         """How a member is trained by minibatches; ``beta`` is what "auto" stands for, the rest as of other methods."""
         return plan_minibatches(self, BUDGET, n_rows, n_chunk, beta if self.beta == "auto" else self.beta)
 
+    def plan_solved(self, n_rows: int, beta: float) -> Plan:
+        """How a member is trained by minibatches, if its posteriors are solved now and then where they can be."""
+        budget = BUDGET
+        if solvable := n_rows <= SOLVED_ROWS and not self._against_closed_forms():
+            budget = BUDGET._replace(steps=SOLVED_STEPS)
+        plan = plan_minibatches(self, budget, n_rows, beta=beta if self.beta == "auto" else self.beta)
+        return plan._replace(trainer=solved.train) if solvable else plan
+
     def plan_collapsed(self, n_rows: int) -> Plan:
         """How a member is trained with posteriors in closed form."""
         settings = plan_minibatches(self, BUDGET, n_rows, beta=BETA).settings
@@ -84,9 +91,9 @@ class SOLVEGP:
 
     def choose(self, method: str, n_rows: int, *, held_out: bool) -> str:
         """The method of a regressor, with "auto" resolved; ValueError if it cannot be what was asked for."""
-        asked = {name: getattr(self, name) for name in COLLAPSED_NEEDS}
-        asked["beta"] = "auto" if asked["beta"] == BETA else asked["beta"]
-        against = {name: value for name, value in asked.items() if value != COLLAPSED_NEEDS[name]}
+        against = self._against_closed_forms()
+        if self.beta not in ("auto", BETA):
+            against["beta"] = self.beta
         if method == "auto":
             return "svi" if against or held_out or n_rows > COLLAPSED_ROWS else "collapsed"
         if method == "collapsed":
@@ -103,6 +110,10 @@ class SOLVEGP:
                     f"{free / 2**30:.1f} GiB are free: set method='svi', or use fewer inducing points."
                 )
         return method
+
+    def _against_closed_forms(self) -> dict[str, object]:
+        """Parameters that leave the posterior without an optimum in closed form."""
+        return {name: getattr(self, name) for name, needed in CLOSED_NEEDS.items() if getattr(self, name) != needed}
 
     def n_points(self) -> dict[str, int]:
         """Inducing points asked for, by parameter."""

@@ -1,0 +1,123 @@
+"""Minibatches between posteriors in closed form."""
+
+import numpy as np
+import pytest
+import torch
+from helpers import ELBO, generator, settings
+from scipy.stats import multivariate_normal
+from test_collapsed import N_ROWS, make_data, make_model
+
+from skdgp import SOLVEGPRegressor
+from skdgp.inference import minibatches, solved
+from skdgp.inference.batches import Part
+from skdgp.inference.collapsed import set_posteriors
+from skdgp.inference.objectives import elbo
+from skdgp.inference.settings import Learner
+
+PLAN = settings(ELBO, beta=0.3, max_iter=4, batch_size=10, learning_rate=0.02)
+
+
+def slopes(model, data, beta):
+    """The steepest slope of E log p(y | f) − β KL along parameters of the posteriors."""
+    objective = elbo(model(data.X), model.likelihood, data.y, data.weight, beta / len(data))
+    q = [parameter for posterior in model.layers[0].posteriors for parameter in posterior.parameters()]
+    return max(gradient.abs().max().item() for gradient in torch.autograd.grad(objective, q))
+
+
+def kernel_of(model):
+    return [parameter.detach().clone() for parameter in model.layers[0].kernel.parameters()]
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.1, 3.0])
+@pytest.mark.parametrize("n_orthogonal", [0, 5])
+def test_posteriors_are_the_optimum_at_any_weight_of_the_penalty(n_orthogonal, beta):
+    """That of v is the optimum given u's, and the other way round; so there is no slope at all."""
+    data = make_data(2, weighted=True)
+    model = make_model(data, n_orthogonal, jitter=1e-6)
+    assert slopes(model, data, beta) > 1e-2
+    set_posteriors(model, data, beta)
+    assert slopes(model, data, beta) < 1e-6
+
+
+def test_evidence_is_that_of_dense_algebra():
+    data = make_data(2, weighted=True)
+    model = make_model(data)
+    K = model.layers[0].kernel(data.X, data.X)[0].detach().numpy()
+    expected = sum(
+        multivariate_normal.logpdf(data.y[:, d], cov=K + np.diag(noise.item() / data.weight.numpy()))
+        for d, noise in enumerate(model.likelihood.variance)
+    )
+    assert solved._evidence(model, data).item() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_starts_where_the_evidence_is_high_and_ends_at_the_optimum(dtype):
+    data = make_data()
+    model = make_model(data, jitter=1e-6).to(dtype)
+    rows = data.to("cpu", dtype)
+    before = solved._evidence(model.double(), data).item()
+    model.to(dtype)
+    [history] = solved.train([Learner(model, Part(rows), generator())], PLAN)
+    assert len(history.loss) == 4 and history.loss[0] < history.loss[-1] + 1.0
+    model.double()
+    assert solved._evidence(model, data).item() > before + 1.0
+    assert slopes(model, data, 0.3) < (1e-3 if dtype == torch.float32 else 1e-6)
+
+
+def test_is_ahead_of_minibatches_alone():
+    data, losses = make_data(), {}
+    for train in (solved.train, minibatches.train):
+        model = make_model(data, jitter=1e-6)
+        [history] = train([Learner(model, Part(data), generator())], PLAN)
+        losses[train] = history.loss
+    assert max(losses[solved.train]) < min(losses[minibatches.train])
+
+
+def test_a_model_that_has_learnt_goes_on_from_what_it_knows():
+    data = make_data()
+    model = make_model(data, jitter=1e-6)
+    set_posteriors(model, data)
+    before = kernel_of(model)
+    solved.train([Learner(model, Part(data), generator())], settings(ELBO, max_iter=1, learning_rate=1e-9))
+    torch.testing.assert_close(kernel_of(model), before, rtol=0.0, atol=1e-6)
+
+
+def test_what_cannot_be_solved_is_left_to_minibatches(monkeypatch):
+    def fail(*_):
+        raise np.linalg.LinAlgError("never")
+
+    monkeypatch.setattr(solved, "set_posteriors", fail)
+    monkeypatch.setattr(solved, "_evidence", fail)
+    data = make_data()
+    found = []
+    for train in (solved.train, minibatches.train):
+        model = make_model(data, jitter=1e-6)
+        train([Learner(model, Part(data), generator())], PLAN)
+        found.append([parameter.detach() for parameter in model.parameters()])
+    torch.testing.assert_close(*found)
+
+
+def test_solves_every_few_epochs_and_in_the_end(monkeypatch):
+    calls, real = [], solved.set_posteriors
+    monkeypatch.setattr(solved, "set_posteriors", lambda *args: calls.append(args) or real(*args))
+    data = make_data()
+    for n_models in (1, 2):
+        calls.clear()
+        learners = [Learner(make_model(data, jitter=1e-6), Part(data), generator()) for _ in range(n_models)]
+        solved.train(learners, settings(ELBO, max_iter=7, batch_size=N_ROWS))
+        assert len(calls) == n_models * (1 + 1 + 1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "n_rows", "trainer"),
+    [
+        ({}, 5000, solved.train),
+        ({"beta": 0.5}, 5000, solved.train),
+        ({"method": "svi"}, 100, solved.train),
+        ({}, 200_000, minibatches.train),
+        ({"covariance": "diag"}, 5000, minibatches.train),
+        ({"objective": "predictive"}, 5000, minibatches.train),
+    ],
+)
+def test_who_is_solved(parameters, n_rows, trainer):
+    assert SOLVEGPRegressor(**parameters).plan(n_rows).trainer is trainer
