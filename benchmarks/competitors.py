@@ -45,12 +45,16 @@ class Competitor(NamedTuple):
 
 
 class Heat(NamedTuple):
-    """Competitors that take turns; in ``fresh`` processes for every turn, if so."""
+    """Competitors that take turns; in ``fresh`` processes for every turn, if so.
+
+    The two measures of a ``curve`` are drawn against each other.
+    """
 
     title: str
     competitors: list[Competitor]
     baselines: tuple[str, ...] = ()
     fresh: bool = False
+    curve: tuple[str, str] | None = None
 
 
 class Work(NamedTuple):

@@ -16,9 +16,13 @@ grow with the number of points, while the number of rows leaves a step as it is.
 
 ``fit``: seconds of a default fit to 8192 rows and its scores on 2048 others; then seconds of the smallest of the
 budgets 1, 2, 4, ... and the default, in passes or trees, whose fit reaches the target NLL. Where the default does not
-reach it, fewer passes are not tried, but trees up to 2048. GPyTorch's SVGP makes as many steps of as many rows as
+reach it, fewer passes are not tried, but trees up to 2048. GPyTorch's SVGP makes 2000 steps of as many rows as
 SOLVEGPRegressor. The exact GP has the first 2000 rows and one budget; trees have a Gaussian around them with the
 variance of a tenth of the rows, held out.
+
+``curve``: default fits of all six estimators and of their peers to small tables, and fits with a sixteenth and a
+quarter of their passes or trees: seconds, NLL (of labels the log loss), and RMSE or share of errors on other rows.
+``--data`` adds published splits, which ``uci.py`` describes. The picture is of NLL over seconds.
 
 ``predict``: what AVDGPRegressor with 32 quadrature points makes of 100 000 rows; then means and standard deviations
 of 100 000 and a million rows. GPs of scikit-learn and GPyTorch take 4096 rows at a time, for they hold a matrix with a
@@ -52,10 +56,12 @@ import statistics
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import torch
-from competitors import WORKS
+from competitors import WORKS, Work
+from curves import curve_heats
 from joblib import cpu_count
 
 KEYS = ("work", "heat", "competitor", "size", "repeat", "measure", "value", "device", "threads")
@@ -122,11 +128,17 @@ def race(heat, repeats, device):
         processes[competitor].end()
 
 
+def works(data=None):
+    """All works by name; ``data`` is a folder of published splits."""
+    return WORKS | {"curve": Work(partial(curve_heats, data=data), 3)}
+
+
 def measure(work, args, writer):
     """Run a work and write every value; yields its heats, each with the turns of competitors by name and size."""
-    for heat in WORKS[work].heats(args.quick):
+    heats, repeats = works(args.data)[work]
+    for heat in heats(args.quick):
         turns = {}
-        for competitor, repeat, values in race(heat, args.repeats or WORKS[work].repeats, args.device):
+        for competitor, repeat, values in race(heat, args.repeats or repeats, args.device):
             key = (competitor.name, competitor.size)
             if values is None:
                 print(f"{competitor.name} failed.", file=sys.stderr)
@@ -145,11 +157,11 @@ def table(heat, turns):
         key: {name: statistics.median(turn[name] for turn in values) for name in values[0]}
         for key, values in turns.items()
     }
-    measures = list(dict.fromkeys(name for values in medians.values() for name in values))
+    measures = measures_of(turns)
     first = {key: values[measures[0]] for key, values in medians.items()}
     names = {name for name, _ in first}
     compared = [name for name in heat.baselines if name in names]
-    sized = not compared and any(size for _, size in first)
+    sized = not compared and not heat.curve and any(size for _, size in first)
     titles = [*measures, *(f"× {name}" for name in compared), *(["× least"] if sized else []), "turns"]
     rows = [("", *titles)]
     for (name, size), values in medians.items():
@@ -161,6 +173,10 @@ def table(heat, turns):
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for head, *cells in rows:
         yield "  ".join([head.ljust(widths[0]), *(c.rjust(n) for c, n in zip(cells, widths[1:], strict=True))])
+
+
+def measures_of(turns):
+    return list(dict.fromkeys(name for values in turns.values() for name in values[0]))
 
 
 def label(name, size):
@@ -183,7 +199,7 @@ def save_picture(path, results):
     panels = [
         (f"{work}: {heat.title}", name, turns)
         for work, heat, turns in results
-        for name in dict.fromkeys(name for values in turns.values() for name in values[0])
+        for name in ([heat.curve] if heat.curve else measures_of(turns))
     ]
     n_columns = max(1, min(3, len(panels)))
     n_lines = max(1, -(-len(panels) // n_columns))
@@ -193,7 +209,8 @@ def save_picture(path, results):
         axis.remove()
     for axis, (title, name, turns) in zip(axes, panels, strict=False):
         axis.set_title(title)
-        (draw_growth if any(size for _, size in turns) else draw_values)(axis, name, turns)
+        kinds = {draw_curve: isinstance(name, tuple), draw_growth: any(size for _, size in turns), draw_values: True}
+        next(draw for draw, suits in kinds.items() if suits)(axis, name, turns)
     figure.savefig(path, dpi=80)
     return True
 
@@ -225,6 +242,23 @@ def draw_growth(axis, name, turns):
     axis.legend()
 
 
+def draw_curve(axis, names, turns):
+    """A line for every competitor through medians of two measures; that of the own budget has a larger dot."""
+    for competitor in dict.fromkeys(name for name, _ in turns):
+        medians = {
+            size: [statistics.median(turn[name] for turn in values) for name in names]
+            for (other, size), values in turns.items()
+            if other == competitor
+        }
+        (line,) = axis.plot(*zip(*sorted(medians.values()), strict=True), "-o", markersize=4, label=competitor)
+        if None in medians:
+            axis.plot(*medians[None], "o", markersize=9, color=line.get_color())
+    use_logarithms(axis, "x")
+    axis.set_xlabel(names[0])
+    axis.set_ylabel(names[1])
+    axis.legend()
+
+
 def use_logarithms(axis, direction):
     """A logarithmic axis with plain numbers, few enough to be read."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -245,12 +279,13 @@ def ratios_matter(turns, name):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", choices=[*WORKS, "all"])
+    parser.add_argument("work", choices=[*works(), "all"])
     parser.add_argument("--repeats", type=int, help="turns of every competitor; default: by work, 1 to 7")
     parser.add_argument("--quick", action="store_true", help="measure too little, to see that the script runs")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     threads = int(os.environ.get("OMP_NUM_THREADS") or cpu_count(only_physical_cores=True))
     parser.add_argument("--threads", type=int, default=threads, help="of every competitor")
+    parser.add_argument("--data", type=Path, help="folder of published splits, for curve")
     parser.add_argument("--output", type=Path, default=Path("speed.csv"))
     return parser.parse_args()
 
@@ -272,7 +307,7 @@ def main():
     with args.output.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(KEYS)
-        for work in WORKS if args.work == "all" else [args.work]:
+        for work in works() if args.work == "all" else [args.work]:
             for heat, turns in measure(work, args, writer):
                 file.flush()  # what is done stays, should a later heat fail
                 print(f"\n{work}: {heat.title}", *table(heat, turns), sep="\n", flush=True)

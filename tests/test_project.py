@@ -359,6 +359,8 @@ def speed_folder(tmp_path_factory):
         ("depth", "5 layers", ["ms a step"]),
         ("orthogonal", "GPyTorch SVGP 64", ["ms a step"]),
         ("fit", "GPyTorch SVGP 512", ["s", "RMSE", "NLL", "s to target"]),
+        ("curve", "DSDGPClassifier", ["s", "NLL", "error"]),
+        ("curve", "HGB", 2 * ["s", "NLL", "error"]),
         ("predict", "crps", ["ms a call"]),
         ("predict", "GPR, 2000 rows", ["ms a call", "ms a call"]),
         ("joint", "AVDGPRegressor", 3 * ["ms a call"]),

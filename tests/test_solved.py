@@ -58,6 +58,7 @@ def test_starts_where_the_evidence_is_high_and_ends_at_the_optimum(dtype):
     before = solved._evidence(model.double(), data).item()
     model.to(dtype)
     [history] = solved.train([Learner(model, Part(rows), generator())], PLAN)
+    solved.solve(model, rows, PLAN)
     assert len(history.loss) == 4 and history.loss[0] < history.loss[-1] + 1.0
     model.double()
     assert solved._evidence(model, data).item() > before + 1.0
@@ -97,7 +98,7 @@ def test_what_cannot_be_solved_is_left_to_minibatches(monkeypatch):
     torch.testing.assert_close(*found)
 
 
-def test_solves_every_few_epochs_and_in_the_end(monkeypatch):
+def test_solves_every_few_epochs(monkeypatch):
     calls, real = [], solved.set_posteriors
     monkeypatch.setattr(solved, "set_posteriors", lambda *args: calls.append(args) or real(*args))
     data = make_data()
@@ -105,7 +106,23 @@ def test_solves_every_few_epochs_and_in_the_end(monkeypatch):
         calls.clear()
         learners = [Learner(make_model(data, jitter=1e-6), Part(data), generator()) for _ in range(n_models)]
         solved.train(learners, settings(ELBO, max_iter=7, batch_size=N_ROWS))
-        assert len(calls) == n_models * (1 + 1 + 1)
+        assert len(calls) == n_models * (1 + 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_solves_once_more_in_the_precision_of_predictions(wave, monkeypatch, dtype):
+    precisions, real = [], solved.set_posteriors
+
+    def spy(model, rows, beta):
+        precisions.append(rows.X.dtype)
+        assert beta == pytest.approx(0.1)  # also where some of the rows are held out
+        real(model, rows, beta)
+
+    monkeypatch.setattr(solved, "set_posteriors", spy)
+    X, y = wave[0].astype(dtype), wave[1]
+    SOLVEGPRegressor(10, 6, method="svi", early_stopping=True, max_iter=4, n_estimators=2, random_state=0).fit(X, y)
+    expected = getattr(torch, np.dtype(dtype).name)
+    assert precisions == 4 * [torch.float32] + 2 * [expected]
 
 
 @pytest.mark.parametrize(

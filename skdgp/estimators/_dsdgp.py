@@ -76,7 +76,7 @@ class DSDGPRegressor(DeepGPRegressor, DSDGP):
         the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
     validation_fraction : float, default=0.1
         Share of the rows that a member holds out with ``early_stopping``.
-    n_iter_no_change : int, default=1000
+    n_iter_no_change : int, default=100
         Epochs without improvement after which a member stops. Late ones are often best: a small number costs accuracy.
     tol : float, default=0.0
         Improvement of the held-out score, as in ``validation_scores_``, that counts.
@@ -218,7 +218,7 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
         the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
     validation_fraction : float, default=0.1
         Share of the rows that a member holds out with ``early_stopping``.
-    n_iter_no_change : int, default=1000
+    n_iter_no_change : int, default=100
         Epochs without improvement after which a member stops. Late ones are often best: a small number costs accuracy.
     tol : float, default=0.0
         Improvement of the held-out score, as in ``validation_scores_``, that counts.

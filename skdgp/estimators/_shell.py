@@ -107,7 +107,7 @@ def _total_rows(total_size, n_chunk: int) -> int | None:
 
 def predict(estimator, X: np.ndarray, function: Callable[[Sequence[DeepGP], list[Marginals]], T]):
     """Rows and what ``function`` makes of members and marginals, one batch after the other."""
-    return estimator._ensemble.predict(X, prepared(estimator), function)
+    return estimator._ensemble.predict(X, prepared(estimator), function, exact=estimator.dtype == "float64")
 
 
 @threads_for()

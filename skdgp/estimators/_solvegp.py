@@ -38,11 +38,12 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
     Parameters
     ----------
     n_inducing : "auto" or int, default="auto"
-        Inducing points of the first set; "auto" is 256. More points of either set follow more complicated functions, at
+        Inducing points of the first set; "auto" is 256, in classification of fewer than 2000 rows at most 16 for each
+        feature, but at least 64. More points of either set follow more complicated functions, at
         a cost that grows with their square and in the end their cube. If both numbers together are beyond that of
         distinct rows, ``fit`` takes all of those, with a UserWarning unless one is "auto".
     n_orthogonal : "auto" or int, default="auto"
-        Inducing points of the second set; "auto" is 256, and 0 makes a sparse variational GP (SVGP).
+        Inducing points of the second set; "auto" as for the first, and 0 makes a sparse variational GP (SVGP).
     method : {"auto", "svi", "collapsed"}, default="auto"
         How it learns. "svi": by minibatches and Adam; where there is a closed form for posteriors, and up to 100 000
         rows, they take it every few epochs. "collapsed": with all rows, posteriors always at their optimum, everything
@@ -191,11 +192,12 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
     Parameters
     ----------
     n_inducing : "auto" or int, default="auto"
-        Inducing points of the first set; "auto" is 256. More points of either set follow more complicated functions, at
+        Inducing points of the first set; "auto" is 256, in classification of fewer than 2000 rows at most 16 for each
+        feature, but at least 64. More points of either set follow more complicated functions, at
         a cost that grows with their square and in the end their cube. If both numbers together are beyond that of
         distinct rows, ``fit`` takes all of those, with a UserWarning unless one is "auto".
     n_orthogonal : "auto" or int, default="auto"
-        Inducing points of the second set; "auto" is 256, and 0 makes a sparse variational GP (SVGP).
+        Inducing points of the second set; "auto" as for the first, and 0 makes a sparse variational GP (SVGP).
     orthogonal_covariance : {"free", "prior"}, default="free"
         Whether the second set's posterior covariance is learnt, as ``covariance`` says, or stays the prior's (ODVGP).
     objective : {"elbo", "predictive"}, default="elbo"

@@ -36,6 +36,7 @@ class AmortisedLayer(Layer):
         self.mean = mean
         self.inference = inference
         self.whiten = whiten
+        self.coarse = whiten and isinstance(kernel, StationaryKernel)  # a few points, and nothing is inverted
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the correlations of inducing variables with each other and with the samples."""

@@ -67,6 +67,11 @@ class DeepGP(nn.Module):
         n_fewest = 0 if mixture else self.propagation.n_fewest
         return max(layer.products(n_rows, n_fewest or self.propagation.n_samples) for layer in self._layers)
 
+    @property
+    def coarse(self) -> bool:
+        """Whether predictions in float32 are as good; see :class:`.Layer`."""
+        return all(layer.coarse for layer in self._layers)
+
     def frozen(self) -> Self:
         """The model as it is, for many calls without gradients; see :meth:`.Layer.frozen`."""
         model = copy(self)

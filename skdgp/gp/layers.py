@@ -42,6 +42,9 @@ class Layer(nn.Module):
 
     kernel: Kernel
 
+    #: Whether marginals in float32 are those of float64 up to 1e-5 of a deviation.
+    coarse = False
+
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals of function values, and what the inducing variables cost."""
         raise NotImplementedError

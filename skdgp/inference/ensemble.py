@@ -19,9 +19,12 @@ from .state import from_plain, to_array, to_generator, to_plain
 from .streaming import Stream
 from .threads import threads_for
 
-#: Numbers that the largest tensor of a batch of predictions may hold: 16 MiB in float32. Larger
-#: batches are no faster.
+#: Numbers that the largest tensor of a batch of predictions may hold in float32, 8 MiB; half as many in float64. Larger
+#: batches are no faster, and the allocator gives pages of theirs back to the system between them.
 PREDICT_NUMBERS = 2**21
+
+#: Rows from which on models that lose nothing by it predict in float32.
+COARSE_ROWS = 10_000
 
 T = TypeVar("T")
 
@@ -30,12 +33,17 @@ Start = Callable[[int, torch.Generator], DeepGP]
 
 
 class Plan(NamedTuple):
-    """How models are trained."""
+    """How models are trained.
+
+    ``precision`` is that of training; ``finish`` is called with every trained model in the precision of its
+    predictions, with the rows that it has learnt from, and with the settings.
+    """
 
     trainer: Trainer
     settings: Settings
     precision: torch.dtype
     name: str
+    finish: Callable[[DeepGP, Batch, Settings], None] | None = None
 
     def n_epochs(self, n_members: int) -> int:
         """Epochs at most: members share those of minibatches, and a collapsed fit is of one after the other."""
@@ -166,7 +174,12 @@ class Ensemble:
         histories = self._train(learners, plan, watcher)
         trained = [learner for learner, history in zip(learners, histories, strict=True) if history.loss]
         self.histories = [history for history in histories if history.loss]
-        self.members.extend(self._finished(learner.model) for learner in trained)
+        for index, learner in enumerate(trained):
+            member = self._finished(learner.model)
+            if plan.finish is not None:
+                rows, _ = split.of(data, index)
+                plan.finish(member, rows.rows().to(self.device, self.dtype), plan.settings)
+            self.members.append(member)
         parts = [learner.held_out.spread(MAX_ROWS) for learner in trained if learner.held_out is not None]
         if parts:
             judges = [part.rows().to(self.device, self.dtype) for part in parts]
@@ -266,7 +279,13 @@ class Ensemble:
 
     # Predictions.
 
-    def batches(self, X: np.ndarray, prepare: Callable[[np.ndarray], np.ndarray], function: Callable[[Tensor], T]):
+    def batches(
+        self,
+        X: np.ndarray,
+        prepare: Callable[[np.ndarray], np.ndarray],
+        function: Callable[[Tensor], T],
+        dtype: torch.dtype | None = None,
+    ) -> Iterator[tuple[slice, T]]:
         """Values of ``function`` of one batch of rows after the other.
 
         Where a GPU has too little memory for a batch, the batch is halved.
@@ -279,6 +298,8 @@ class Ensemble:
             Brings some of the rows into those of the models.
         function : callable
             Of a Tensor (B, Q) on the device.
+        dtype : torch.dtype, default=that of the ensemble
+            Of this tensor.
 
         Yields
         ------
@@ -286,12 +307,14 @@ class Ensemble:
         value : what the function returned for them
         """
         let_the_allocator_keep_pages()
-        n_batch = max(1, PREDICT_NUMBERS // max(member.numbers_per_row() for member in self.models))
+        dtype = dtype or self.dtype
+        numbers = PREDICT_NUMBERS * torch.float32.itemsize // dtype.itemsize
+        n_batch = max(1, numbers // max(member.numbers_per_row() for member in self.models))
         start = 0
         while start < len(X):
             rows = slice(start, min(start + n_batch, len(X)))
             try:
-                batch = torch.as_tensor(prepare(X[rows]), dtype=self.dtype, device=self.device)
+                batch = torch.as_tensor(prepare(X[rows]), dtype=dtype, device=self.device)
                 with torch.no_grad(), threads_for(self.models[0].products(len(batch))):
                     value = function(batch)
             except torch.OutOfMemoryError:
@@ -307,11 +330,18 @@ class Ensemble:
         X: np.ndarray,
         prepare: Callable[[np.ndarray], np.ndarray],
         function: Callable[[Sequence[DeepGP], list[Marginals]], T],
+        *,
+        exact: bool = False,
     ) -> Iterator[tuple[slice, T]]:
-        """What ``function`` makes of members and their marginals, by batches as :meth:`batches` has them."""
+        """What ``function`` makes of members and their marginals, by batches as :meth:`batches` has them.
+
+        ``exact`` keeps the ensemble's precision, however many rows there are.
+        """
+        coarse = not exact and len(X) >= COARSE_ROWS and all(member.coarse for member in self.models)
+        dtype = torch.float32 if coarse else self.dtype
         with threads_for(self.models[0].products(0)):
-            members = [member.frozen() for member in self.models]
-        return self.batches(X, prepare, lambda batch: function(members, [member(batch) for member in members]))
+            members = [(deepcopy(member).float() if coarse else member).frozen() for member in self.models]
+        return self.batches(X, prepare, lambda batch: function(members, [member(batch) for member in members]), dtype)
 
     # Storage.
 

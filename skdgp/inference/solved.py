@@ -2,8 +2,9 @@
 
 Adam takes some two thousand steps for a posterior, the kernel, the inducing points and the noise together. A few
 hundred are enough where the model starts with the kernel and the noise that explain a sample of the rows best, by their
-exact evidence, and where its posterior becomes the best one for all rows every few epochs and in the end. That takes as
-long as some ten steps (see :mod:`.collapsed`).
+exact evidence, and where its posterior becomes the best one for all rows every few epochs. That takes as long as some
+ten steps (see :mod:`.collapsed`). It does so a last time when training has ended, in the precision of predictions: what
+minibatches learn in float32 makes the best of its roundings, which predictions in float64 do not have.
 """
 
 import math
@@ -42,18 +43,15 @@ def train(learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = g
     for learner in learners:
         if not any(posterior.mean.any() for posterior in _layer(learner.model).posteriors):
             _start(learner.model, learner.rows.spread(START_ROWS).rows())
-            _solve(learner, settings)
+            solve(learner.model, learner.rows.rows(), settings)
 
     def after_epoch(histories: Sequence[History]) -> bool:
         if max(len(history.loss) for history in histories) % EVERY == 0:
             for learner in learners:
-                _solve(learner, settings)
+                solve(learner.model, learner.rows.rows(), settings)
         return on_epoch(histories)
 
-    histories = minibatches.train(learners, settings, after_epoch)
-    for learner in learners:
-        _solve(learner, settings)
-    return histories
+    return minibatches.train(learners, settings, after_epoch)
 
 
 def _layer(model: DeepGP) -> GlobalLayer:
@@ -85,16 +83,16 @@ def _evidence(model: DeepGP, rows: Batch) -> Tensor:
 
 
 @torch.no_grad()
-def _solve(learner: Learner, settings: Settings) -> None:
-    """Give a model the best posterior for its rows, at the weight of the penalty that it is trained with."""
-    model, rows, processes = learner.model, learner.rows.rows(), current()
-    beta = settings.kl_weight(len(rows), learner.rows.mean_weight()) * rows.weight.sum().item()
+def solve(model: DeepGP, rows: Batch, settings: Settings) -> None:
+    """Give a model the best posterior for rows, at the weight of the penalty that it is trained with."""
+    processes, mean_weight = current(), rows.weight.double().mean().item()
+    beta = settings.kl_weight(len(rows), mean_weight) * len(rows) * mean_weight
     try:
         set_posteriors(model, rows, beta)
     except np.linalg.LinAlgError:
         pass  # the posterior that minibatches have found remains
-    for part in _layer(model).posteriors:
-        for parameter in part.parameters():
+    for posterior in _layer(model).posteriors:
+        for parameter in posterior.parameters():
             if processes.rank:
                 parameter.zero_()
             processes.add_up(parameter)

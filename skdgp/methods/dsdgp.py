@@ -74,7 +74,7 @@ class DSDGP:
     batch_size: int | Auto = "auto"
     learning_rate: float = 0.05
     early_stopping: bool = True
-    n_iter_no_change: int = 1000
+    n_iter_no_change: int = 100
     tol: float = 0.0
     dtype: str = "auto"
     cuda_graphs: bool = False

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
 from ..gp.kernels import Kernel, make_kernel
-from ..gp.likelihoods import Likelihood
+from ..gp.likelihoods import Classification, Likelihood
 from ..gp.means import ZeroMean
 from ..gp.propagation import make_propagation
 from ..inference import collapsed, solved
@@ -16,8 +16,10 @@ from ..inference.ensemble import Plan
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import Auto, cluster_centres, make_global_layer, shaping, warn_of_few_rows
 
-#: Inducing points of either set.
+#: Inducing points of either set. Classifiers of fewer rows than ``FEW_ROWS``, which have no closed form, take fewer of
+#: them where there are few features: ``PER_FEATURE`` for each, but ``FEWEST`` at least.
 INDUCING = 256
+FEW_ROWS, PER_FEATURE, FEWEST = 2000, 16, 64
 
 BUDGET = Budget(
     steps=(1000, 2000), epochs=(20, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=1024
@@ -80,7 +82,7 @@ class SOLVEGP:
         if solvable := n_rows <= SOLVED_ROWS and not self._against_closed_forms():
             budget = BUDGET._replace(steps=SOLVED_STEPS)
         plan = plan_minibatches(self, budget, n_rows, beta=beta if self.beta == "auto" else self.beta)
-        return plan._replace(trainer=solved.train) if solvable else plan
+        return plan._replace(trainer=solved.train, finish=solved.solve) if solvable else plan
 
     def plan_collapsed(self, n_rows: int) -> Plan:
         """How a member is trained with posteriors in closed form."""
@@ -115,17 +117,20 @@ class SOLVEGP:
         """Parameters that leave the posterior without an optimum in closed form."""
         return {name: getattr(self, name) for name, needed in CLOSED_NEEDS.items() if getattr(self, name) != needed}
 
-    def n_points(self) -> dict[str, int]:
+    def n_points(self, auto: int = INDUCING) -> dict[str, int]:
         """Inducing points asked for, by parameter."""
         numbers = {"n_inducing": self.n_inducing, "n_orthogonal": self.n_orthogonal}
-        return {name: int(INDUCING if number == "auto" else number) for name, number in numbers.items()}
+        return {name: int(auto if number == "auto" else number) for name, number in numbers.items()}
 
     def build(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
         """An untrained model; arguments as of :meth:`.AVDGP.build`.
 
         Warns if there are fewer distinct rows than inducing points asked for.
         """
-        asked = self.n_points()
+        auto = INDUCING
+        if isinstance(likelihood, Classification) and len(X) < FEW_ROWS:
+            auto = min(INDUCING, max(FEWEST, PER_FEATURE * X.shape[1]))
+        asked = self.n_points(auto)
         points = cluster_centres(X, sum(asked.values()), generator)
         if "auto" not in (self.n_inducing, self.n_orthogonal):
             warn_of_few_rows(asked, len(points))
