@@ -5,9 +5,21 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
-from skdgp.datasets import _in_letters, make_banana, make_letters, make_step, make_waves
+from skdgp import datasets
+from skdgp.datasets import (
+    _in_letters,
+    make_banana,
+    make_borehole,
+    make_letters,
+    make_otl_circuit,
+    make_piston,
+    make_step,
+    make_waves,
+    make_wing_weight,
+)
 
-MAKERS = [make_letters, make_step, make_banana, make_waves]
+EXPERIMENTS = [make_borehole, make_otl_circuit, make_piston, make_wing_weight]
+MAKERS = [make_letters, make_step, make_banana, make_waves, *EXPERIMENTS]
 
 INSIDE = {
     "stem of the D": (0.09, 0.5),
@@ -165,3 +177,46 @@ def test_bananas_need_a_curved_boundary():
     linear = LogisticRegression().fit(X[:1000], y[:1000]).score(X[1000:], y[1000:])
     curved = KNeighborsClassifier(15).fit(X[:1000], y[:1000]).score(X[1000:], y[1000:])
     assert linear < 0.92 < 0.95 < curved
+
+
+@pytest.mark.parametrize(
+    ("make", "n_features", "mean", "deviation"),
+    [
+        (make_borehole, 8, 77.6, 45.5),
+        (make_otl_circuit, 6, 5.44, 1.143),
+        (make_piston, 7, 0.4624, 0.1393),
+        (make_wing_weight, 10, 268.2, 48.1),
+    ],
+)
+def test_experiments_have_the_moments_of_their_formulas(make, n_features, mean, deviation):
+    """Those of 100 000 rows; 20 000 have standard errors below a hundredth of the deviation."""
+    X, y = make(20_000, random_state=1)
+    assert X.shape == (20_000, n_features)
+    assert abs(y.mean() - mean) < 0.03 * deviation and abs(y.std() / deviation - 1) < 0.03
+
+
+def test_formulas_at_the_middle_of_their_boxes():
+    """Written out anew, with numbers for symbols."""
+    middle = {
+        make_borehole: 2 * np.pi * 89_335 * 290 / (np.log(250_500) * (1 + 89_335 / 89.55) + 2 * 1400 * 89_335 / 109.5),
+        make_otl_circuit: (12 * 47.5 / 147.5 + 0.74) * 1701.875 / 1703.625
+        + 11.35 * 1.75 / 1703.625
+        + 0.74 * 1.75 * 1701.875 / (1703.625 * 1.85),
+        make_wing_weight: 0.036 * 175**0.758 * 260**0.0035 * 8**0.6 * 30.5**0.006 * 0.75**0.04 * 13**-0.3 * 8925**0.49
+        + 175 * 0.0525,
+    }
+    for make, expected in middle.items():
+        function = getattr(datasets, make.__name__.removeprefix("make"))
+        limits = getattr(datasets, f"_LIMITS_OF{make.__name__.removeprefix('make').upper()}")
+        assert function(*np.mean(limits, axis=1)) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("make", EXPERIMENTS)
+def test_useless_features_are_last_and_change_nothing(make):
+    X, y = make(500, random_state=0)
+    wide, _ = make(500, n_useless=20, random_state=0)
+    assert wide.shape == (500, X.shape[1] + 20)
+    assert (wide[:, -20:].min(), wide[:, -20:].max()) == pytest.approx((0, 1), abs=0.01)
+    assert wide[:, 0].min() >= X[:, 0].min() - 0.1 * np.ptp(X[:, 0])
+    _, noisy = make(500, noise=2 * y.std(), random_state=0)
+    assert 1.8 < (noisy - y).std() / y.std() < 2.2

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..gp.deep_gp import DeepGP
 
@@ -38,15 +38,3 @@ def stack(models: Sequence[DeepGP]) -> DeepGP:
                         nn.Parameter(found, tensor.requires_grad) if is_parameter else found
                     )
     return whole
-
-
-@torch.no_grad()
-def member(whole: DeepGP, index: int, model: DeepGP) -> None:
-    """Give ``model`` the parameters of a member of a stack."""
-    for target, source in zip(tensors_of(model), tensors_of(whole), strict=True):
-        target.copy_(source[index])
-
-
-def tensors_of(model: nn.Module) -> list[Tensor]:
-    """Parameters and buffers."""
-    return [*model.parameters(), *model.buffers()]
