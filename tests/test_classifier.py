@@ -384,11 +384,12 @@ class TestReproducibility:
         assert not hasattr(copy, "classes_") and not hasattr(copy, "module_")
 
     def test_precision_follows_the_data(self, tiny):
+        """With few inducing points: where there is one for every second row, training makes much of a rounding."""
         X, y = make_rows(3)
-        single = tiny().fit(X.astype(np.float32), y)
+        single = tiny(n_inducing=5).fit(X.astype(np.float32), y)
         assert next(single.module_.parameters()).dtype == torch.float32
         assert_probabilities(single, X.astype(np.float32))
-        np.testing.assert_allclose(single.predict_proba(X), tiny().fit(X, y).predict_proba(X), atol=0.05)
+        np.testing.assert_allclose(single.predict_proba(X), tiny(n_inducing=5).fit(X, y).predict_proba(X), atol=0.05)
 
 
 class TestAtHomeInScikitLearn:

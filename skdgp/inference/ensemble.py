@@ -130,6 +130,7 @@ class Ensemble:
         self.plan_name = ""
         self._students: list[_Student] = []
         self._in_training: list[DeepGP] = []
+        self._finish: Callable[[DeepGP, int], None] = lambda model, index: None
 
     def __len__(self) -> int:
         return len(self.members)
@@ -171,15 +172,17 @@ class Ensemble:
             model, generator = self._untrained(start, index, seed, plan.precision)
             rows, held_out = split.of(near, index)
             learners.append(Learner(model, rows, generator, held_out))
+
+        def finish(model: DeepGP, index: int) -> None:
+            if plan.finish is not None:
+                rows, _ = split.of(data, index)
+                plan.finish(model, rows.rows().to(self.device, self.dtype), plan.settings)
+
+        self._finish = finish
         histories = self._train(learners, plan, watcher)
         trained = [learner for learner, history in zip(learners, histories, strict=True) if history.loss]
         self.histories = [history for history in histories if history.loss]
-        for index, learner in enumerate(trained):
-            member = self._finished(learner.model)
-            if plan.finish is not None:
-                rows, _ = split.of(data, index)
-                plan.finish(member, rows.rows().to(self.device, self.dtype), plan.settings)
-            self.members.append(member)
+        self.members.extend(self._finished(learner.model, index) for index, learner in enumerate(trained))
         parts = [learner.held_out.spread(MAX_ROWS) for learner in trained if learner.held_out is not None]
         if parts:
             judges = [part.rows().to(self.device, self.dtype) for part in parts]
@@ -252,12 +255,17 @@ class Ensemble:
             return self
         begun = [(model, each) for model, each in zip(self._in_training, self.histories, strict=True) if each.loss]
         models, histories = zip(*begun, strict=True)
-        ensemble = Ensemble(self.device, self.dtype, [self._finished(model) for model in deepcopy(models)])
+        members = [self._finished(model, index) for index, model in enumerate(deepcopy(models))]
+        ensemble = Ensemble(self.device, self.dtype, members)
         ensemble.histories, ensemble.plan_name = list(histories), self.plan_name
         return ensemble
 
-    def _finished(self, model: DeepGP) -> DeepGP:
-        return model.to(self.dtype).requires_grad_(False)
+    def _finished(self, model: DeepGP, index: int | None = None) -> DeepGP:
+        """The model, ready for predictions; the index is that of one that :meth:`fit` has trained."""
+        model = model.to(self.dtype).requires_grad_(False)
+        if index is not None:
+            self._finish(model, index)
+        return model
 
     # What has been learnt.
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import Bounds, minimize
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -27,6 +27,8 @@ def lbfgs(
     max_iter: int,
     products: float,
     on_iteration: Callable[[float], bool] = go_on,
+    *,
+    reach: float = math.inf,
 ) -> None:
     """Minimise ``loss()`` over parameters, in place.
 
@@ -44,6 +46,8 @@ def lbfgs(
         Multiplications of its largest operation, for :func:`.threads_for`.
     on_iteration : callable, default=never stops
         Called with the loss after every iteration; it ends when that returns True.
+    reach : float, default=no limit
+        How far every parameter may move.
 
     Raises
     ------
@@ -78,6 +82,9 @@ def lbfgs(
 
     try:
         options = {"maxiter": max_iter, "ftol": TOLERANCE}
-        reached = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=record, options=options).x
+        bounds = Bounds(start - reach, start + reach)
+        reached = minimize(
+            evaluate, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=record, options=options
+        ).x
     finally:
         move(reached)

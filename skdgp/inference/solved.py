@@ -28,7 +28,8 @@ from .processes import current
 from .settings import History, Learner, OnEpoch, Settings, go_on
 
 #: Rows whose evidence the kernel and the noise start from, and iterations of L-BFGS that look for it.
-START_ROWS, START_ITERATIONS = 700, 25
+#: Logarithms move by ``REACH`` at most: without noise the evidence has its peak far out, where float32 fails.
+START_ROWS, START_ITERATIONS, REACH = 700, 25, 3.0
 
 #: Epochs from one solution to the next.
 EVERY = 4
@@ -65,7 +66,8 @@ def _start(model: DeepGP, rows: Batch) -> None:
     chosen = (*_layer(exact).kernel.parameters(), *exact.likelihood.parameters())
     free = [parameter for parameter in chosen if parameter.requires_grad]
     try:
-        lbfgs(lambda: -_evidence(exact, rows) / len(rows), free, START_ITERATIONS, len(rows) ** 3 / 3)
+        total_weight = rows.weight.sum().item()
+        lbfgs(lambda: -_evidence(exact, rows) / total_weight, free, START_ITERATIONS, len(rows) ** 3 / 3, reach=REACH)
     except np.linalg.LinAlgError:
         return  # it starts where it is
     with torch.no_grad():
@@ -74,12 +76,17 @@ def _start(model: DeepGP, rows: Batch) -> None:
 
 
 def _evidence(model: DeepGP, rows: Batch) -> Tensor:
-    """log N(y | 0, K + σ²/w), summed over outputs; w are weights of rows."""
+    """log ∫ Π N(y | f, σ²)ʷ N(f | 0, K) df, summed over outputs; w are weights of rows.
+
+    A row of weight 2 is that row twice: N(y | f, σ²)ʷ is N(y | f, σ²/w) times √(2πσ²/w) (2πσ²)^(−w/2).
+    """
     K, noise = _layer(model).kernel.covariance(rows.X, rows.X), cast(Gaussian, model.likelihood).variance
     L = cholesky(K + torch.diag_embed(noise[:, None] / rows.weight), NO_JITTER)  # (P, n, n)
     whitened = torch.linalg.solve_triangular(L, rows.y.mT[..., None], upper=False)
     log_determinants = 2.0 * L.diagonal(dim1=-2, dim2=-1).log().sum()
-    return -0.5 * (whitened.square().sum() + log_determinants + rows.y.numel() * math.log(2 * math.pi))
+    plain = -0.5 * (whitened.square().sum() + log_determinants + rows.y.numel() * math.log(2 * math.pi))
+    log_noise = (2 * math.pi * noise[:, None]).log()
+    return plain + 0.5 * (log_noise * (1.0 - rows.weight) - rows.weight.log()).sum()
 
 
 @torch.no_grad()
