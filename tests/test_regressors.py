@@ -1,7 +1,9 @@
 """What users are owed by all regressors."""
 
+import gc
 import pickle
 import warnings
+import weakref
 
 import joblib
 import numpy as np
@@ -81,6 +83,21 @@ class TestFit:
         tiny(verbose=1).fit(X, y)
         shown = capsys.readouterr().out
         assert "epoch 3/3" in shown and "fitted in" in shown
+
+
+@pytest.mark.parametrize("parameters", [{}, {"early_stopping": True}])
+def test_nothing_that_is_fitted_keeps_the_table(tiny, wave, monkeypatch, parameters):
+    """Not even while it is not pickled."""
+    tables, fit = [], ensemble.Ensemble.fit
+
+    def spy(self, start, seeds, data, *others):
+        tables.append(weakref.ref(data))
+        return fit(self, start, seeds, data, *others)
+
+    monkeypatch.setattr(ensemble.Ensemble, "fit", spy)
+    model = tiny(**parameters).fit(*wave)
+    gc.collect()
+    assert len(model.module_) > 0 and [table() for table in tables] == [None]
 
 
 class TestPredict:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
@@ -129,8 +130,7 @@ class Ensemble:
         self.histories: list[History] = []
         self.plan_name = ""
         self._students: list[_Student] = []
-        self._in_training: list[DeepGP] = []
-        self._finish: Callable[[DeepGP, int], None] = lambda model, index: None
+        self._in_training: list[Callable[[], DeepGP]] = []  # copies of them, as they would be if training ended
 
     def __len__(self) -> int:
         return len(self.members)
@@ -173,16 +173,17 @@ class Ensemble:
             rows, held_out = split.of(near, index)
             learners.append(Learner(model, rows, generator, held_out))
 
-        def finish(model: DeepGP, index: int) -> None:
+        def finished(model: DeepGP, index: int) -> DeepGP:
+            model = self._ready(model)
             if plan.finish is not None:
                 rows, _ = split.of(data, index)
                 plan.finish(model, rows.rows().to(self.device, self.dtype), plan.settings)
+            return model
 
-        self._finish = finish
-        histories = self._train(learners, plan, watcher)
+        histories = self._train(learners, plan, watcher, finished)
         trained = [learner for learner, history in zip(learners, histories, strict=True) if history.loss]
         self.histories = [history for history in histories if history.loss]
-        self.members.extend(self._finished(learner.model, index) for index, learner in enumerate(trained))
+        self.members.extend(finished(learner.model, index) for index, learner in enumerate(trained))
         parts = [learner.held_out.spread(MAX_ROWS) for learner in trained if learner.held_out is not None]
         if parts:
             judges = [part.rows().to(self.device, self.dtype) for part in parts]
@@ -203,14 +204,23 @@ class Ensemble:
             generator = torch.Generator(self.device).manual_seed(seed)
         return model, generator
 
-    def _train(self, learners: Sequence[Learner], plan: Plan, watcher: Watcher) -> list[History]:
-        """Train members, and let others look at them meanwhile."""
+    def _train(
+        self,
+        learners: Sequence[Learner],
+        plan: Plan,
+        watcher: Watcher,
+        finished: Callable[[DeepGP, int], DeepGP],
+    ) -> list[History]:
+        """Train members, and let others look at what they would be meanwhile."""
 
         def on_epoch(histories: Sequence[History]) -> bool:
             self.histories = list(histories)
             return watcher.epoch(self)
 
-        self._in_training = [learner.model for learner in learners]
+        def copied(index: int) -> DeepGP:
+            return finished(deepcopy(learners[index].model), index)
+
+        self._in_training = [partial(copied, index) for index in range(len(learners))]
         try:
             return plan.trainer(learners, plan.settings, on_epoch)
         finally:
@@ -241,7 +251,7 @@ class Ensemble:
                 students.append(_Student(*untrained, Stream(continues=start is None)))
         rows = chunk.to("cpu", plan.precision).near(self.device)
         histories = [stream(model, rows, plan.settings, generator) for model, generator, stream in students]
-        members = [self._finished(stream.averaged(model)) for model, _, stream in students]
+        members = [self._ready(stream.averaged(model)) for model, _, stream in students]
         learnt = Ensemble(self.device, self.dtype, members)
         learnt._students, learnt.histories, learnt.plan_name = students, histories, plan.name
         for member, calibrated in zip(learnt.models, before.models, strict=False):  # there may be none before
@@ -253,19 +263,14 @@ class Ensemble:
         """What training would leave if it ended now, with copies of models in training."""
         if not self._in_training:
             return self
-        begun = [(model, each) for model, each in zip(self._in_training, self.histories, strict=True) if each.loss]
-        models, histories = zip(*begun, strict=True)
-        members = [self._finished(model, index) for index, model in enumerate(deepcopy(models))]
-        ensemble = Ensemble(self.device, self.dtype, members)
-        ensemble.histories, ensemble.plan_name = list(histories), self.plan_name
+        begun = [(copy, each) for copy, each in zip(self._in_training, self.histories, strict=True) if each.loss]
+        ensemble = Ensemble(self.device, self.dtype, [copy() for copy, _ in begun])
+        ensemble.histories, ensemble.plan_name = [each for _, each in begun], self.plan_name
         return ensemble
 
-    def _finished(self, model: DeepGP, index: int | None = None) -> DeepGP:
-        """The model, ready for predictions; the index is that of one that :meth:`fit` has trained."""
-        model = model.to(self.dtype).requires_grad_(False)
-        if index is not None:
-            self._finish(model, index)
-        return model
+    def _ready(self, model: DeepGP) -> DeepGP:
+        """The model in the precision of predictions."""
+        return model.to(self.dtype).requires_grad_(False)
 
     # What has been learnt.
 

@@ -138,11 +138,9 @@ class _Crew:
 
     def products(self) -> int:
         """Multiplications of the largest operation of a step, roughly."""
-        n_rows, mixture = (
-            min(self.settings.batch_size, len(self.members[0].learner.rows)),
-            not self.settings.objective.linear,
-        )
-        return len(self.members) * self.members[0].learner.model.products(n_rows, mixture=mixture)
+        learner, settings = self.members[0].learner, self.settings
+        n_rows = min(settings.batch_size, len(learner.rows))
+        return len(self.members) * learner.model.products(n_rows, mixture=not settings.objective.linear)
 
     def run_epoch(self, epoch: int) -> None:
         """One pass over the rows in random order, as often as it takes, and what comes of it."""
