@@ -1,27 +1,15 @@
-"""Generated data sets: some that show what depth is good for, and the classics of computer experiments.
-
-The latter are formulas of engineers, smooth and without noise, whose inputs lie in a box:
-:func:`make_borehole`, :func:`make_otl_circuit`, :func:`make_piston` and :func:`make_wing_weight`.
-"""
+"""Generated data sets: some that show what depth is good for, and the classics of computer experiments."""
 
 from collections.abc import Callable
 from numbers import Integral, Real
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ._sklearn import Interval, validate_params
+from ._sklearn import Interval, StrOptions, validate_params
 
-__all__ = [
-    "make_banana",
-    "make_borehole",
-    "make_letters",
-    "make_otl_circuit",
-    "make_piston",
-    "make_step",
-    "make_waves",
-    "make_wing_weight",
-]
+__all__ = ["make_banana", "make_experiment", "make_letters", "make_step", "make_waves"]
 
 #: Layout of the letters: where each starts, the box that all of them fill, and the width of a stroke.
 _LEFT_OF_D, _LEFT_OF_G, _LEFT_OF_P = 0.05, 0.37, 0.69
@@ -256,74 +244,145 @@ def _in_box(x, y, across, up):
     return (across[0] <= x) & (x <= across[1]) & (up[0] <= y) & (y <= up[1])
 
 
-# Computer experiments.
+# Computer experiments: limits of every feature, by its symbol, and a function of all of them.
 
-_EXPERIMENT_RULES = {
-    **_COMMON_RULES,
-    "n_useless": [Interval(Integral, 0, None, closed="left")],
-    "noise": _DEVIATION,
+
+def _borehole(*, r_w, r, T_u, H_u, T_l, H_l, L, K_w):
+    logarithm = np.log(r / r_w)
+    return 2 * np.pi * T_u * (H_u - H_l) / (logarithm * (1 + T_u / T_l) + 2 * L * T_u / (r_w**2 * K_w))
+
+
+def _otl_circuit(*, R_b1, R_b2, R_f, R_c1, R_c2, beta):
+    V_b1, load = 12 * R_b2 / (R_b1 + R_b2), beta * (R_c2 + 9)
+    return ((V_b1 + 0.74) * load + 11.35 * R_f + 0.74 * R_f * load / R_c1) / (load + R_f)
+
+
+def _piston(*, M, S, V_0, k, P_0, T_a, T_0):
+    A = P_0 * S + 19.62 * M - k * V_0 / S
+    heat = P_0 * V_0 * T_a / T_0
+    V = S / (2 * k) * (np.sqrt(A**2 + 4 * k * heat) - A)
+    return 2 * np.pi * np.sqrt(M / (k + S**2 * heat / V**2))
+
+
+def _wing_weight(*, S_w, W_fw, A, sweep, q, taper, t_c, N_z, W_dg, W_p):
+    cosine = np.cos(np.deg2rad(sweep))
+    shape = (A / cosine**2) ** 0.6 * taper**0.04 * (100 * t_c / cosine) ** -0.3
+    return 0.036 * S_w**0.758 * W_fw**0.0035 * q**0.006 * shape * (N_z * W_dg) ** 0.49 + S_w * W_p
+
+
+class _Experiment(NamedTuple):
+    function: Callable
+    limits: dict[str, tuple[float, float]]
+
+
+_EXPERIMENTS = {
+    "borehole": _Experiment(
+        _borehole,
+        {
+            "r_w": (0.05, 0.15),
+            "r": (100.0, 50_000.0),
+            "T_u": (63_070.0, 115_600.0),
+            "H_u": (990.0, 1110.0),
+            "T_l": (63.1, 116.0),
+            "H_l": (700.0, 820.0),
+            "L": (1120.0, 1680.0),
+            "K_w": (9855.0, 12_045.0),
+        },
+    ),
+    "otl_circuit": _Experiment(
+        _otl_circuit,
+        {
+            "R_b1": (50.0, 150.0),
+            "R_b2": (25.0, 70.0),
+            "R_f": (0.5, 3.0),
+            "R_c1": (1.2, 2.5),
+            "R_c2": (0.25, 1.2),
+            "beta": (50.0, 300.0),
+        },
+    ),
+    "piston": _Experiment(
+        _piston,
+        {
+            "M": (30.0, 60.0),
+            "S": (0.005, 0.02),
+            "V_0": (0.002, 0.01),
+            "k": (1000.0, 5000.0),
+            "P_0": (90_000.0, 110_000.0),
+            "T_a": (290.0, 296.0),
+            "T_0": (340.0, 360.0),
+        },
+    ),
+    "wing_weight": _Experiment(
+        _wing_weight,
+        {
+            "S_w": (150.0, 200.0),
+            "W_fw": (220.0, 300.0),
+            "A": (6.0, 10.0),
+            "sweep": (-10.0, 10.0),
+            "q": (16.0, 45.0),
+            "taper": (0.5, 1.0),
+            "t_c": (0.08, 0.18),
+            "N_z": (2.5, 6.0),
+            "W_dg": (1700.0, 2500.0),
+            "W_p": (0.025, 0.08),
+        },
+    ),
 }
 
-#: Limits of the features, in the order of the functions' arguments.
-_LIMITS_OF_BOREHOLE = (
-    (0.05, 0.15),
-    (100.0, 50_000.0),
-    (63_070.0, 115_600.0),
-    (990.0, 1110.0),
-    (63.1, 116.0),
-    (700.0, 820.0),
-    (1120.0, 1680.0),
-    (9855.0, 12_045.0),
-)
-_LIMITS_OF_OTL_CIRCUIT = ((50.0, 150.0), (25.0, 70.0), (0.5, 3.0), (1.2, 2.5), (0.25, 1.2), (50.0, 300.0))
-_LIMITS_OF_PISTON = (
-    (30.0, 60.0),
-    (0.005, 0.02),
-    (0.002, 0.01),
-    (1000.0, 5000.0),
-    (90_000.0, 110_000.0),
-    (290.0, 296.0),
-    (340.0, 360.0),
-)
-_LIMITS_OF_WING_WEIGHT = (
-    (150.0, 200.0),
-    (220.0, 300.0),
-    (6.0, 10.0),
-    (-10.0, 10.0),
-    (16.0, 45.0),
-    (0.5, 1.0),
-    (0.08, 0.18),
-    (2.5, 6.0),
-    (1700.0, 2500.0),
-    (0.025, 0.08),
-)
 
+@validate_params(
+    {
+        **_COMMON_RULES,
+        "experiment": [StrOptions(set(_EXPERIMENTS))],
+        "n_useless": [Interval(Integral, 0, None, closed="left")],
+        "noise": _DEVIATION,
+    },
+    prefer_skip_nested_validation=True,
+)
+def make_experiment(n_samples=200, *, experiment="borehole", n_useless=0, noise=0.0, random_state=None):
+    """One of the classics of computer experiments: a formula of engineers, smooth, and of six to ten features.
 
-@validate_params(_EXPERIMENT_RULES, prefer_skip_nested_validation=True)
-def make_borehole(n_samples=200, *, n_useless=0, noise=0.0, random_state=None):
-    """Flow of water through a borehole between two aquifers.
+    A program that simulates something gives the same answer every time. So there is no noise unless it is asked for,
+    and a good model's errors are tiny beside the targets.
 
-    Smooth, nearly a product, and without noise. The formula is that of [1]_.
+    ============= ======================================================= ============================================
+    Experiment    Target                                                  Features, in their order
+    ============= ======================================================= ============================================
+    borehole      flow of water between two aquifers, m³ a year [1]_      radii of the borehole and of influence (m);
+                                                                          transmissivity (m² a year) and head (m) of
+                                                                          the upper aquifer, and of the lower; length
+                                                                          (m) and conductivity (m a year) of the
+                                                                          borehole
+    otl_circuit   midpoint voltage of a push-pull circuit, V [2]_         resistances b1, b2, f, c1, c2 (kΩ); gain
+    piston        seconds of a cycle of a piston in a cylinder [3]_       weight (kg) and area (m²) of the piston;
+                                                                          volume of the gas (m³); spring constant
+                                                                          (N/m); pressure (Pa) and temperature (K)
+                                                                          outside; temperature of the gas (K)
+    wing_weight   weight of the wing of a light aircraft, lb [4]_         area (ft²); fuel (lb); aspect ratio; sweep
+                                                                          (degrees); dynamic pressure (lb/ft²); taper;
+                                                                          thickness over chord; load factor; design
+                                                                          weight (lb); paint (lb/ft²)
+    ============= ======================================================= ============================================
 
     Parameters
     ----------
     n_samples : int, default=200
         Number of rows.
+    experiment : {"borehole", "otl_circuit", "piston", "wing_weight"}, default="borehole"
+        Which of them.
     n_useless : int, default=0
-        Number of features beside, uniform in [0, 1], that the target does not depend on.
+        Number of further features, uniform in [0, 1], that the target does not depend on. They come last.
     noise : float, default=0.0
-        Standard deviation of the Gaussian noise in the targets.
+        Standard deviation of the Gaussian noise in the targets, in their units.
     random_state : int, RandomState instance or None, default=None
         Source of the features and of the noise.
 
     Returns
     -------
-    X : ndarray of shape (n_samples, 8 + n_useless)
-        Features, uniform between limits: radii of the borehole and of influence (m); transmissivity (m² a year) and
-        head (m) of the upper aquifer, and of the lower one; length of the borehole (m) and its conductivity (m a
-        year).
+    X : ndarray of shape (n_samples, n_features + n_useless)
+        Features, uniform between the limits of the publication.
     y : ndarray of shape (n_samples,)
-        Flow, in m³ a year.
+        Targets.
 
     Raises
     ------
@@ -334,176 +393,21 @@ def make_borehole(n_samples=200, *, n_useless=0, noise=0.0, random_state=None):
     ----------
     .. [1] M. D. Morris, T. J. Mitchell and D. Ylvisaker, "Bayesian Design and Analysis of Computer Experiments: Use of
        Derivatives in Surface Prediction", Technometrics 1993.
-
-    Examples
-    --------
-    >>> from skdgp.datasets import make_borehole
-    >>> X, y = make_borehole(3, random_state=0)
-    >>> X.shape, y.round(2)
-    ((3, 8), array([ 82.48, 139.67,  21.26]))
-    """
-    return _experiment(_borehole, _LIMITS_OF_BOREHOLE, n_samples, n_useless, noise, random_state)
-
-
-@validate_params(_EXPERIMENT_RULES, prefer_skip_nested_validation=True)
-def make_otl_circuit(n_samples=200, *, n_useless=0, noise=0.0, random_state=None):
-    """Midpoint voltage of an output transformerless push-pull circuit.
-
-    Smooth, and without noise. The formula is that of [1]_.
-
-    Parameters
-    ----------
-    n_samples : int, default=200
-        Number of rows.
-    n_useless : int, default=0
-        Number of features beside, uniform in [0, 1], that the target does not depend on.
-    noise : float, default=0.0
-        Standard deviation of the Gaussian noise in the targets.
-    random_state : int, RandomState instance or None, default=None
-        Source of the features and of the noise.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, 6 + n_useless)
-        Features, uniform between limits: resistances b1, b2, f, c1 and c2, in kΩ, and the current gain.
-    y : ndarray of shape (n_samples,)
-        Voltage, in V.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is out of its range.
-
-    References
-    ----------
-    .. [1] E. N. Ben-Ari and D. M. Steinberg, "Modeling Data from Computer Experiments: An Empirical Comparison of
+    .. [2] E. N. Ben-Ari and D. M. Steinberg, "Modeling Data from Computer Experiments: An Empirical Comparison of
        Kriging with MARS and Projection Pursuit Regression", Quality Engineering 2007.
+    .. [3] R. S. Kenett and S. Zacks, "Modern Industrial Statistics", Duxbury 1998.
+    .. [4] A. Forrester, A. Sobester and A. Keane, "Engineering Design via Surrogate Modelling", Wiley 2008.
 
     Examples
     --------
-    >>> from skdgp.datasets import make_otl_circuit
-    >>> X, y = make_otl_circuit(3, random_state=0)
-    >>> X.shape, y.round(2)
-    ((3, 6), array([5.76, 6.93, 5.73]))
-    """
-    return _experiment(_otl_circuit, _LIMITS_OF_OTL_CIRCUIT, n_samples, n_useless, noise, random_state)
-
-
-@validate_params(_EXPERIMENT_RULES, prefer_skip_nested_validation=True)
-def make_piston(n_samples=200, *, n_useless=0, noise=0.0, random_state=None):
-    """Seconds of a cycle of a piston in a cylinder.
-
-    Smooth, and without noise. The formula is that of [1]_.
-
-    Parameters
-    ----------
-    n_samples : int, default=200
-        Number of rows.
-    n_useless : int, default=0
-        Number of features beside, uniform in [0, 1], that the target does not depend on.
-    noise : float, default=0.0
-        Standard deviation of the Gaussian noise in the targets.
-    random_state : int, RandomState instance or None, default=None
-        Source of the features and of the noise.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, 7 + n_useless)
-        Features, uniform between limits: weight of the piston (kg), its area (m²), initial volume of the gas (m³),
-        spring constant (N/m), pressure outside (Pa), temperature there and of the gas (K).
-    y : ndarray of shape (n_samples,)
-        Seconds.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is out of its range.
-
-    References
-    ----------
-    .. [1] R. S. Kenett and S. Zacks, "Modern Industrial Statistics", Duxbury 1998.
-
-    Examples
-    --------
-    >>> from skdgp.datasets import make_piston
-    >>> X, y = make_piston(3, random_state=0)
+    >>> from skdgp.datasets import make_experiment
+    >>> X, y = make_experiment(3, experiment="piston", random_state=0)
     >>> X.shape, y.round(2)
     ((3, 7), array([0.43, 0.33, 0.4 ]))
     """
-    return _experiment(_piston, _LIMITS_OF_PISTON, n_samples, n_useless, noise, random_state)
-
-
-@validate_params(_EXPERIMENT_RULES, prefer_skip_nested_validation=True)
-def make_wing_weight(n_samples=200, *, n_useless=0, noise=0.0, random_state=None):
-    """Weight of the wing of a light aircraft.
-
-    Smooth, nearly a product of powers, and without noise. The formula is that of [1]_.
-
-    Parameters
-    ----------
-    n_samples : int, default=200
-        Number of rows.
-    n_useless : int, default=0
-        Number of features beside, uniform in [0, 1], that the target does not depend on.
-    noise : float, default=0.0
-        Standard deviation of the Gaussian noise in the targets.
-    random_state : int, RandomState instance or None, default=None
-        Source of the features and of the noise.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, 10 + n_useless)
-        Features, uniform between limits: area of the wing (ft²), weight of its fuel (lb), aspect ratio, sweep
-        (degrees), dynamic pressure (lb/ft²), taper ratio, thickness over chord, load factor at the limit, design
-        weight (lb), weight of the paint (lb/ft²).
-    y : ndarray of shape (n_samples,)
-        Weight, in lb.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is out of its range.
-
-    References
-    ----------
-    .. [1] A. Forrester, A. Sobester and A. Keane, "Engineering Design via Surrogate Modelling", Wiley 2008.
-
-    Examples
-    --------
-    >>> from skdgp.datasets import make_wing_weight
-    >>> X, y = make_wing_weight(3, random_state=0)
-    >>> X.shape, y.round(2)
-    ((3, 10), array([348.64, 392.05, 374.11]))
-    """
-    return _experiment(_wing_weight, _LIMITS_OF_WING_WEIGHT, n_samples, n_useless, noise, random_state)
-
-
-def _experiment(function: Callable, limits, n_samples, n_useless, noise, random_state):
-    """Uniform features and what a function makes of the columns."""
+    function, limits = _EXPERIMENTS[experiment]
     rng = check_random_state(random_state)
-    low, high = np.transpose([*limits, *n_useless * [(0.0, 1.0)]])
+    low, high = np.transpose([*limits.values(), *n_useless * [(0.0, 1.0)]])
     X = low + (high - low) * rng.uniform(size=(n_samples, len(low)))
-    return X, function(*X.T[: len(limits)]) + noise * rng.standard_normal(n_samples)
-
-
-def _borehole(r_w, r, T_u, H_u, T_l, H_l, L, K_w):
-    logarithm = np.log(r / r_w)
-    return 2 * np.pi * T_u * (H_u - H_l) / (logarithm * (1 + T_u / T_l) + 2 * L * T_u / (r_w**2 * K_w))
-
-
-def _otl_circuit(R_b1, R_b2, R_f, R_c1, R_c2, gain):
-    V_b1, load = 12 * R_b2 / (R_b1 + R_b2), gain * (R_c2 + 9)
-    return ((V_b1 + 0.74) * load + 11.35 * R_f + 0.74 * R_f * load / R_c1) / (load + R_f)
-
-
-def _piston(M, S, V_0, k, P_0, T_a, T_0):
-    A = P_0 * S + 19.62 * M - k * V_0 / S
-    heat = P_0 * V_0 * T_a / T_0
-    V = S / (2 * k) * (np.sqrt(A**2 + 4 * k * heat) - A)
-    return 2 * np.pi * np.sqrt(M / (k + S**2 * heat / V**2))
-
-
-def _wing_weight(S_w, W_fw, A, sweep, q, taper, t_c, N_z, W_dg, W_p):
-    cosine = np.cos(np.deg2rad(sweep))
-    shape = (A / cosine**2) ** 0.6 * taper**0.04 * (100 * t_c / cosine) ** -0.3
-    return 0.036 * S_w**0.758 * W_fw**0.0035 * q**0.006 * shape * (N_z * W_dg) ** 0.49 + S_w * W_p
+    columns = dict(zip(limits, X.T, strict=False))  # useless features have no symbol
+    return X, function(**columns) + noise * rng.standard_normal(n_samples)

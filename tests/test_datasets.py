@@ -5,21 +5,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
-from skdgp import datasets
-from skdgp.datasets import (
-    _in_letters,
-    make_banana,
-    make_borehole,
-    make_letters,
-    make_otl_circuit,
-    make_piston,
-    make_step,
-    make_waves,
-    make_wing_weight,
-)
+from skdgp.datasets import _EXPERIMENTS, _in_letters, make_banana, make_experiment, make_letters, make_step, make_waves
 
-EXPERIMENTS = [make_borehole, make_otl_circuit, make_piston, make_wing_weight]
-MAKERS = [make_letters, make_step, make_banana, make_waves, *EXPERIMENTS]
+MAKERS = [make_letters, make_step, make_banana, make_waves, make_experiment]
+MAKERS_AND_WIDTHS = list(zip(MAKERS, (2, 1, 2, 1, 8), strict=True))
 
 INSIDE = {
     "stem of the D": (0.09, 0.5),
@@ -68,7 +57,7 @@ def test_a_random_state_is_used_up(make):
     assert not np.array_equal(make(50, random_state=random_state)[0], make(50, random_state=random_state)[0])
 
 
-@pytest.mark.parametrize(("make", "n_features"), [(make_letters, 2), (make_step, 1), (make_banana, 2), (make_waves, 1)])
+@pytest.mark.parametrize(("make", "n_features"), MAKERS_AND_WIDTHS)
 @pytest.mark.parametrize("n_samples", [1, 30])
 def test_shapes(make, n_features, n_samples):
     X, y = make(n_samples, random_state=0)
@@ -180,43 +169,67 @@ def test_bananas_need_a_curved_boundary():
 
 
 @pytest.mark.parametrize(
-    ("make", "n_features", "mean", "deviation"),
+    ("experiment", "n_features", "mean", "deviation"),
     [
-        (make_borehole, 8, 77.6, 45.5),
-        (make_otl_circuit, 6, 5.44, 1.143),
-        (make_piston, 7, 0.4624, 0.1393),
-        (make_wing_weight, 10, 268.2, 48.1),
+        ("borehole", 8, 77.6, 45.5),
+        ("otl_circuit", 6, 5.44, 1.143),
+        ("piston", 7, 0.4624, 0.1393),
+        ("wing_weight", 10, 268.2, 48.1),
     ],
 )
-def test_experiments_have_the_moments_of_their_formulas(make, n_features, mean, deviation):
+def test_experiments_have_the_moments_of_their_formulas(experiment, n_features, mean, deviation):
     """Those of 100 000 rows; 20 000 have standard errors below a hundredth of the deviation."""
-    X, y = make(20_000, random_state=1)
+    X, y = make_experiment(20_000, experiment=experiment, random_state=1)
     assert X.shape == (20_000, n_features)
     assert abs(y.mean() - mean) < 0.03 * deviation and abs(y.std() / deviation - 1) < 0.03
 
 
-def test_formulas_at_the_middle_of_their_boxes():
-    """Written out anew, with numbers for symbols."""
-    middle = {
-        make_borehole: 2 * np.pi * 89_335 * 290 / (np.log(250_500) * (1 + 89_335 / 89.55) + 2 * 1400 * 89_335 / 109.5),
-        make_otl_circuit: (12 * 47.5 / 147.5 + 0.74) * 1701.875 / 1703.625
-        + 11.35 * 1.75 / 1703.625
-        + 0.74 * 1.75 * 1701.875 / (1703.625 * 1.85),
-        make_wing_weight: 0.036 * 175**0.758 * 260**0.0035 * 8**0.6 * 30.5**0.006 * 0.75**0.04 * 13**-0.3 * 8925**0.49
-        + 175 * 0.0525,
-    }
-    for make, expected in middle.items():
-        function = getattr(datasets, make.__name__.removeprefix("make"))
-        limits = getattr(datasets, f"_LIMITS_OF{make.__name__.removeprefix('make').upper()}")
-        assert function(*np.mean(limits, axis=1)) == pytest.approx(expected, rel=1e-12)
+#: At a point inside the box: the values of the features, and the formula written out anew with numbers for symbols.
+AT_A_POINT = {
+    "borehole": (
+        (0.1, 25_050, 90_000, 1050, 90, 760, 1400, 11_000),
+        2 * np.pi * 90_000 * 290 / (np.log(250_500) * (1 + 1000) + 2 * 1400 * 90_000 / 110),
+    ),
+    "otl_circuit": (
+        (100, 50, 2, 2, 1, 200),
+        4.74 * 2000 / 2002 + 11.35 * 2 / 2002 + 0.74 * 2 * 2000 / (2002 * 2),
+    ),
+    "piston": (  # A = 1000 + 784.8 - 1000; V = (√(784.8² + 8000 · 500 · 5/6) − 784.8) / 400 000
+        (40, 0.01, 0.005, 2000, 100_000, 300, 360),
+        2
+        * np.pi
+        * np.sqrt(40 / (2000 + 1e-4 * 500 * 5 / 6 * (400_000 / (np.sqrt(784.8**2 + 4e6 * 5 / 6) - 784.8)) ** 2)),
+    ),
+    "wing_weight": (
+        (175, 260, 8, 60, 30, 0.5, 0.1, 4, 2000, 0.05),  # the cosine of the sweep is a half
+        0.036 * 175**0.758 * 260**0.0035 * 32**0.6 * 30**0.006 * 0.5**0.04 * 20**-0.3 * 8000**0.49 + 8.75,
+    ),
+}
 
 
-@pytest.mark.parametrize("make", EXPERIMENTS)
-def test_useless_features_are_last_and_change_nothing(make):
-    X, y = make(500, random_state=0)
-    wide, _ = make(500, n_useless=20, random_state=0)
-    assert wide.shape == (500, X.shape[1] + 20)
-    assert (wide[:, -20:].min(), wide[:, -20:].max()) == pytest.approx((0, 1), abs=0.01)
-    assert wide[:, 0].min() >= X[:, 0].min() - 0.1 * np.ptp(X[:, 0])
-    _, noisy = make(500, noise=2 * y.std(), random_state=0)
-    assert 1.8 < (noisy - y).std() / y.std() < 2.2
+@pytest.mark.parametrize("experiment", AT_A_POINT)
+def test_formulas_at_a_point(experiment):
+    function, limits = _EXPERIMENTS[experiment]
+    features, expected = AT_A_POINT[experiment]
+    assert function(**dict(zip(limits, features, strict=True))) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("experiment", AT_A_POINT)
+def test_useless_features_are_last_and_change_nothing(experiment):
+    X, y = make_experiment(500, experiment=experiment, n_useless=20, random_state=0)
+    function, limits = _EXPERIMENTS[experiment]
+    low, high = np.transpose(list(limits.values()))
+    assert X.shape == (500, len(limits) + 20)
+    assert (low <= X[:, :-20]).all() and (X[:, :-20] <= high).all()
+    assert (0 <= X[:, -20:]).all() and (X[:, -20:] <= 1).all() and (np.ptp(X[:, -20:], axis=0) > 0.97).all()
+    np.testing.assert_array_equal(y, function(**dict(zip(limits, X.T, strict=False))))
+
+
+def test_noise_of_experiments_has_the_standard_deviation():
+    (_, y), (_, noisy) = (make_experiment(5000, noise=noise, random_state=0) for noise in (0.0, 30.0))
+    assert abs((noisy - y).std() / 30 - 1) < 0.05
+
+
+def test_an_unknown_experiment_is_named():
+    with pytest.raises(ValueError, match="The 'experiment' parameter of make_experiment must be a str among"):
+        make_experiment(experiment="well")
