@@ -7,11 +7,13 @@ import sys
 import threading
 import time
 import traceback
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch
 from helpers import AVDGP, DSDGP, REGRESSORS, Tiny, every_family, targets
 from sklearn.linear_model import LinearRegression
 
@@ -225,6 +227,27 @@ def occupied(client):
     client.run(begin_another)
     yield client
     client.run(end_another)
+
+
+def test_processes_begin_together_or_not_at_all(monkeypatch):
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    arrivals = []
+
+    def is_wanted(job):
+        """Not any more; and meanwhile the other process arrives."""
+        if not arrivals:
+            arrivals.append(job)
+            _meeting._wait_for_all(store, 2, "job")
+        return False
+
+    monkeypatch.setattr(_meeting, "is_wanted", is_wanted)
+    _meeting._wait_for_all(store, 2, "job")
+    assert arrivals == ["job"]
+
+    store = torch.distributed.PrefixStore("next", store)
+    for _ in range(2):  # the first gives up before the second arrives
+        with pytest.raises(CancelledError):
+            _meeting._wait_for_all(store, 2, "job")
 
 
 class TestErrors:

@@ -49,19 +49,16 @@ def met(job: str, place: tuple[str, int], rank: int, size: int) -> Iterator[Proc
 def _wait_for_all(store: "dist.TCPStore", size: int, job: str) -> None:
     """Return when so many processes have called this; torch itself would wait in a way that nothing ends."""
     deadline, n_present = time.monotonic() + MEETING_SECONDS, store.add("present", 1)
-    try:
-        while n_present < size:
-            check_wanted(job)
-            if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"The {size} workers that are to train together did not all begin within {MEETING_SECONDS} "
-                    "seconds: wait for other tasks of theirs to end, or give a smaller n_workers."
-                )
-            time.sleep(0.1)
-            n_present = store.add("present", 0)
-    except BaseException:
-        store.add("present", -1)  # nobody is to count on this one
-        raise
+    while n_present < size and time.monotonic() < deadline and is_wanted(job):
+        time.sleep(0.1)
+        n_present = store.add("present", 0)
+    # The first to arrive here decides for all: one that went on without another would wait for it.
+    if store.compare_set("outcome", "", "all met" if n_present == size else "one left") != b"all met":
+        check_wanted(job)
+        raise RuntimeError(
+            f"The {size} workers that are to train together did not all begin within {MEETING_SECONDS} seconds: wait "
+            "for other tasks of theirs to end, or give a smaller n_workers."
+        )
 
 
 class Wanted(Processes):
@@ -95,9 +92,14 @@ def stopped_on_error(client) -> Iterator[str]:
         raise
 
 
-def check_wanted(job: str) -> None:
-    """CancelledError if the client waits no longer."""
+def is_wanted(job: str) -> bool:
+    """Whether the client waits still."""
     from distributed import Event
 
-    if Event(job).is_set():
+    return not Event(job).is_set()
+
+
+def check_wanted(job: str) -> None:
+    """CancelledError if the client waits no longer."""
+    if not is_wanted(job):
         raise CancelledError
