@@ -64,6 +64,7 @@ TINY = {
     "max_iter": 3,
     "batch_size": 16,
     "learning_rate": 0.05,
+    "base": None,
     "random_state": 0,
 }
 

@@ -438,7 +438,8 @@ class TestSamplesAndCovariances:
     def test_members_disagree_jointly(self, wave):
         """The covariance between rows has the spread of members' means."""
         X, y = wave
-        model = SOLVEGPRegressor(5, 0, n_estimators=3, max_iter=3, early_stopping=True, random_state=0).fit(X, y)
+        model = SOLVEGPRegressor(5, 0, n_estimators=3, max_iter=3, early_stopping=True, base=None, random_state=0)
+        model.fit(X, y)
         rows = X[:6]
         found = model.predict(rows, return_cov=True, latent=True)[1]
         scale, means, own = model.module_[0].likelihood.units.scale[0], [], []
@@ -455,8 +456,8 @@ class TestSamplesAndCovariances:
         rng = np.random.default_rng(0)
         X, X_test = rng.uniform(-2, 2, (40, 2)), rng.uniform(-3, 3, (15, 2))
         y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.2 * rng.standard_normal(40)
-        model = SOLVEGPRegressor(40, 0, ard=False, max_iter=1, normalize_X=False, normalize_y=False, random_state=0)
-        model.fit(X, y)
+        raw = {"normalize_X": False, "normalize_y": False}
+        model = SOLVEGPRegressor(40, 0, ard=False, max_iter=1, base=None, random_state=0, **raw).fit(X, y)
         member = model.module_[0].double()
         layer = member.layers[0]
         with torch.no_grad():  # the points, put back to where the rows are, and the posterior that is best then

@@ -90,12 +90,12 @@ def test_nothing_that_is_fitted_keeps_the_table(tiny, wave, monkeypatch, paramet
     """Not even while it is not pickled."""
     tables, fit = [], ensemble.Ensemble.fit
 
-    def spy(self, start, seeds, data, *others):
+    def spy(self, start, seeds, data, *others, **options):
         tables.append(weakref.ref(data))
-        return fit(self, start, seeds, data, *others)
+        return fit(self, start, seeds, data, *others, **options)
 
     monkeypatch.setattr(ensemble.Ensemble, "fit", spy)
-    model = tiny(**parameters).fit(*wave)
+    model = tiny(base="gp", **parameters).fit(*wave)
     gc.collect()
     assert len(model.module_) > 0 and [table() for table in tables] == [None]
 
@@ -528,7 +528,7 @@ class TestBadInput:
         for table in (X, pd.DataFrame(X, columns=["a", "b", "c"])):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                model = tiny().fit(table, y, X_val=table[:20], y_val=y[:20])
+                model = tiny(base="gp").fit(table, y, X_val=table[:20], y_val=y[:20])
                 for options in ({}, {"return_std": True}, {"return_cov": True}):
                     model.predict(table, **options)
                 model.predict_dist(table), model.predict_interval(table), model.sample_y(table)

@@ -231,10 +231,10 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X = check_query(self, X)
 
-        def mixture(members, marginals) -> np.ndarray:
+        def mixture(likelihoods, marginals) -> np.ndarray:
             components = [
-                member.likelihood.log_probabilities(each.mean, each.variance) + each.log_weight[..., None]
-                for member, each in zip(members, marginals, strict=True)
+                likelihood.log_probabilities(each.mean, each.variance) + each.log_weight[..., None]
+                for likelihood, each in zip(likelihoods, marginals, strict=True)
             ]
             return torch.logsumexp(torch.cat(components), dim=0).double().log_softmax(-1).cpu().numpy()  # (B, K)
 

@@ -8,7 +8,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..gp.deep_gp import DeepGP
 from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..inference.joint import FunctionSet
 from ..inference.threads import threads_for
@@ -127,7 +126,7 @@ class FunctionDraws:
 
     def draw_noise(self, n_rows: int, rng: np.random.RandomState) -> np.ndarray:
         """Noise of observations (n_rows, P, n_functions) by the members that functions belong to."""
-        likelihoods = [cast(AdditiveNoise, member.likelihood) for member in self._set.members]
+        likelihoods = [cast(AdditiveNoise, likelihood) for likelihood in self._set.likelihoods]
         shape = (n_rows, likelihoods[0].n_outputs)
         return np.stack([likelihood.draw_noise(shape, rng) for likelihood in likelihoods], axis=-1)
 
@@ -145,8 +144,8 @@ class FunctionDraws:
         return found[:, 0] if getattr(self._estimator, "_y_is_flat", False) else found
 
 
-def _response(member: DeepGP, values: Tensor) -> Tensor:
-    return cast(Likelihood, member.likelihood).response(values)
+def _response(likelihood: Likelihood, values: Tensor) -> Tensor:
+    return likelihood.response(values)
 
 
 def sample_functions(self, n_functions=1, random_state=None):

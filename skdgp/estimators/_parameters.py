@@ -26,6 +26,7 @@ RULES = {
     "objective": [StrOptions(set(OBJECTIVES))],
     "kernel": [StrOptions(set(PROFILES)), callable],
     "ard": ["boolean"],
+    "base": [StrOptions({"gp"}), None],
     "share_kernel": ["boolean"],
     "mean": [StrOptions({"zero", "linear", "identity"})],
     "covariance": [StrOptions({"diag", "full"})],

@@ -27,6 +27,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     """The face of a regressor, which derives from a method of :mod:`skdgp.methods` too."""
 
     _: KW_ONLY
+    base: str | None = "gp"
     validation_fraction: float = 0.1
     normalize_X: bool = shaping(True)
     normalize_y: bool = shaping(True)
@@ -109,6 +110,8 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         UserWarning
             If the user interrupts training after its first epoch: the estimator is then fitted, with the
             best parameters so far.
+        sklearn.exceptions.ConvergenceWarning
+            If held-out rows of a table of a hundred rows or more would be predicted better by a linear model.
 
         Examples
         --------
@@ -180,9 +183,15 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         variance = self._mean_noise_variance()
         return float(variance[0]) if self._y_is_flat else variance
 
+    @property
+    def base_weight_(self):
+        """Weight of the base in predictions near the rows that were learnt from: float."""
+        blend = _shell.fitted(self).blend
+        return 0.0 if blend is None else 1.0 - blend.weight.item()
+
     def _mean_noise_variance(self) -> np.ndarray:
         """Of every output (P,), in the square of the user's units."""
-        return np.mean([member.likelihood.noise_variance() for member in self._ensemble.models], axis=0)
+        return np.mean([likelihood.noise_variance() for likelihood in self._ensemble.likelihoods], axis=0)
 
     @threads_for()
     def predict(self, X, return_std=False, return_cov=False, latent=False):
@@ -479,10 +488,10 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     def _distributions(self, X: np.ndarray, latent: bool = False) -> Iterator[tuple[slice, PredictiveDistribution]]:
         """Predictive distributions of one batch of rows after the other, all members side by side."""
 
-        def mixture(members, marginals) -> PredictiveDistribution:
+        def mixture(likelihoods, marginals) -> PredictiveDistribution:
             parts = [
-                member.likelihood.predictive(each.mean, each.variance, each.log_weight, latent=latent)
-                for member, each in zip(members, marginals, strict=True)
+                likelihood.predictive(each.mean, each.variance, each.log_weight, latent=latent)
+                for likelihood, each in zip(likelihoods, marginals, strict=True)
             ]
             dist = PredictiveDistribution.mixture(parts)
             return dist[:, 0] if self._y_is_flat else dist

@@ -8,7 +8,8 @@ Functions take the estimator, as scikit-learn's own ``validate_data`` does. What
 They keep on it ``_ensemble``, ``_input_units``, ``_structure`` and ``_n_seen``, and public attributes.
 """
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -17,16 +18,18 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._sklearn import CALLBACK_STATE
-from ..gp.deep_gp import DeepGP, Marginals
+from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import Likelihood
 from ..gp.units import Units
 from ..inference.batches import Batch
-from ..inference.ensemble import Ensemble, Split
+from ..inference.ensemble import Ensemble, Plan, Split
+from ..inference.linear import linear_score
 from ..inference.processes import agree
 from ..inference.threads import threads_for
 from ..methods.budget import in_double
@@ -38,6 +41,12 @@ from ._rows import FARTHEST, Table, check_held_out, check_query, check_table, st
 
 #: Fewer rows than this are too few to hold any of them out.
 MIN_ROWS_TO_SPLIT = 20
+
+#: Rows from which on a fit is compared with a linear model, and how much worse than that it has to be.
+MIN_ROWS_TO_COMPARE, MARGIN = 100, 0.1
+
+#: Most rows that are held out only to judge.
+MAX_JUDGES = 1000
 
 T = TypeVar("T")
 
@@ -54,13 +63,14 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         rng = check_random_state(estimator.random_state)
         own_seeds = _seeds(rng, estimator.n_members(len(data)))  # first, lest they depend on the number of rows
         order, seeds = agree(estimator._order_rows(data.y.numpy(), rng), own_seeds)
-        split = _hold_out(estimator, data, order, held_out, likelihood)
         plan = estimator.plan(len(data), held_out=held_out is not None or estimator.early_stopping)
+        split = _hold_out(estimator, data, order, held_out, likelihood, plan)
         ensemble = Ensemble(device, data.X.dtype)
         start = _start(estimator, data, order, likelihood) if before is None else before.continued
         hooks = {"X": table.X, "y": table.y, "metadata": {"sample_weight": table.weight}}
         with Monitor(estimator, plan.n_epochs(len(seeds)), hooks) as monitor:
-            ensemble.fit(start, seeds, data, split, plan, monitor)
+            ensemble.fit(start, seeds, data, split, plan, monitor, base=_has_base(estimator))
+        _warn_of_failure(estimator, ensemble, data, order)
         _keep(estimator, ensemble, len(data), curves(ensemble.histories))
         bound = ensemble.objective(data, plan.settings.batch_size)
         estimator.lower_bound_ = float(bound + float(data.weight.sum()) * likelihood.log_jacobian())
@@ -105,8 +115,8 @@ def _total_rows(total_size, n_chunk: int) -> int | None:
     return int(total_size)
 
 
-def predict(estimator, X: np.ndarray, function: Callable[[Sequence[DeepGP], list[Marginals]], T]):
-    """Rows and what ``function`` makes of members and marginals, one batch after the other."""
+def predict(estimator, X: np.ndarray, function: Callable[[list[Likelihood], list[Marginals]], T]):
+    """Rows and what ``function`` makes of likelihoods and marginals, one batch after the other."""
     return estimator._ensemble.predict(X, prepared(estimator), function, exact=estimator.dtype == "float64")
 
 
@@ -217,13 +227,38 @@ def _to_batch(estimator, table: Table, likelihood: Likelihood, dtype: np.dtype) 
     return Batch.of(X, likelihood.encode(estimator._encode(table.y)), table.weight, dtype)
 
 
-def _hold_out(estimator, data: Batch, order: np.ndarray, rows: Table | None, likelihood: Likelihood) -> Split:
+def _hold_out(
+    estimator, data: Batch, order: np.ndarray, rows: Table | None, likelihood: Likelihood, plan: Plan
+) -> Split:
     """Which rows judge: the user's, or a share of all, or none."""
     if rows is not None:
         return Split(order, _to_batch(estimator, rows, likelihood, data.X.numpy().dtype))
-    if not estimator.early_stopping or len(data) < MIN_ROWS_TO_SPLIT:
+    to_judge = not estimator.early_stopping and plan.finish is not None and _has_base(estimator)
+    if not (estimator.early_stopping or to_judge) or len(data) < MIN_ROWS_TO_SPLIT:
         return Split(order)
-    return Split(order, None, min(max(1, round(estimator.validation_fraction * len(data))), len(data) - 1))
+    n_rows = min(max(1, round(estimator.validation_fraction * len(data))), len(data) - 1)
+    return Split(order, None, min(n_rows, MAX_JUDGES) if to_judge else n_rows, to_judge)
+
+
+def _has_base(estimator) -> bool:
+    """Whether predictions are to be blended; only a regressor's can be."""
+    return getattr(estimator, "base", None) is not None
+
+
+def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:
+    """Warn where a linear model says more of rows that it has not learnt from."""
+    score = ensemble.held_out_score
+    if score is None or is_classifier(estimator) or len(data) < MIN_ROWS_TO_COMPARE:
+        return
+    line = linear_score(data.rows(torch.from_numpy(order[:INITIAL_ROWS])))
+    if line is not None and score < line - MARGIN:
+        warnings.warn(
+            f"A linear model predicts held-out rows better: their mean log density is {score:.2f} by this model, and "
+            f"{line:.2f} by least squares, for standardised targets. Training may have failed: raise max_iter, change "
+            'learning_rate, or set base="gp".',
+            ConvergenceWarning,
+            stacklevel=5,
+        )
 
 
 def _start(estimator, data: Batch, order: np.ndarray, likelihood: Likelihood):

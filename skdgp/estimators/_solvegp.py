@@ -80,6 +80,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         Whether every member holds out rows, of each class alike, and keeps the parameters of the epoch with the best
         log predictive density, or probability, there. Held-out rows then set a regressor's noise variance. False leaves
         the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
+    base : {"gp"} or None, default="gp"
+        What predictions are blended with: a sparse GP in closed form, which takes over where it predicts held-out rows
+        better, and far from all rows. None leaves the model alone, and so does ``fit`` where no rows can judge.
     validation_fraction : float, default=0.1
         Share of the rows that a member holds out with ``early_stopping``.
     n_iter_no_change : int, default=1000
@@ -128,6 +131,8 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         Inducing points of the first set, in the same units.
     orthogonal_points_ : ndarray of shape (n_estimators, M, Q)
         Inducing points of the second set, in the same units; M may be 0.
+    base_weight_ : float
+        Weight of the base in predictions near the rows that were learnt from, between 0 and 1; 0 without one.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Variance of the observation noise in the user's units, mean over members.
     method_ : str

@@ -26,6 +26,9 @@ from .autograd import Function
 #: derivative of its square root must stay finite.
 VARIANCE_FLOOR = 1e-8
 
+#: The same where float64 is enough for it: functions without noise can be known better than float32 can say.
+VARIANCE_FLOOR_DOUBLE = 1e-13
+
 
 def conditional(
     W: Tensor, Kzx: Tensor, mean: Tensor, root: Tensor, *, kxx: Tensor | float = 1.0, whiten: bool

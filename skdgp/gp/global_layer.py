@@ -8,7 +8,14 @@ from typing import Self, cast
 import torch
 from torch import Tensor, nn
 
-from .conditionals import VARIANCE_FLOOR, contribution, covariance_factors, kl_divergence, root_product
+from .conditionals import (
+    VARIANCE_FLOOR,
+    VARIANCE_FLOOR_DOUBLE,
+    contribution,
+    covariance_factors,
+    kl_divergence,
+    root_product,
+)
 from .kernels import Kernel
 from .layers import Layer, LayerDraw, mirrored, upper_chunks
 from .linalg import JITTER, Factor, cholesky, factorise, whiten_sets
@@ -153,7 +160,8 @@ class GlobalLayer(Layer):
             added, change = contribution(W, A, mean, root, whiten=self.whiten)  # (D, N)
             f_mean, f_variance = f_mean + added, f_variance + change
             kl = kl + kl_divergence(mean, root, W).sum(-1)
-        f_variance = cast(Tensor, f_variance).clamp(min=VARIANCE_FLOOR * prior)
+        floor = VARIANCE_FLOOR_DOUBLE if x.dtype == torch.float64 else VARIANCE_FLOOR
+        f_variance = cast(Tensor, f_variance).clamp(min=floor * prior)
         return *self._marginals(x, f_mean, f_variance), kl
 
     def numbers_per_draw(self) -> int:

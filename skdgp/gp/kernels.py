@@ -13,6 +13,8 @@ without the factor (:meth:`Kernel.relative_covariance`): layers compute with tha
 """
 
 import math
+from collections.abc import Sequence
+from typing import cast
 
 import torch
 from scipy.special import gammaincinv
@@ -108,6 +110,10 @@ class Kernel(nn.Module):
         """Variances (D, Q) of the prior's partial derivatives, over σ², if they are known and the same everywhere."""
         return None
 
+    def log_prior(self) -> Tensor:
+        """Logarithm of the density of hyperparameters before there are data, up to a constant; flat by default."""
+        return self.unit.new_zeros(())
+
 
 def rbf(b: Tensor) -> tuple[Tensor, None]:
     """k = exp(−a²/2), h = k."""
@@ -140,6 +146,13 @@ PROFILES = {
     "matern32": Profile(matern32, math.sqrt(3.0), nu=1.5),
     "matern52": Profile(matern52, math.sqrt(5.0), 1 / 3, nu=2.5),
 }
+
+
+#: Where the prior of logarithms of lengthscales has its peak, beyond that of √Q: standardised points of Q features are
+#: some √Q apart, so that it favours no number of features (Hvarfner, Hellsten and Nardi, ICML 2024). Without a prior
+#: features that do not matter get short lengthscales where rows are few; and its tails are heavy, lest it hold those of
+#: features that do not matter at all back from growing without end.
+PRIOR_SHIFT = 0.5
 
 
 class StationaryKernel(Kernel):
@@ -181,6 +194,7 @@ class StationaryKernel(Kernel):
         if profile not in PROFILES:
             raise ValueError(f"profile={profile!r} is none of {sorted(PROFILES)}: choose one.")
         self.profile = profile
+        self.n_inputs = n_inputs
         lengthscale = math.sqrt(n_inputs) if lengthscale is None else lengthscale
         self.log_lengthscale = nn.Parameter(
             self.unit.new_full((n_outputs, n_inputs if ard else 1), math.log(lengthscale))
@@ -210,6 +224,11 @@ class StationaryKernel(Kernel):
     def hyperparameters(self) -> dict[str, Tensor]:
         """See :meth:`Kernel.hyperparameters`."""
         return {"lengthscale": self.lengthscale, "variance": self.variance}
+
+    def log_prior(self) -> Tensor:
+        """log ℓ − log √Q − ½ ~ Cauchy(0, 1)."""
+        shift = self.log_lengthscale - 0.5 * math.log(self.n_inputs) - PRIOR_SHIFT
+        return -shift.square().log1p().sum()
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """See :meth:`Kernel.covariance`."""
@@ -254,6 +273,138 @@ class StationaryKernel(Kernel):
         if profile.nu <= 0.5:
             return None
         return (profile.slope * profile.rate**2 * self.inverse_square).expand(-1, n_inputs)
+
+
+class LinearKernel(Kernel):
+    """k_d(x, x') = σ_d² x·x'/Q: linear functions through the origin, of variance σ² where features have variance one.
+
+    Beyond a box they stay what they are at its surface. A line that goes on for ever makes much of a row whose features
+    are far from all others.
+
+    Parameters
+    ----------
+    n_inputs : int
+        Q, dimension of x.
+    n_outputs : int, default=1
+        D; see :class:`Kernel`.
+    variance : float, default=1.0
+        Initial σ².
+    low, high : Tensor of shape (Q,), default=infinity
+        Opposite corners of the box.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(
+        self,
+        n_inputs: int,
+        n_outputs: int = 1,
+        *,
+        variance: float = 1.0,
+        low: Tensor | None = None,
+        high: Tensor | None = None,
+    ):
+        super().__init__(n_outputs)
+        self.n_inputs = n_inputs
+        self.log_variance = nn.Parameter(self.unit.new_full((n_outputs,), math.log(variance)))
+        infinity = self.unit.new_full((n_inputs,), math.inf)
+        self.register_buffer("low", -infinity if low is None else low.clone())
+        self.register_buffer("high", infinity if high is None else high.clone())
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances σ², of shape (D,)."""
+        return self.log_variance.exp()
+
+    @property
+    def deviation(self) -> Tensor:
+        """Standard deviations σ, of shape (D,)."""
+        return (0.5 * self.log_variance).exp()
+
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """See :meth:`Kernel.hyperparameters`."""
+        return {"variance": self.variance}
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """See :meth:`Kernel.covariance`."""
+        return self.relative_covariance(X1, X2) * self.variance[..., None, None]
+
+    def diagonal(self, X: Tensor) -> Tensor:
+        """See :meth:`Kernel.diagonal`."""
+        return self.relative_diagonal(X) * self.variance[..., None]
+
+    def relative_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """x·x'/Q, of the nearest points of the box."""
+        products = (self._inside(X1) / self.n_inputs) @ self._inside(X2).mT
+        return products.unsqueeze(-3).expand(*products.shape[:-2], self.n_outputs, -1, -1)
+
+    def relative_diagonal(self, X: Tensor) -> Tensor:
+        """|x|²/Q."""
+        return self._inside(X).square().mean(-1).unsqueeze(-2).expand(*X.shape[:-2], self.n_outputs, -1)
+
+    def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
+        """Slopes."""
+        slopes = streams.normal(n_outputs, n_inputs) / math.sqrt(self.n_inputs)
+        return lambda x: (slopes @ self._inside(x).mT).mT
+
+    def gradient_variance(self, n_inputs: int) -> Tensor | None:
+        """1/Q; none where there is a box, beyond which functions have no slope."""
+        if self.low.isfinite().any() or self.high.isfinite().any():
+            return None
+        return self.unit.new_full((self.n_outputs, n_inputs), 1 / self.n_inputs)
+
+    def _inside(self, X: Tensor) -> Tensor:
+        """The nearest points of the box."""
+        return X.clamp(self.low, self.high)
+
+
+class SumKernel(Kernel):
+    """The sum of kernels: a function of the one and a function of the other, added up.
+
+    Parameters
+    ----------
+    kernels : sequence of Kernel
+        With the same number of outputs.
+    """
+
+    def __init__(self, kernels: Sequence[Kernel]):
+        super().__init__(kernels[0].n_outputs)
+        self.kernels = nn.ModuleList(kernels)
+
+    @property
+    def parts(self) -> Sequence[Kernel]:
+        """The kernels, as what they are."""
+        return cast(Sequence[Kernel], self.kernels)
+
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """Those of the first kernel that has them by that name."""
+        return {name: value for part in reversed(self.parts) for name, value in part.hyperparameters().items()}
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """See :meth:`Kernel.covariance`."""
+        return torch.stack([part.covariance(X1, X2) for part in self.parts]).sum(0)
+
+    def diagonal(self, X: Tensor) -> Tensor:
+        """See :meth:`Kernel.diagonal`."""
+        return torch.stack([part.diagonal(X) for part in self.parts]).sum(0)
+
+    def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
+        """A draw of each."""
+        draws = [(part.deviation, part.draw(streams, n_inputs, n_outputs)) for part in self.parts]
+        return lambda x: torch.stack([deviation * function(x) for deviation, function in draws]).sum(0)
+
+    def gradient_variance(self, n_inputs: int) -> Tensor | None:
+        """The sum, if every kernel has one."""
+        found = [part.gradient_variance(n_inputs) for part in self.parts]
+        known = [
+            each * part.variance[:, None] for each, part in zip(found, self.parts, strict=True) if each is not None
+        ]
+        return torch.stack(known).sum(0) if len(known) == len(found) else None
+
+    def log_prior(self) -> Tensor:
+        """The sum."""
+        return torch.stack([part.log_prior() for part in self.parts]).sum()
 
 
 def make_kernel(kernel, n_inputs: int, n_outputs: int = 1, *, ard: bool = False) -> Kernel:

@@ -47,6 +47,9 @@ INITIAL_EXCESS = 0.05
 #: Smallest noise variance in the same units.
 NOISE_FLOOR = 1e-6
 
+#: The same of predictions, in float64, by models that were not trained in float32.
+LEAST_NOISE = 1e-12
+
 
 class Likelihood(nn.Module):
     """Link between the function values of the last layer and the targets; see the module's docstring.
@@ -81,6 +84,9 @@ class Likelihood(nn.Module):
     def calibrated(self) -> list[nn.Parameter]:
         """Logarithms to which held-out rows add a number, the same for all and for all members of an ensemble."""
         return []
+
+    def refine(self) -> None:
+        """Allow what only float64 can say, for a model that is not trained by steps."""
 
     def log_jacobian(self) -> float:
         """Logarithm of the density of a target in the user's units over that of its encoding."""
@@ -225,6 +231,10 @@ class Gaussian(AdditiveNoise):
         n_rows = weight.sum().item()
         floor = [max(NOISE_FLOOR, rounding_variance(column, n_rows)) for column in y.T.numpy()]
         self.floor.copy_(self.floor.new_tensor(floor))
+
+    def refine(self) -> None:
+        """Lower the floor, even where targets look rounded: rows that were held out have shown what can be known."""
+        self.floor.fill_(LEAST_NOISE)
 
     def calibrated(self) -> list[nn.Parameter]:
         """The noise's excess over its floor."""

@@ -17,6 +17,9 @@ from .autograd import Function
 #: nearly coincident points in float32, small enough not to be seen beside any realistic noise.
 JITTER = 1e-6
 
+#: For matrices with noise on their diagonals. Where it is as good as nothing they get jitter, once they fail.
+NO_JITTER = 0.0
+
 #: How often the jitter of a failing matrix is multiplied by ten before we give up (1e-6 to 1e-1).
 _MAX_GROWTHS = 5
 

@@ -51,7 +51,7 @@ def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size:
     learnt = [each.clone() for each in logarithms]
     rows_of = [rows.spread(MAX_ROWS) for rows in held_out]
     # Marginals do not depend on the likelihood: computed once.
-    marginals = [_marginals(model, rows, batch_size) for model, rows in zip(models, rows_of, strict=True)]
+    marginals = [marginals_of(model, rows, batch_size) for model, rows in zip(models, rows_of, strict=True)]
 
     @torch.no_grad()
     def apply(shift: float) -> None:
@@ -73,7 +73,7 @@ def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size:
 
 
 @torch.no_grad()
-def _marginals(model: DeepGP, rows: Batch, batch_size: int) -> Marginals:
+def marginals_of(model: DeepGP, rows: Batch, batch_size: int) -> Marginals:
     """Marginals of all rows, taken in batches."""
     model = model.frozen()
     with threads_for(model.products(batch_size)):

@@ -30,7 +30,7 @@ from torch.utils.checkpoint import checkpoint
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.likelihoods import Gaussian
-from ..gp.linalg import cholesky
+from ..gp.linalg import NO_JITTER, cholesky
 from .batches import Batch
 from .lbfgs import lbfgs
 from .settings import History, Learner, Settings, one_by_one
@@ -40,11 +40,11 @@ from .threads import threads_for
 #: whitened covariances of a chunk of rows.
 MATRICES, CHUNKS = 25, 8
 
+#: Largest share of a row's prediction that its own target may be held to decide.
+MOST_LEVERAGE = 1.0 - 1e-9
+
 #: Numbers that the whitened cross-covariances of a chunk of rows may hold: 32 MiB in float64.
 CHUNK_NUMBERS = 2**22
-
-#: Noise is on these matrices' diagonals already. Where it is as good as nothing they get jitter, once they fail.
-NO_JITTER = 0.0
 
 
 class Statistics(NamedTuple):
@@ -144,13 +144,14 @@ def collapsed(model: DeepGP, data: Batch) -> Optimum:
 
 @one_by_one
 def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bool]) -> History:
-    """Maximise the collapsed bound over kernel, inducing points and noise by L-BFGS, and set the posteriors.
+    """Maximise the collapsed bound and lengthscales' prior by L-BFGS over all else, and set the posteriors.
 
     A :class:`~.settings.Trainer` for a model of one whitened global layer with full covariances and one kernel, and
     for all rows at once, in float64. An epoch is an iteration, and its loss the negative bound per row. It holds no
     rows out, and nothing is random. A user who interrupts it gets the last whole iteration.
     """
     model, data, history = learner.model, learner.rows.rows(), History()
+    kernel = cast(GlobalLayer, model.layers[0]).kernel
     total_weight = data.weight.sum().item()  # a row of weight 2 is that row twice
 
     def record(loss: float) -> bool:
@@ -159,7 +160,7 @@ def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bo
         return on_epoch(history)
 
     def loss() -> Tensor:
-        return -collapsed(model, data).bound / total_weight
+        return -(collapsed(model, data).bound + kernel.log_prior()) / total_weight
 
     try:
         lbfgs(loss, not_solved(model), settings.max_iter, model.products(len(data)), record)
@@ -194,6 +195,46 @@ def set_posteriors(model: DeepGP, data: Batch, beta: float = 1.0) -> None:
     roots = [cholesky(covariance, NO_JITTER) for _, covariance in found[: len(layer.posteriors)]]  # v may be missing
     for posterior, (mean, _), root in zip(layer.posteriors, found, roots, strict=False):
         posterior.set(mean, root)
+
+
+@torch.no_grad()
+def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Means and variances (n, P) of function values at some of the rows, if a row's own target had not been learnt.
+
+    With a leverage h of the row, its weight times φᵀΛ⁻¹φ with Λ = σ²I + G of both sets together, what is left of its
+    target without it is (y − m)/(1 − h), and what is left of the inducing variables' variance v/(1 − h). Kernel, noise
+    and inducing points stay what all rows together have made them.
+
+    Parameters
+    ----------
+    model : DeepGP
+        With the posteriors of :func:`set_posteriors`.
+    rows : Batch
+        Some of ``data``.
+    data : Batch
+        All that the posteriors know of.
+    beta : float, default=1.0
+        As the posteriors were set with.
+    """
+    layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
+    with threads_for(model.products(len(data))):
+        G = statistics(layer, data).G
+        noise = beta * likelihood.variance.double()[:, None, None]
+        L = cholesky(G + noise * torch.eye(len(G), dtype=G.dtype, device=G.device), NO_JITTER)  # (P, T, T)
+        phi = torch.cat([A for _, A in layer.whitened(rows.X)], dim=-2).double() * layer.kernel.deviation  # (T, n)
+        solved = torch.linalg.solve_triangular(L, phi.expand(len(L), -1, -1), upper=False)
+        leverage = (rows.weight * solved.square().sum(-2)).mT.clamp(max=MOST_LEVERAGE)  # (n, P)
+        marginals = model(rows.X)
+    mean, variance = marginals.mean[0].double(), marginals.variance[0].double()
+    prior = layer.kernel.relative_diagonal(rows.X) * layer.kernel.variance
+    unexplained = torch.as_tensor(prior - phi.square().sum(0)).reshape(-1, 1).clamp(min=0.0)  # by no inducing variable
+    kept = 1.0 - leverage
+    return rows.y - (rows.y - mean) / kept, unexplained + (variance - unexplained).clamp(min=0.0) / kept
+
+
+def judge(model: DeepGP, rows: Batch, data: Batch, settings: Settings) -> tuple[Tensor, Tensor]:
+    """What a model that :func:`train` has trained would say of rows if it had not learnt from them."""
+    return left_out(model, rows, data)
 
 
 def memory_needed(n_points: int) -> int:

@@ -10,9 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..gp.blend import Blend, Blended
 from ..gp.deep_gp import DeepGP, Marginals
+from ..gp.likelihoods import AdditiveNoise, Likelihood
+from .base import fit_base, judge_base, known
 from .batches import Batch, Part
-from .calibration import MAX_ROWS, PRIOR_ROWS, recalibrate
+from .blending import Judged, blend
+from .calibration import MAX_ROWS, PRIOR_ROWS, marginals_of, recalibrate
 from .memory import let_the_allocator_keep_pages
 from .objectives import elbo
 from .settings import History, Learner, Settings, Trainer
@@ -29,6 +33,9 @@ COARSE_ROWS = 10_000
 
 T = TypeVar("T")
 
+#: Means and variances (n, P) of function values at some of the rows, if a model had not learnt from each of them.
+Judge = Callable[[DeepGP, Batch, Batch, Settings], tuple[Tensor, Tensor]]
+
 #: Makes the untrained model of a number, with a generator on the CPU.
 Start = Callable[[int, torch.Generator], DeepGP]
 
@@ -37,7 +44,8 @@ class Plan(NamedTuple):
     """How models are trained.
 
     ``precision`` is that of training; ``finish`` is called with every trained model in the precision of its
-    predictions, with the rows that it has learnt from, and with the settings.
+    predictions, with the rows that it has learnt from, and with the settings. ``judge`` says what such a model would
+    have said of some of these rows had it not learnt from them; without it only rows that are held out can judge.
     """
 
     trainer: Trainer
@@ -45,6 +53,7 @@ class Plan(NamedTuple):
     precision: torch.dtype
     name: str
     finish: Callable[[DeepGP, Batch, Settings], None] | None = None
+    judge: Judge | None = None
 
     def n_epochs(self, n_members: int) -> int:
         """Epochs at most: members share those of minibatches, and a collapsed fit is of one after the other."""
@@ -55,11 +64,13 @@ class Split(NamedTuple):
     """Which rows each model holds out: ``rows`` that the user gave, or ``n_rows`` of all, or none.
 
     Of all rows, models hold out successive parts of one random ``order``, so that together they learn from every one.
+    With ``to_judge`` these rows decide nothing in training, and a plan's ``finish`` learns from them in the end.
     """
 
     order: np.ndarray
     rows: Batch | None = None
     n_rows: int = 0
+    to_judge: bool = False
 
     def of(self, data: Batch, index: int) -> tuple[Part, Part | None]:
         """Rows that the model of this number learns from, and those that it holds out."""
@@ -122,6 +133,10 @@ class Ensemble:
         Of their last training. While it goes on there are more of them than members, and some may be empty.
     plan_name : str
         Of the plan of their last training.
+    blend : Blend or None
+        What members are blended with in predictions.
+    held_out_score : float or None
+        Mean log density, or probability, of held-out rows' encoded targets.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype, members: Sequence[DeepGP] = ()):
@@ -129,6 +144,8 @@ class Ensemble:
         self.members = nn.ModuleList(members)
         self.histories: list[History] = []
         self.plan_name = ""
+        self.blend: Blend | None = None
+        self.held_out_score: float | None = None
         self._students: list[_Student] = []
         self._in_training: list[Callable[[], DeepGP]] = []  # copies of them, as they would be if training ended
 
@@ -146,7 +163,17 @@ class Ensemble:
         """A copy of a member to go on with; a ``Start`` for another ensemble."""
         return deepcopy(self.models[index % len(self)]).requires_grad_(True)
 
-    def fit(self, start: Start, seeds: Sequence[int], data: Batch, split: Split, plan: Plan, watcher: Watcher) -> None:
+    def fit(
+        self,
+        start: Start,
+        seeds: Sequence[int],
+        data: Batch,
+        split: Split,
+        plan: Plan,
+        watcher: Watcher,
+        *,
+        base: bool = False,
+    ) -> None:
         """Train a member for every seed, and calibrate them together.
 
         Parameters
@@ -159,6 +186,8 @@ class Ensemble:
         split : Split
         plan : Plan
         watcher : Watcher
+        base : bool, default=False
+            Whether members are blended with a base, if there are rows to judge them by.
 
         Raises
         ------
@@ -166,12 +195,13 @@ class Ensemble:
             If the user interrupts before there is a trained member. Later those that there are remain, with a warning.
         """
         self.plan_name = plan.name
+        foundation = self._foundation(data, split, plan) if base else None
         near = data.to("cpu", plan.precision).near(self.device)
         learners = []
         for index, seed in enumerate(seeds):
             model, generator = self._untrained(start, index, seed, plan.precision)
             rows, held_out = split.of(near, index)
-            learners.append(Learner(model, rows, generator, held_out))
+            learners.append(Learner(model, rows, generator, None if split.to_judge else held_out))
 
         def finished(model: DeepGP, index: int) -> DeepGP:
             model = self._ready(model)
@@ -184,10 +214,12 @@ class Ensemble:
         trained = [learner for learner, history in zip(learners, histories, strict=True) if history.loss]
         self.histories = [history for history in histories if history.loss]
         self.members.extend(finished(learner.model, index) for index, learner in enumerate(trained))
-        parts = [learner.held_out.spread(MAX_ROWS) for learner in trained if learner.held_out is not None]
-        if parts:
-            judges = [part.rows().to(self.device, self.dtype) for part in parts]
-            recalibrate(self.models, judges, plan.settings.batch_size)
+        self._calibrate([learner.held_out for learner in trained], plan)
+        if foundation is not None:
+            self._blend_with(foundation, data, split, plan)
+        if split.to_judge and plan.finish is not None:
+            for model in self.models:
+                plan.finish(model, data.to(self.device, self.dtype), plan.settings)
         if any(history.interrupted for history in histories):
             warnings.warn(
                 f"Training was interrupted: the estimator is fitted with the best parameters so far, of "
@@ -195,6 +227,37 @@ class Ensemble:
                 UserWarning,
                 stacklevel=5,
             )
+
+    def _calibrate(self, held_out: Sequence[Part | None], plan: Plan) -> None:
+        """Correct members' likelihoods by what each holds out, if it does."""
+        judges = [part.spread(MAX_ROWS).rows().to(self.device, self.dtype) for part in held_out if part is not None]
+        if judges:
+            recalibrate(self.models, judges, plan.settings.batch_size)
+            scores = [max(history.score) for history in self.histories if history.score]
+            self.held_out_score = float(np.mean(scores)) if scores else None
+
+    def _foundation(self, data: Batch, split: Split, plan: Plan) -> DeepGP | None:
+        """The base of members that there are rows to judge by; None if it cannot be computed."""
+        if not split.n_rows and split.rows is None and plan.judge is None:
+            return None
+        try:
+            return fit_base(known(data, split.order).rows().to(self.device, torch.float64))
+        except np.linalg.LinAlgError:
+            return None
+
+    def _blend_with(self, base: DeepGP, data: Batch, split: Split, plan: Plan) -> None:
+        """Choose the blend by rows that members hold out, or else by what they would say of rows they have learnt."""
+        basis, judged = known(data, split.order), []
+        for index, model in enumerate(self.models):
+            _, part = split.of(data, index)
+            part = (basis if part is None else part).spread(MAX_ROWS)
+            rows = part.rows().to(self.device, self.dtype)
+            if part.data is data and not split.n_rows:
+                mean, variance = cast(Judge, plan.judge)(model, rows, data.to(self.device, self.dtype), plan.settings)
+            else:
+                mean, variance = marginals_of(model, rows, plan.settings.batch_size).moments()
+            judged.append(Judged(rows, mean.double(), variance.double(), *judge_base(base, part, basis)))
+        self.blend, self.held_out_score = blend(base, cast(AdditiveNoise, self.models[0].likelihood), judged)
 
     def _untrained(self, start: Start, index: int, seed: int, precision: torch.dtype) -> tuple[DeepGP, torch.Generator]:
         """The member of a number, and its source of random numbers, where training is."""
@@ -274,6 +337,16 @@ class Ensemble:
 
     # What has been learnt.
 
+    @property
+    def predictors(self) -> Sequence[DeepGP] | Sequence[Blended]:
+        """The members, as they predict."""
+        return self.models if self.blend is None else [Blended(model, self.blend) for model in self.models]
+
+    @property
+    def likelihoods(self) -> list[Likelihood]:
+        """Of the members, as they predict."""
+        return [model.likelihood for model in self.predictors]
+
     def objective(self, data: Batch, batch_size: int) -> float:
         """The evidence lower bound, with β = 1, of encoded rows, summed over them by weight; mean over members."""
         bounds, (data, mean_weight) = [], data.relative()
@@ -342,19 +415,28 @@ class Ensemble:
         self,
         X: np.ndarray,
         prepare: Callable[[np.ndarray], np.ndarray],
-        function: Callable[[Sequence[DeepGP], list[Marginals]], T],
+        function: Callable[[list[Likelihood], list[Marginals]], T],
         *,
         exact: bool = False,
     ) -> Iterator[tuple[slice, T]]:
-        """What ``function`` makes of members and their marginals, by batches as :meth:`batches` has them.
+        """What ``function`` makes of likelihoods and marginals of members, by batches as :meth:`batches` has them.
 
         ``exact`` keeps the ensemble's precision, however many rows there are.
         """
         coarse = not exact and len(X) >= COARSE_ROWS and all(member.coarse for member in self.models)
-        dtype = torch.float32 if coarse else self.dtype
+        dtype, likelihoods, blend = torch.float32 if coarse else self.dtype, self.likelihoods, self.blend
         with threads_for(self.models[0].products(0)):
             members = [(deepcopy(member).float() if coarse else member).frozen() for member in self.models]
-        return self.batches(X, prepare, lambda batch: function(members, [member(batch) for member in members]), dtype)
+            base = None if blend is None else blend.base.frozen()
+
+        def value(batch: Tensor) -> T:
+            marginals = [member(batch) for member in members]
+            if blend is not None:  # the base is the same for all
+                there = cast(DeepGP, base)(batch.double())
+                marginals = [blend.joined(batch, each, there) for each in marginals]
+            return function(likelihoods, marginals)
+
+        return self.batches(X, prepare, value, dtype)
 
     # Storage.
 
@@ -362,15 +444,26 @@ class Ensemble:
         dtype = str(self.dtype).removeprefix("torch.")
         students = [student.to_plain() for student in self._students]
         members = to_plain(self.members)
-        return {"members": members, "dtype": dtype, "plan_name": self.plan_name, "students": students}
+        blend = None if self.blend is None else to_plain(self.blend)
+        return {
+            "members": members,
+            "dtype": dtype,
+            "plan_name": self.plan_name,
+            "students": students,
+            "blend": blend,
+            "held_out_score": self.held_out_score,
+        }
 
     def __setstate__(self, state: dict) -> None:
         self.__init__(torch.device("cpu"), getattr(torch, state["dtype"]))  # type: ignore[misc]
         self.members, self.plan_name = cast(nn.ModuleList, from_plain(state["members"])), state["plan_name"]
         self._students = [_Student.from_plain(student) for student in state.get("students", ())]
+        blend, self.held_out_score = state.get("blend"), state.get("held_out_score")
+        self.blend = None if blend is None else cast(Blend, from_plain(blend))
 
     def __deepcopy__(self, memo: dict) -> "Ensemble":
         copy = Ensemble(self.device, self.dtype, deepcopy(list(self.models), memo))
         copy.histories, copy.plan_name = deepcopy(self.histories, memo), self.plan_name
         copy._students = deepcopy(self._students, memo)
+        copy.blend, copy.held_out_score = deepcopy(self.blend, memo), self.held_out_score
         return copy

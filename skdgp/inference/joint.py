@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..gp.blend import Blended
 from ..gp.conditionals import with_variances
 from ..gp.deep_gp import DeepGP
+from ..gp.likelihoods import Likelihood
 from ..gp.waves import Streams
 from .ensemble import PREDICT_NUMBERS, Ensemble
 from .threads import threads_for
@@ -26,8 +28,11 @@ COMPONENTS, MEMBER_COMPONENTS = 32, 6
 #: and a row gets the same digits at any place, among any number of rows.
 BLOCK_ROWS, LARGEST_BLOCK = 48, 20
 
+#: A member, as it predicts.
+Predictor = DeepGP | Blended
+
 #: Function values (S, B, P) of a member, in the user's units or as probabilities: (S, B, K).
-Response = Callable[[DeepGP, Tensor], Tensor]
+Response = Callable[[Likelihood, Tensor], Tensor]
 
 
 def joint_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
@@ -39,7 +44,7 @@ def joint_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
     n_components = max(MEMBER_COMPONENTS, -(-COMPONENTS // len(ensemble)))
     rows = torch.as_tensor(X, dtype=torch.float64, device=ensemble.device)
     means, covariances = [], []
-    for model in (_exact(member) for member in ensemble.models):
+    for model in (_exact(member) for member in ensemble.predictors):
         with torch.no_grad(), threads_for(model.products(len(rows))):
             mean, variance = (column.mT for column in model(rows).moments())  # (P, n)
             covariance = model.covariance(rows, Streams(range(n_components), ensemble.device))
@@ -56,7 +61,7 @@ def mean_gradient(ensemble: Ensemble, X: np.ndarray, *, return_std: bool) -> tup
 
     Variances are None where they are not asked for, or have no closed form.
     """
-    models = [_exact(member) for member in ensemble.models]
+    models = [_exact(member) for member in ensemble.predictors]
     gradients, variances = [], []
     for rows, block in _blocks(X, _block_size(models[0], 1), ensemble.device):
         block.requires_grad_()
@@ -74,7 +79,7 @@ def mean_gradient(ensemble: Ensemble, X: np.ndarray, *, return_std: bool) -> tup
 class _Part(NamedTuple):
     """The functions that belong to one member."""
 
-    model: DeepGP
+    model: Predictor
     places: np.ndarray  # of its functions among all
     draw: Callable[[Tensor], Tensor]
 
@@ -97,13 +102,13 @@ class FunctionSet:
 
     def __init__(self, ensemble: Ensemble, seeds: Sequence[int] | np.ndarray, response: Response):
         self.seeds, self.response, self.device = np.asarray(seeds), response, ensemble.device
-        self._members = ensemble.models
+        self._members = ensemble.predictors
         self._number = self.seeds % len(ensemble)
 
     @property
-    def members(self) -> list[DeepGP]:
-        """The member that each function belongs to."""
-        return [self._members[number] for number in self._number]
+    def likelihoods(self) -> list[Likelihood]:
+        """Of the member that each function belongs to."""
+        return [self._members[number].likelihood for number in self._number]
 
     def values(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
         """Of some of the functions their places, then some of the rows of ``X`` (n, Q), and the values (S', B, K)."""
@@ -111,7 +116,7 @@ class FunctionSet:
             size = _block_size(part.model, len(part.places))
             for rows, block in _blocks(X, size, self.device):
                 with torch.no_grad(), threads_for(part.products(len(block))):
-                    found = self.response(part.model, part.draw(block))[:, : rows.stop - rows.start]
+                    found = self.response(part.model.likelihood, part.draw(block))[:, : rows.stop - rows.start]
                 yield part.places, rows, found.cpu().numpy()
 
     def gradients(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
@@ -120,7 +125,7 @@ class FunctionSet:
             for rows, block in _blocks(X, _block_size(part.model, 1), self.device):
                 block.requires_grad_()
                 with threads_for(part.products(len(block))):
-                    found = row_gradients(self.response(part.model, part.draw(block))[0], block)
+                    found = row_gradients(self.response(part.model.likelihood, part.draw(block))[0], block)
                 yield part.places, rows, found[None, : rows.stop - rows.start].cpu().numpy()
 
     @cached_property
@@ -140,7 +145,7 @@ class FunctionSet:
             return self._together
         return [self._part(part.model, part.places[[i]]) for part in self._together for i in range(len(part.places))]
 
-    def _part(self, model: DeepGP, places: np.ndarray) -> _Part:
+    def _part(self, model: Predictor, places: np.ndarray) -> _Part:
         with torch.no_grad():
             return _Part(model, places, model.draw(Streams(self.seeds[places], self.device)))
 
@@ -153,12 +158,12 @@ def row_gradients(values: Tensor, X: Tensor) -> Tensor:
     return torch.stack([torch.autograd.grad(each, X, retain_graph=True)[0] for each in columns], dim=1)
 
 
-def _exact(member: DeepGP) -> DeepGP:
+def _exact(member: Predictor) -> Predictor:
     """A copy in float64, for many calls."""
     return deepcopy(member).double().frozen()
 
 
-def _block_size(model: DeepGP, n_functions: int) -> int:
+def _block_size(model: Predictor, n_functions: int) -> int:
     """Most rows that functions of a member are asked for at a time."""
     numbers = BLOCK_ROWS * max(model.numbers_per_row(), n_functions * model.numbers_per_draw())
     return BLOCK_ROWS * int(np.clip(PREDICT_NUMBERS // numbers, 1, LARGEST_BLOCK))

@@ -64,7 +64,7 @@ def lbfgs(
         nonlocal last
         move(vector)
         try:
-            with threads_for(products):
+            with threads_for(products), torch.enable_grad():
                 value = loss()
                 gradient = torch.autograd.grad(value, parameters)
         except np.linalg.LinAlgError:

@@ -7,29 +7,26 @@ ten steps (see :mod:`.collapsed`). It does so a last time when training has ende
 minibatches learn in float32 makes the best of its roundings, which predictions in float64 do not have.
 """
 
-import math
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.likelihoods import Gaussian
-from ..gp.linalg import cholesky
 from . import minibatches
 from .batches import Batch
-from .collapsed import NO_JITTER, set_posteriors
-from .lbfgs import lbfgs
+from .collapsed import set_posteriors
+from .evidence import ROWS, most_likely
 from .processes import current
 from .settings import History, Learner, OnEpoch, Settings, go_on
 
-#: Rows whose evidence the kernel and the noise start from, and iterations of L-BFGS that look for it.
-#: Logarithms move by ``REACH`` at most: without noise the evidence has its peak far out, where float32 fails.
-START_ROWS, START_ITERATIONS, REACH = 700, 25, 3.0
+#: Iterations of L-BFGS that look for the kernel and the noise to start from, by the evidence of some rows. Logarithms
+#: move by ``REACH`` at most: without noise the evidence has its peak far out, where float32 fails.
+START_ITERATIONS, REACH = 25, 3.0
 
 #: Epochs from one solution to the next.
 EVERY = 4
@@ -43,7 +40,7 @@ def train(learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = g
     """
     for learner in learners:
         if not any(posterior.mean.any() for posterior in _layer(learner.model).posteriors):
-            _start(learner.model, learner.rows.spread(START_ROWS).rows())
+            _start(learner.model, learner.rows.spread(ROWS).rows())
             solve(learner.model, learner.rows.rows(), settings)
 
     def after_epoch(histories: Sequence[History]) -> bool:
@@ -60,14 +57,11 @@ def _layer(model: DeepGP) -> GlobalLayer:
 
 
 def _start(model: DeepGP, rows: Batch) -> None:
-    """Give the model the kernel and the noise of the highest evidence of these rows."""
+    """Give the model the kernel and the noise that these rows make most likely."""
     exact = deepcopy(model).double()
     rows = rows.to(rows.X.device, torch.float64)
-    chosen = (*_layer(exact).kernel.parameters(), *exact.likelihood.parameters())
-    free = [parameter for parameter in chosen if parameter.requires_grad]
     try:
-        total_weight = rows.weight.sum().item()
-        lbfgs(lambda: -_evidence(exact, rows) / total_weight, free, START_ITERATIONS, len(rows) ** 3 / 3, reach=REACH)
+        most_likely(_layer(exact).kernel, cast(Gaussian, exact.likelihood), rows, START_ITERATIONS, REACH)
     except np.linalg.LinAlgError:
         return  # it starts where it is
     with torch.no_grad():
@@ -75,27 +69,12 @@ def _start(model: DeepGP, rows: Batch) -> None:
             now.copy_(found)
 
 
-def _evidence(model: DeepGP, rows: Batch) -> Tensor:
-    """log ∫ Π N(y | f, σ²)ʷ N(f | 0, K) df, summed over outputs; w are weights of rows.
-
-    A row of weight 2 is that row twice: N(y | f, σ²)ʷ is N(y | f, σ²/w) times √(2πσ²/w) (2πσ²)^(−w/2).
-    """
-    K, noise = _layer(model).kernel.covariance(rows.X, rows.X), cast(Gaussian, model.likelihood).variance
-    L = cholesky(K + torch.diag_embed(noise[:, None] / rows.weight), NO_JITTER)  # (P, n, n)
-    whitened = torch.linalg.solve_triangular(L, rows.y.mT[..., None], upper=False)
-    log_determinants = 2.0 * L.diagonal(dim1=-2, dim2=-1).log().sum()
-    plain = -0.5 * (whitened.square().sum() + log_determinants + rows.y.numel() * math.log(2 * math.pi))
-    log_noise = (2 * math.pi * noise[:, None]).log()
-    return plain + 0.5 * (log_noise * (1.0 - rows.weight) - rows.weight.log()).sum()
-
-
 @torch.no_grad()
 def solve(model: DeepGP, rows: Batch, settings: Settings) -> None:
     """Give a model the best posterior for rows, at the weight of the penalty that it is trained with."""
-    processes, mean_weight = current(), rows.weight.double().mean().item()
-    beta = settings.kl_weight(len(rows), mean_weight) * len(rows) * mean_weight
+    processes = current()
     try:
-        set_posteriors(model, rows, beta)
+        set_posteriors(model, rows, _penalty(rows, settings))
     except np.linalg.LinAlgError:
         pass  # the posterior that minibatches have found remains
     for posterior in _layer(model).posteriors:
@@ -103,3 +82,9 @@ def solve(model: DeepGP, rows: Batch, settings: Settings) -> None:
             if processes.rank:
                 parameter.zero_()
             processes.add_up(parameter)
+
+
+def _penalty(rows: Batch, settings: Settings) -> float:
+    """β."""
+    mean_weight = rows.weight.double().mean().item()
+    return settings.kl_weight(len(rows), mean_weight) * len(rows) * mean_weight

@@ -89,7 +89,7 @@ class SOLVEGP:
         settings = plan_minibatches(self, BUDGET, n_rows, beta=BETA).settings
         if self.max_iter == "auto":
             settings = replace(settings, max_iter=COLLAPSED_ITERATIONS)
-        return Plan(collapsed.train, settings, torch.float64, "collapsed")
+        return Plan(collapsed.train, settings, torch.float64, "collapsed", judge=collapsed.judge)
 
     def choose(self, method: str, n_rows: int, *, held_out: bool) -> str:
         """The method of a regressor, with "auto" resolved; ValueError if it cannot be what was asked for."""

@@ -1,0 +1,141 @@
+"""Two models that predict as one: a deep GP where there are data, and a GP of one layer elsewhere.
+
+    f(x) = t(x) h(x) + (1 − t(x)) g(x),        t(x) = w min(1, r(x) / r₀),        r(x) = max_z ρ(x, z)
+
+h is the deep GP and g its *base*, a sparse GP with a posterior in closed form. They know nothing of each other, so that
+means, variances and covariances add up, and a function drawn of f is one of h and one of g. r(x) is the correlation of
+g's smooth part with the nearest of its inducing points, which are rows: near one among the rows, and zero far from all
+of them. There t is zero, f is g, and its deviation that of g's prior. r₀ is r at the edge of the data. So w, a number
+between 0 and 1, is the weight of h wherever there are data.
+"""
+
+from collections.abc import Callable
+from typing import Self, cast
+
+import torch
+from torch import Tensor, nn
+
+from .deep_gp import DeepGP, Marginals
+from .global_layer import GlobalLayer
+from .kernels import SumKernel
+from .likelihoods import Likelihood
+from .waves import Streams
+
+#: A base with a smaller correlation at the edge of the data does not know where the data are.
+LEAST_EDGE = 0.02
+
+
+class Blend(nn.Module):
+    """What the members of an ensemble are blended with; see the module's docstring.
+
+    Parameters
+    ----------
+    base : DeepGP
+        Of one layer, with a sum of kernels for all outputs, of which the first is a stationary one.
+    likelihood : Likelihood
+        Of the blend, of targets in the same units as the members'.
+    weight : float
+        w.
+    edge : float
+        r₀.
+    """
+
+    weight: Tensor
+    edge: Tensor
+
+    def __init__(self, base: DeepGP, likelihood: Likelihood, *, weight: float, edge: float):
+        super().__init__()
+        self.base, self.likelihood = base, likelihood
+        for name, value in {"weight": weight, "edge": edge}.items():
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device="cpu"))
+
+    def frozen(self) -> "Blend":
+        """The blend as it is, for many calls; see :meth:`.Layer.frozen`."""
+        return Blend(self.base.frozen(), self.likelihood, weight=self.weight.item(), edge=self.edge.item())
+
+    def share(self, X: Tensor) -> Tensor:
+        """t of rows X (B, Q), of shape (B, 1)."""
+        return self.weight.item() * near_data(nearness(self.base, X), self.edge.item())
+
+    def joined(self, X: Tensor, deep: Marginals, base: Marginals) -> Marginals:
+        """Marginals of f at rows from those of h, a mixture of any number of Gaussians, and of g, a single one."""
+        g_mean, g_variance = (each.to(deep.mean) for each in (base.mean, base.variance))
+        t = self.share(X).to(deep.mean)
+        mean = t * deep.mean + (1 - t) * g_mean
+        return deep._replace(mean=mean, variance=t.square() * deep.variance + (1 - t).square() * g_variance)
+
+
+def nearness(base: DeepGP, X: Tensor) -> Tensor:
+    """r of rows X (B, Q), of shape (B, 1)."""
+    layer = cast(GlobalLayer, base.layers[0])
+    smooth = cast(SumKernel, layer.kernel).parts[0]
+    return smooth.relative_covariance(layer.Z, X.to(layer.Z)).flatten(0, -2).amax(0)[:, None]
+
+
+def near_data(correlation: Tensor, edge: float) -> Tensor:
+    """min(1, r/r₀), or one everywhere if the base does not know where the data are."""
+    return (correlation / edge).clamp(max=1.0) if edge >= LEAST_EDGE else torch.ones_like(correlation)
+
+
+class Blended(nn.Module):
+    """A member of an ensemble and its base, as one model for predictions; it answers what a :class:`.DeepGP` does.
+
+    Parameters
+    ----------
+    deep : DeepGP
+    blend : Blend
+    """
+
+    def __init__(self, deep: DeepGP, blend: Blend):
+        super().__init__()
+        self.deep, self.blend = deep, blend
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """Of the blend."""
+        return self.blend.likelihood
+
+    @property
+    def draws_hidden(self) -> bool:
+        """See :attr:`.DeepGP.draws_hidden`."""
+        return self.deep.draws_hidden
+
+    def frozen(self) -> Self:
+        """See :meth:`.DeepGP.frozen`."""
+        return type(self)(self.deep.frozen(), self.blend.frozen())
+
+    def numbers_per_row(self) -> int:
+        """See :meth:`.DeepGP.numbers_per_row`."""
+        return max(self.deep.numbers_per_row(), self.blend.base.numbers_per_row())
+
+    def numbers_per_draw(self) -> int:
+        """See :meth:`.DeepGP.numbers_per_draw`."""
+        return max(self.deep.numbers_per_draw(), self.blend.base.numbers_per_draw())
+
+    def products(self, n_rows: int) -> int:
+        """See :meth:`.DeepGP.products`."""
+        return max(self.deep.products(n_rows), self.blend.base.products(n_rows))
+
+    def forward(self, X: Tensor) -> Marginals:
+        """See :meth:`.DeepGP.forward`."""
+        return self.blend.joined(X, self.deep(X), self.blend.base(X))
+
+    def draw(self, streams: Streams) -> Callable[[Tensor], Tensor]:
+        """See :meth:`.DeepGP.draw`."""
+        g, h = self.blend.base.draw(streams), self.deep.draw(streams)
+
+        def function(X: Tensor) -> Tensor:
+            t = self.blend.share(X).to(X)
+            return t * h(X) + (1 - t) * g(X)
+
+        return function
+
+    def covariance(self, X: Tensor, streams: Streams) -> Tensor:
+        """See :meth:`.DeepGP.covariance`."""
+        t = self.blend.share(X).to(X)  # (B, 1)
+        h, g = (model.covariance(X, streams) for model in (self.deep, self.blend.base))
+        return t * t.mT * h + (1 - t) * (1 - t).mT * g
+
+    def gradient_variance(self, X: Tensor) -> None:
+        """None: derivatives of t, which depend on the row, enter."""
+        return None

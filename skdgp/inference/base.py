@@ -1,0 +1,189 @@
+"""The base of an ensemble: a sparse GP that no minibatch has to train.
+
+Its kernel is the sum of a linear and a smooth one. The kernel and the noise are what makes some hundred rows most
+likely, by their exact evidence; of two smooth kernels it has the one that does better. Its inducing points are rows,
+chosen one after the other where the variance that those before leave unexplained is largest (Burt, Rasmussen and van
+der Wilk, JMLR 2020), until what is left is small beside the noise: few for noisy targets, and nearly all rows of a
+function without noise. Its posterior is the best there is for these. All is computed in float64, since without noise
+float32 is too coarse.
+"""
+
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..gp.deep_gp import DeepGP
+from ..gp.global_layer import GlobalLayer
+from ..gp.kernels import Kernel, LinearKernel, StationaryKernel, SumKernel
+from ..gp.likelihoods import Gaussian, rounding_variance
+from ..gp.means import ZeroMean
+from ..gp.propagation import make_propagation
+from .batches import Batch, Part
+from .collapsed import left_out, set_posteriors
+from .evidence import most_likely
+from .threads import threads_for
+
+#: Kernels that compete, and iterations of L-BFGS after which those go on that have fallen behind by ``MARGIN`` per row
+#: at most, and in the end. Without noise a smooth kernel needs more than twenty to come into its own.
+PROFILES, FIRST_ITERATIONS, ITERATIONS, MARGIN = ("matern52", "rbf"), 25, 75, 0.2
+
+#: Rows whose evidence is looked at by kernels that compete, and in the end.
+FIRST_ROWS, ROWS = 350, 1000
+
+#: How far logarithms of the kernel and the noise may move: from 0.1 to variances of 1e-8 and beyond.
+REACH = 16.0
+
+#: Least variance of its noise, and jitter, in units of the targets' variance and of the kernel's.
+NOISE_FLOOR, JITTER = 1e-10, 1e-12
+
+#: Inducing points at least and at most, rows that they are chosen from, and the variance that they leave unexplained,
+#: over the noise's. Noise alone would need a single one, but their places also say where the data are.
+FEWEST_POINTS, POINTS, CANDIDATES, LEFT_OVER = 100, 1000, 2000, 0.1
+
+#: How far linear functions go on beyond the data, over each feature's range.
+BEYOND = 0.5
+
+#: A row whose variance is explained but for this share of the mean one adds nothing but roundings.
+LEAST_LEFT = 1e-12
+
+#: Rows that the posterior knows.
+POSTERIOR_ROWS = 20_000
+
+
+def fit_base(rows: Batch) -> DeepGP:
+    """A model of one layer for rows of float64, in random order.
+
+    Where targets look rounded the noise is no less than what rounding adds: rows with the same features and targets
+    would lead it astray. Targets of an exact function may lie on a grid as well. A model that predicts rows better than
+    to the grid, each of them left out, is tried without that floor.
+
+    Parameters
+    ----------
+    rows : Batch
+        What the posterior knows. The last of them decide the kernel.
+
+    Returns
+    -------
+    DeepGP
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the numbers are beyond floating point.
+    """
+    rounding = [rounding_variance(column, rows.weight.sum().item()) for column in rows.y.mT.cpu().numpy()]
+    floor = rows.y.new_tensor(rounding).clamp(min=NOISE_FLOOR)
+    model = _fit(rows, floor)
+    if any(rounding) and (_error_left_out(model, rows) < floor).all():
+        exact = _fit(rows, torch.full_like(floor, NOISE_FLOOR))
+        if (_error_left_out(exact, rows) < _error_left_out(model, rows)).all():
+            return exact
+    return model
+
+
+def _fit(rows: Batch, floor: Tensor) -> DeepGP:
+    """The model whose noise variances are no less than a floor (P,)."""
+    kernel, likelihood = _kernel_and_noise(rows, floor)
+    candidates = rows.X[-CANDIDATES:]
+    with torch.no_grad():
+        points = candidates[greedy_points(kernel, candidates, LEFT_OVER * likelihood.variance.min().item())]
+    v = points.new_zeros(rows.y.shape[1], len(points))
+    layer = GlobalLayer(kernel, ZeroMean(len(v)), points, v, covariance="full", whiten=True, jitter=JITTER)
+    model = DeepGP([layer], make_propagation("monte_carlo", (), 1, torch.Generator("cpu").manual_seed(0)), likelihood)
+    set_posteriors(model, rows)
+    return model.requires_grad_(False)
+
+
+def _error_left_out(model: DeepGP, rows: Batch) -> Tensor:
+    """Mean squared errors (P,) at some of the rows, each of them left out."""
+    judges = rows.rows(slice(-CANDIDATES, None))
+    mean, _ = left_out(model, judges, rows)
+    return (judges.weight[:, None] * (judges.y - mean).square()).sum(0) / judges.weight.sum()
+
+
+def known(data: Batch, order: np.ndarray) -> Part:
+    """The rows of a table that its base's posterior knows: the last of a random order, since others are held out."""
+    return Part(data, torch.as_tensor(order[-POSTERIOR_ROWS:], device=data.X.device))
+
+
+@torch.no_grad()
+def judge_base(base: DeepGP, part: Part, basis: Part) -> tuple[Tensor, Tensor]:
+    """Means and variances (n, P) of function values at rows, without what the posterior has learnt from each of them.
+
+    Parameters
+    ----------
+    base : DeepGP
+    part : Part
+        Rows of the table that ``basis`` is a part of, by their numbers, or others.
+    basis : Part
+        What the posterior knows.
+    """
+    points = cast(GlobalLayer, base.layers[0]).Z
+    data = part.rows().to(points.device, points.dtype)
+    marginals = base(data.X)
+    mean, variance = marginals.mean[0], marginals.variance[0]
+    if part.index is not None:
+        learnt = torch.isin(part.index, cast(Tensor, basis.index)).to(points.device)
+        if learnt.any():
+            everything = basis.rows().to(points.device, points.dtype)
+            mean[learnt], variance[learnt] = left_out(base, data.rows(learnt), everything)
+    return mean, variance
+
+
+def _kernel_and_noise(rows: Batch, floor: Tensor) -> tuple[SumKernel, Gaussian]:
+    """Of the kernels that compete the one that makes rows most likely, with its noise."""
+    low, high = rows.X.amin(0), rows.X.amax(0)
+    beyond = BEYOND * (high - low)
+    n_features, n_outputs = rows.X.shape[1], rows.y.shape[1]
+    scale = max(rows.y.square().mean().item(), NOISE_FLOOR)  # 1, unless targets are not standardised
+    found = []
+    for profile in PROFILES:
+        smooth = StationaryKernel(profile, n_features, ard=True, variance=scale)
+        kernel = SumKernel([smooth, LinearKernel(n_features, variance=scale, low=low - beyond, high=high + beyond)])
+        likelihood = Gaussian(n_outputs, excess=0.1 * scale, floor=floor.tolist())
+        kernel.to(rows.X.device, torch.float64)
+        likelihood.to(rows.X.device, torch.float64)
+        try:
+            some = rows.rows(slice(-FIRST_ROWS, None))
+            found.append((most_likely(kernel, likelihood, some, FIRST_ITERATIONS, REACH), kernel, likelihood))
+        except np.linalg.LinAlgError:
+            if not found and profile == PROFILES[-1]:
+                raise
+    best = max(score for score, _, _ in found)
+    near = [(kernel, likelihood) for score, kernel, likelihood in found if score >= best - MARGIN]
+    scores = [most_likely(*each, rows.rows(slice(-ROWS, None)), ITERATIONS, REACH) for each in near]
+    return near[int(np.argmax(scores))]
+
+
+def greedy_points(kernel: Kernel, X: Tensor, tolerance: float) -> Tensor:
+    """Numbers of rows that explain the others: a partial Cholesky factorisation with pivots.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Of one output.
+    X : Tensor of shape (n, Q)
+    tolerance : float
+        Mean variance that may be left unexplained.
+
+    Returns
+    -------
+    Tensor of shape (M,)
+        At least :data:`FEWEST_POINTS`, if so many rows differ, and no more than :data:`POINTS`.
+    """
+    most = min(POINTS, len(X))
+    left, factor, chosen = kernel.diagonal(X)[0].clone(), X.new_empty(most, len(X)), list[int]()
+    tiny = LEAST_LEFT * left.mean()
+    with threads_for(most * len(X)):
+        while len(chosen) < most:
+            n, pivot = len(chosen), int(left.argmax())
+            k = kernel.covariance(X[pivot, None], X)[0, 0]  # (n,)
+            factor[n] = (k - factor[:n, pivot] @ factor[:n]) / left[pivot].sqrt()
+            left = (left - factor[n].square()).clamp_(min=0.0)
+            left[pivot] = 0.0
+            chosen.append(pivot)
+            if (len(chosen) >= FEWEST_POINTS and left.mean() <= tolerance) or left.max() <= tiny:
+                break
+    return torch.tensor(chosen, device=X.device)

@@ -1,0 +1,181 @@
+"""The sparse GP that members are blended with, and the weight that it gets."""
+
+import numpy as np
+import pytest
+import torch
+from helpers import normal
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
+
+from skdgp.gp.kernels import LinearKernel, StationaryKernel, SumKernel
+from skdgp.gp.likelihoods import Gaussian
+from skdgp.gp.units import Units
+from skdgp.inference import base as base_module
+from skdgp.inference.base import fit_base, greedy_points, judge_base, known
+from skdgp.inference.batches import Batch, Part
+from skdgp.inference.blending import EDGE, Judged, blend
+from skdgp.inference.collapsed import left_out, set_posteriors
+
+
+def make_data(n_rows=60, noise=0.1, n_outputs=1, seed=0):
+    X = normal(n_rows, 2, seed=seed)
+    y = torch.stack([torch.sin(2 * X[:, 0]) + 0.5 * X[:, 1], X[:, 1].square() - 1.0][:n_outputs], dim=1)
+    return Batch(X, y + noise * normal(*y.shape, seed=seed + 1), torch.ones(n_rows, dtype=torch.float64))
+
+
+def as_scikit_learn(model):
+    """The exact GP with a base's kernel and noise."""
+    smooth, linear = model.layers[0].kernel.parts
+    profile = RBF if smooth.profile == "rbf" else lambda length_scale: Matern(length_scale, nu=2.5)
+    kernel = (
+        ConstantKernel(smooth.variance.item()) * profile(smooth.lengthscale[0].numpy())
+        + ConstantKernel(linear.variance.item() / linear.n_inputs) * DotProduct(sigma_0=1e-9, sigma_0_bounds="fixed")
+        + WhiteKernel(model.likelihood.variance.item())
+    )
+    return GaussianProcessRegressor(kernel, optimizer=None, alpha=0.0)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_is_the_exact_gp_where_points_are_as_many_as_it_takes(noise):
+    data, new = make_data(noise=noise), make_data(20, seed=5)
+    model = fit_base(data)
+    exact = as_scikit_learn(model).fit(data.X, data.y[:, 0])
+    mean, std = exact.predict(new.X, return_std=True)
+    found = model(new.X)
+    slack = 0.1 * std + 1e-6
+    assert (np.abs(found.mean[0, :, 0].numpy() - mean) < slack).all()
+    np.testing.assert_allclose((found.variance[0, :, 0] + model.likelihood.variance).sqrt(), std, rtol=0.1, atol=1e-6)
+
+
+def test_takes_few_points_for_noisy_targets_and_many_for_exact_ones(monkeypatch):
+    monkeypatch.setattr(base_module, "FEWEST_POINTS", 5)
+    found = [len(fit_base(make_data(150, noise)).layers[0].Z) for noise in (1.0, 0.1, 0.0)]
+    assert 5 <= found[0] < found[1] < found[2]
+
+
+def test_takes_enough_points_to_know_where_the_data_are():
+    data = make_data(150, noise=10.0)
+    assert len(fit_base(data).layers[0].Z) > 40  # noise alone would need one
+
+
+def test_has_the_kernel_that_makes_the_rows_most_likely():
+    data = make_data(100, noise=0.0)
+    rough = Batch(data.X, (data.X[:, :1] > 0).double() + 0.5 * (data.X[:, 1:] > 0.5), data.weight)
+    profiles = [fit_base(each).layers[0].kernel.parts[0].profile for each in (data, rough)]
+    assert profiles == ["rbf", "matern52"]
+
+
+def test_points_are_those_of_largest_variance_left(monkeypatch):
+    monkeypatch.setattr(base_module, "FEWEST_POINTS", 1)
+    X, kernel = normal(30, 2), SumKernel([StationaryKernel("rbf", 2), LinearKernel(2, variance=0.3)]).double()
+    with torch.no_grad():
+        chosen = greedy_points(kernel, X, 0.05)
+        K = kernel(X, X)[0]
+    left = K.diagonal()
+    for number, pivot in enumerate(chosen):
+        assert left.mean() > 0.05
+        assert left[pivot].item() == pytest.approx(left.max().item())
+        some = chosen[: number + 1]
+        left = (K - K[:, some] @ torch.linalg.pinv(K[some][:, some]) @ K[some]).diagonal()
+    assert left.mean() <= 0.05
+    with torch.no_grad():
+        assert len(greedy_points(kernel, X, 1e9)) == 1 and len(greedy_points(kernel, X.repeat(2, 1), 0.0)) <= 30
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+@pytest.mark.parametrize("beta", [1.0, 0.3])
+def test_left_out_is_a_posterior_without_the_row(n_outputs, beta):
+    data = make_data(n_outputs=n_outputs)
+    data = Batch(data.X, data.y, (torch.arange(len(data)) % 3 + 1).double())
+    model = fit_base(data)
+    with torch.no_grad():
+        model.likelihood.log_excess.fill_(np.log(0.01))
+    set_posteriors(model, data, beta)
+    some = torch.tensor([3, 17, 40])
+    mean, variance = left_out(model, data.rows(some), data, beta)
+    for place, row in enumerate(some):
+        others = data.rows(torch.arange(len(data)) != row)
+        set_posteriors(model, others, beta)
+        found = model(data.X[row, None])
+        torch.testing.assert_close(mean[place], found.mean[0, 0], rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(variance[place], found.variance[0, 0], rtol=1e-5, atol=1e-8)
+
+
+def test_targets_on_a_grid_have_its_noise_unless_they_are_known_better():
+    data = make_data(200, noise=0.0)
+    rounded = Batch(data.X, (4 * data.y).round() / 4, data.weight)
+    # Rows that come twice, with the same targets, look as if there were no noise.
+    twice = Batch(
+        *(torch.cat([column, column]) for column in (rounded.X, rounded.y + 0.25 * normal(200, 1).round(), data.weight))
+    )
+    steps = Batch(data.X, data.X[:, :1].round(), data.weight)  # an exact function, of whole numbers
+    line = Batch(steps.y + 0.0 * data.X, 0.25 * steps.y, data.weight)
+    noise = [fit_base(each).likelihood.variance.item() for each in (rounded, twice, line)]
+    assert noise[0] >= 0.25**2 / 12 and noise[1] >= 0.25**2 / 12 and noise[2] < 1e-6
+
+
+def test_rows_that_it_does_not_know_are_predicted(monkeypatch):
+    monkeypatch.setattr(base_module, "POSTERIOR_ROWS", 40)
+    data = make_data()
+    order = np.random.default_rng(0).permutation(len(data))
+    basis = known(data, order)
+    model = fit_base(basis.rows())
+    mean, variance = judge_base(model, Part(data, torch.as_tensor(order[10:30])), basis)
+    plain = model(data.X[order[10:30]])
+    torch.testing.assert_close(mean[:10], plain.mean[0, :10])
+    torch.testing.assert_close(variance[:10], plain.variance[0, :10])
+    assert (variance[10:] > plain.variance[0, 10:]).all()
+    torch.testing.assert_close(
+        judge_base(model, Part(make_data(5, seed=9)), basis)[0], model(make_data(5, seed=9).X).mean[0]
+    )
+
+
+def make_likelihood(n_outputs=1):
+    likelihood = Gaussian(n_outputs).double()
+    likelihood.units = Units([3.0] * n_outputs, [2.0] * n_outputs)
+    return likelihood
+
+
+def judged(data, deep_error, base_error, n_members=2):
+    """Members and a base whose errors have these deviations, and that know them."""
+    found = []
+    for member in range(n_members):
+        h = data.y + deep_error * normal(*data.y.shape, seed=10 + member)
+        g = data.y + base_error * normal(*data.y.shape, seed=20)
+        spread = [torch.full_like(data.y, max(error**2, 1e-12)) for error in (deep_error, base_error)]
+        found.append(Judged(data, h, spread[0], g, spread[1]))
+    return found
+
+
+@pytest.mark.parametrize(("errors", "expected"), [((0.01, 1.0), 1.0), ((1.0, 0.01), 0.0), ((0.3, 0.3), 0.5)])
+def test_the_better_one_has_more_weight(errors, expected):
+    data = make_data(400, n_outputs=2)
+    found, score = blend(fit_base(make_data(n_outputs=2)), make_likelihood(2), judged(data, *errors))
+    assert found.weight.item() == pytest.approx(expected, abs=0.1)
+    best = min(errors) if expected != 0.5 else 0.3 / np.sqrt(2)
+    assert score == pytest.approx(-2 * (np.log(best) + 0.5 * np.log(2 * np.pi * np.e)), abs=0.1)
+
+
+def test_variances_grow_to_what_errors_are_and_never_shrink():
+    data, model = make_data(400), fit_base(make_data())
+    before = model(data.X)
+    errors = (before.variance[0].sqrt() * normal(400, 1)).abs()
+    for factor in (9.0, 0.1):
+        g = data.y + np.sqrt(factor) * errors * normal(400, 1, seed=3).sign()
+        rows = [Judged(data, data.y + 5.0, torch.ones_like(data.y), g, before.variance[0])]
+        base = fit_base(make_data())
+        blend(base, make_likelihood(), rows)
+        after = base(data.X)
+        torch.testing.assert_close(after.mean, before.mean, rtol=1e-6, atol=1e-9)
+        ratio = (after.variance / before.variance).mean().item()
+        assert ratio == pytest.approx(max(factor, 1.0), rel=0.3)
+        assert after.variance.max() <= base.layers[0].kernel.diagonal(data.X).max() * (1 + 1e-9)
+
+
+def test_the_edge_of_the_data_is_far_from_its_points():
+    data, model = make_data(400), fit_base(make_data())
+    marginals = model(data.X)
+    rows = [Judged(data, data.y, torch.ones_like(data.y), marginals.mean[0], marginals.variance[0])]
+    smooth = model.layers[0].kernel.parts[0]
+    nearest = smooth(model.layers[0].Z, data.X)[0].amax(0) / smooth.variance
+    assert blend(model, make_likelihood(), rows)[0].edge.item() == pytest.approx(nearest.quantile(EDGE).item())

@@ -1,0 +1,180 @@
+"""A deep GP and its base as one model, from their marginals to the faces of estimators."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, name_of, normal
+from sklearn.base import clone
+from test_base import make_data, make_likelihood
+from test_joint import N_DRAWS, assert_moments, shake
+
+from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
+from skdgp.gp.blend import Blend, Blended
+from skdgp.gp.waves import Streams
+from skdgp.inference import ensemble as ensemble_module
+from skdgp.inference.base import fit_base
+from skdgp.methods import DSDGP as DSDGPMethod
+
+BLENDED = {"base": "gp", "n_estimators": 2}
+REGRESSORS = [
+    Tiny(AVDGPRegressor, **AVDGP).with_budget(**BLENDED),
+    Tiny(DSDGPRegressor, **DSDGP).with_budget(**BLENDED),
+    Tiny(SOLVEGPRegressor, **SOLVEGP).with_budget(**BLENDED),
+]
+every_regressor = pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
+
+
+def make_blended(weight=0.6, edge=0.9, n_outputs=1, **options):
+    data = make_data(n_outputs=n_outputs)
+    base = fit_base(data)
+    method = DSDGPMethod((2,), 5, **options)
+    deep = shake(method.build(data.X.float(), make_likelihood(n_outputs), torch.Generator().manual_seed(0)))
+    return Blended(deep, Blend(base, make_likelihood(n_outputs), weight=weight, edge=edge))
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+@torch.no_grad()
+def test_marginals_are_weighed_and_variances_add_up(n_outputs):
+    model = make_blended(n_outputs=n_outputs)
+    X = torch.cat([normal(10, 2), torch.full((1, 2), 300.0).double()])
+    h, g, found = model.deep(X), model.blend.base(X), model(X)
+    layer = model.blend.base.layers[0]
+    r = (layer.kernel.parts[0](layer.Z, X)[0] / layer.kernel.parts[0].variance).amax(0)
+    t = (0.6 * (r / 0.9).clamp(max=1.0))[:, None]
+    torch.testing.assert_close(found.mean, t * h.mean + (1 - t) * g.mean)
+    torch.testing.assert_close(found.variance, t**2 * h.variance + (1 - t) ** 2 * g.variance)
+    assert t[:10].max() == 0.6 and t[10] < 1e-6
+
+
+@torch.no_grad()
+def test_far_from_all_rows_there_is_the_prior():
+    model = make_blended(weight=1.0)
+    model.blend.base.layers[0].kernel.parts[1].log_variance.fill_(-30.0)  # no linear functions
+    X = torch.full((1, 2), 1e4).double()
+    _, variance = model(X).moments()
+    assert variance.item() == pytest.approx(model.blend.base.layers[0].kernel.parts[0].variance.item(), rel=1e-3)
+
+
+@torch.no_grad()
+def test_a_base_that_explains_nothing_leaves_the_deep_model_alone():
+    model = make_blended(weight=1.0, edge=0.01)
+    X = torch.cat([normal(5, 2), torch.full((1, 2), 300.0).double()])
+    torch.testing.assert_close(model(X).mean, model.deep(X).mean)
+
+
+@pytest.mark.parametrize("propagation", ["quadrature", "monte_carlo"])
+@torch.no_grad()
+def test_functions_have_the_joint_moments(propagation):
+    model = make_blended(propagation=propagation).frozen()
+    X = torch.cat([normal(4, 2), torch.tensor([[4.0, -4.0]]).double()])
+    draws = model.draw(Streams(range(N_DRAWS)))(X)[..., 0].numpy()
+    many = model.covariance(X, Streams(range(3000)))[0].numpy()
+    assert_moments(draws, model(X).moments()[0][:, 0].numpy() if propagation == "quadrature" else draws.mean(0), many)
+
+
+@every_regressor
+class TestFaces:
+    def test_agree_with_each_other(self, tiny, wave):
+        X, y = wave
+        model = tiny().fit(X, y)
+        assert 0.0 <= model.base_weight_ <= 1.0 and model._ensemble.blend is not None
+        mean, std = model.predict(X, return_std=True)
+        dist = model.predict_dist(X)
+        np.testing.assert_allclose(dist.mean, mean)
+        np.testing.assert_allclose(dist.std, std)
+        latent = model.predict_dist(X, latent=True)
+        np.testing.assert_allclose(std**2 - latent.std**2, model.noise_variance_, rtol=1e-4, atol=1e-12)
+        _, covariance = model.predict(X[:9], return_cov=True)
+        np.testing.assert_allclose(covariance.diagonal(), std[:9] ** 2, rtol=1e-5)
+        assert np.linalg.eigvalsh(covariance).min() > 0
+
+    def test_functions_and_gradients(self, tiny, wave):
+        X, y = wave
+        model = tiny().fit(X, y)
+        draws = model.sample_functions(400, random_state=0)
+        values, latent = draws(X[:6]), model.predict_dist(X[:6], latent=True)
+        assert (np.abs(values.mean(1) - latent.mean) < 0.25 * latent.std + 1e-9).all()
+        np.testing.assert_allclose(values.std(1), latent.std, rtol=0.25)
+        gradient, deviation = model.predict_gradient(X[:3], return_std=True)
+        step = 1e-4 * np.eye(X.shape[1])
+        slopes = np.stack([(model.predict(X[:3] + each) - model.predict(X[:3] - each)) / 2e-4 for each in step], axis=1)
+        np.testing.assert_allclose(gradient, slopes, rtol=1e-3, atol=1e-4)
+        assert (deviation > 0).all()
+        one = draws[:1]
+        slope = (one(X[:1] + step[0]) - one(X[:1] - step[0])) / 2e-4
+        assert one.gradient(X[:1])[0, 0, 0] == pytest.approx(slope[0, 0], rel=1e-3, abs=1e-4)
+
+    def test_last_in_files(self, tiny, wave):
+        model = tiny().fit(*wave)
+        again = pickle.loads(pickle.dumps(model))
+        assert np.array_equal(again.predict(wave[0]), model.predict(wave[0]))
+        assert again.base_weight_ == model.base_weight_ and again.noise_variance_ == model.noise_variance_
+        assert clone(model).base == "gp"
+
+    def test_of_several_outputs_with_weights_in_single_precision(self, tiny, wave):
+        X, y = wave[0].astype(np.float32), np.column_stack([wave[1], 100.0 * wave[0][:, 0]])
+        weight = np.arange(len(X)) % 3
+        model = tiny().fit(X, y, weight)
+        mean, std = model.predict(X, return_std=True)
+        assert mean.shape == std.shape == (len(X), 2) and np.isfinite(std).all() and (std > 0).all()
+        assert model.predict(X[:4], return_cov=True)[1].shape == (4, 4, 2)
+        assert model.noise_variance_.shape == (2,)
+
+    def test_rows_of_the_user_judge(self, tiny, wave):
+        X, y = wave
+        model = tiny().fit(X[:80], y[:80], X_val=X[80:], y_val=y[80:])
+        other = tiny().fit(X[:80], y[:80], X_val=X[80:], y_val=-y[80:])
+        assert model.base_weight_ != other.base_weight_ or model.noise_variance_ < other.noise_variance_
+
+    def test_exact_targets_are_met_and_deviations_grow_outside(self, tiny):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-2, 2, size=(80, 2))
+        y = 50.0 + 10.0 * (np.sin(X[:, 0]) + 0.3 * X[:, 1] ** 2)
+        model = tiny().fit(X[:60], y[:60])
+        assert np.abs(model.predict(X[60:]) - y[60:]).mean() < 0.1
+        _, std = model.predict([[0.0, 0.0], [40.0, 0.0]], return_std=True)
+        assert std[0] < 0.1 and std[1] > 5.0
+
+    def test_without_rows_to_judge_there_is_no_blend(self, tiny, wave):
+        if tiny.estimator is SOLVEGPRegressor:
+            model = tiny(early_stopping=False, covariance="diag").fit(*wave)
+        else:
+            model = tiny(early_stopping=False).fit(*wave)
+        assert model.base_weight_ == 0.0 and model._ensemble.blend is None
+
+    def test_nor_where_numbers_are_beyond_floating_point(self, tiny, wave, monkeypatch):
+        def fail(*_):
+            raise np.linalg.LinAlgError("never")
+
+        monkeypatch.setattr(ensemble_module, "fit_base", fail)
+        model = tiny().fit(*wave)
+        assert model.base_weight_ == 0.0
+        assert np.array_equal(model.predict(wave[0]), tiny(base=None).fit(*wave).predict(wave[0]))
+
+    def test_rows_get_the_same_however_many_there_are(self, tiny, wave, monkeypatch):
+        model = tiny().fit(*wave)
+        expected = model.predict(wave[0], return_std=True)
+        monkeypatch.setattr(ensemble_module, "COARSE_ROWS", 1)
+        np.testing.assert_allclose(model.predict(wave[0], return_std=True), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["svi", "collapsed"])
+def test_closed_forms_are_judged_by_rows_that_they_have_learnt(wave, method):
+    model = SOLVEGPRegressor(12, 6, method=method, max_iter=5, random_state=0).fit(*wave)
+    assert model._ensemble.blend is not None and model.validation_scores_.size == 0
+
+
+def test_going_on_chooses_anew(wave):
+    model = REGRESSORS[0](warm_start=True).fit(*wave)
+    first = model._ensemble.blend
+    model.fit(*wave)
+    assert model._ensemble.blend is not None and model._ensemble.blend is not first
+    model.set_params(base=None).fit(*wave)
+    assert model.base_weight_ == 0.0
+
+
+def test_streams_have_no_base(wave):
+    model = REGRESSORS[0]().partial_fit(*wave)
+    assert model.base_weight_ == 0.0
