@@ -29,8 +29,9 @@ from .threads import threads_for
 #: at most, and in the end. Without noise a smooth kernel needs more than twenty to come into its own.
 PROFILES, FIRST_ITERATIONS, ITERATIONS, MARGIN = ("matern52", "rbf"), 25, 75, 0.2
 
-#: Rows whose evidence is looked at by kernels that compete, and in the end.
-FIRST_ROWS, ROWS = 350, 1000
+#: Rows whose evidence is looked at by kernels that compete; and in the end, with noise above this share of the targets'
+#: variance and without. With noise few rows and iterations are enough to know the better kernel.
+FIRST_ROWS, NOISY_ROWS, ROWS, NOISY = 350, 600, 1000, 1e-3
 
 #: How far logarithms of the kernel and the noise may move: from 0.1 to variances of 1e-8 and beyond.
 REACH = 16.0
@@ -151,7 +152,10 @@ def _kernel_and_noise(rows: Batch, floor: Tensor) -> tuple[SumKernel, Gaussian]:
         except np.linalg.LinAlgError:
             if not found and profile == PROFILES[-1]:
                 raise
-    best = max(score for score, _, _ in found)
+    best, kernel, likelihood = max(found, key=lambda each: each[0])
+    if likelihood.variance.min().item() > NOISY * scale:
+        most_likely(kernel, likelihood, rows.rows(slice(-NOISY_ROWS, None)), ITERATIONS, REACH)
+        return kernel, likelihood
     near = [(kernel, likelihood) for score, kernel, likelihood in found if score >= best - MARGIN]
     scores = [most_likely(*each, rows.rows(slice(-ROWS, None)), ITERATIONS, REACH) for each in near]
     return near[int(np.argmax(scores))]
