@@ -5,6 +5,7 @@
 A line for each combination of the columns ``--rows``, with means over what is left of the file and their standard
 errors (where there is more than one value), or medians. ``--columns`` makes a column for each of its values instead
 of putting all of them into one number; ``--ratio`` adds how many times that of another line a number is.
+``--rank-over dataset`` gives the mean place of each line among the others, 1 for the smallest mean of each data set.
 ``--where "estimator=avdgp|hgb"`` keeps some rows of the file. Lines and columns come in the order asked for by
 ``--where``, then in that of the file.
 """
@@ -12,6 +13,7 @@ of putting all of them into one number; ``--ratio`` adds how many times that of 
 import argparse
 import csv
 import math
+import operator
 import statistics
 import sys
 from pathlib import Path
@@ -71,6 +73,26 @@ def table(rows, keys, values, *, columns=(), statistic="mean", count=None, ratio
     return titles, lines
 
 
+def ranks(rows, keys, values, over):
+    """Rows of places instead of values: for each value of ``over``, every line's place by its mean; ties share one.
+
+    Lines that are not in all groups are left out.
+    """
+    means = {}
+    for row in rows:
+        for value in values:
+            group = means.setdefault((row[over], value), {})
+            group.setdefault(tuple(row[key] for key in keys), []).append(float(row[value]))
+    everywhere = set.intersection(*(set(group) for group in means.values()))
+    places = {}
+    for (where, value), group in means.items():
+        found = {line: statistics.fmean(numbers) for line, numbers in group.items() if line in everywhere}
+        for line, mean in found.items():
+            below, equal = (sum(test(other, mean) for other in found.values()) for test in (operator.lt, operator.eq))
+            places.setdefault((where, line), {})[value] = str(below + (equal + 1) / 2)
+    return [dict(zip(keys, line, strict=True)) | {over: where} | own for (where, line), own in places.items()]
+
+
 def show(values, statistic):
     """A number, or a mean and its standard error with two digits of the error."""
     if not values:
@@ -118,6 +140,7 @@ def make_parser():
     parser.add_argument("--statistic", choices=("mean", "median"), default="mean")
     parser.add_argument("--count", help="column whose values are counted, such as split")
     parser.add_argument("--ratio", help="line to compare with")
+    parser.add_argument("--rank-over", metavar="COLUMN", help="mean places of lines over this column's values")
     return parser
 
 
@@ -125,6 +148,8 @@ def make(command):
     """Header and lines for the options of the command."""
     args = make_parser().parse_args(command)
     rows = read(args.files, dict(args.where))
+    if args.rank_over:
+        rows = ranks(rows, args.rows, args.values, args.rank_over)
     options = {"columns": args.columns, "statistic": args.statistic, "count": args.count, "ratio": args.ratio}
     return table(rows, args.rows, args.values, **options)
 

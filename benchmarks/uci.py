@@ -27,6 +27,7 @@ from joblib import Parallel, cpu_count, delayed, effective_n_jobs
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -87,6 +88,15 @@ def fit_gpr(data, seed):
     return lambda X: PredictiveDistribution.gaussian(*model.predict(X, return_std=True))
 
 
+def fit_ridge(data, seed):
+    """Ridge regression with a Gaussian around it; penalty and variance come from 5-fold cross-validation."""
+    model = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-4, 3, 8)))
+    folds = KFold(5, shuffle=True, random_state=seed)
+    std = np.sqrt(np.mean((data.y - cross_val_predict(model, data.X, data.y, cv=folds)) ** 2))
+    model.fit(data.X, data.y)
+    return lambda X: PredictiveDistribution.gaussian(model.predict(X), np.full(len(X), std))
+
+
 def fit_hgb(data, seed):
     """Boosted trees with a Gaussian around them, whose variance comes from 5-fold cross-validation."""
     model = HistGradientBoostingRegressor(random_state=seed)
@@ -96,7 +106,7 @@ def fit_hgb(data, seed):
     return lambda X: PredictiveDistribution.gaussian(model.predict(X), np.full(len(X), std))
 
 
-PEERS = {f"gpr-{GPR_ROWS}": fit_gpr, "hgb": fit_hgb}
+PEERS = {"ridge": fit_ridge, f"gpr-{GPR_ROWS}": fit_gpr, "hgb": fit_hgb}
 ESTIMATORS = {
     "avdgp": partial(fit_ours, AVDGPRegressor),
     "avdgp-paper": partial(fit_ours, AVDGPRegressor, **PAPER),

@@ -478,6 +478,18 @@ def test_tables_have_columns_ratios_and_an_order(make_table):
     assert lines == [["peer", "not reached", "not reached", "4.00", "3.2"], ["ours", "0.00123", "1.0", "1.25", "1.0"]]
 
 
+def test_tables_have_mean_places(make_table, tmp_path):
+    rows = [("a", "x", 1, 5), ("a", "y", 2, 5), ("a", "y", 0, 5), ("b", "x", 1, 3), ("b", "y", 2, 4), ("b", "z", 0, 0)]
+    lines = ["set,model,rmse,nll", *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "saved.csv").write_text("\n".join(lines))
+    titles, found = make_table("--rows", "model", "--values", "rmse", "nll", "--rank-over", "set", "--count", "set")
+    assert titles == ["model", "sets", "rmse", "nll"]  # means of x and y on a are equal; z is not on a
+    assert [(line[0], line[1], *(float(cell.split()[0]) for cell in line[2:])) for line in found] == [
+        ("x", "2", 1.25, 1.25),
+        ("y", "2", 1.75, 1.75),
+    ]
+
+
 def test_tables_say_what_is_missing(make_table):
     with pytest.raises(ValueError, match=r"No row has model=absent or gone\."):
         make_table("--rows", "set", "--values", "score", "--where", "model=absent|gone")
