@@ -137,6 +137,12 @@ class TestFaces:
         _, std = model.predict([[0.0, 0.0], [40.0, 0.0]], return_std=True)
         assert std[0] < 0.1 and std[1] > 5.0
 
+    def test_constant_targets_are_no_trouble(self, tiny, wave):
+        model = tiny().fit(wave[0], np.full(len(wave[0]), 7.0))  # without a warning
+        mean, std = model.predict(wave[0], return_std=True)
+        np.testing.assert_allclose(mean, 7.0, atol=1e-3)
+        assert (std < 1e-2).all()
+
     def test_without_rows_to_judge_there_is_no_blend(self, tiny, wave):
         if tiny.estimator is SOLVEGPRegressor:
             model = tiny(early_stopping=False, covariance="diag").fit(*wave)

@@ -30,6 +30,9 @@ FACTOR_SPREAD = 0.5
 #: Where logarithms of the noise may be.
 LOGARITHMS = (-28.0, 5.0)
 
+#: What the learnt noise is multiplied by, at least, to start from.
+SMALLEST_RATIO = 1e-12
+
 #: Share of the held-out rows that count as lying at the edge of the data, or beyond.
 EDGE = 0.01
 
@@ -117,7 +120,8 @@ class _Density:
         self.take(np.concatenate([[weight, 0.0], self.learnt]))
         squares = (self.y - self.moments(weight, 1.0)[0]).square()
         found = (self.row_weight[:, None] * squares).sum(0).cpu().numpy() * np.square(self.likelihood.units.scale)
-        noise = self.learnt.reshape(-1, len(found)) + np.log(found / self.likelihood.noise_variance())
+        ratio = np.maximum(found / self.likelihood.noise_variance(), SMALLEST_RATIO)  # targets may be constant
+        noise = self.learnt.reshape(-1, len(found)) + np.log(ratio)
         start = np.concatenate([[weight, 0.0], noise.ravel().clip(*LOGARITHMS)])
         limits = np.array([(0.0, 1.0), np.log(FACTORS), *(LOGARITHMS for _ in self.learnt)])
         return minimize(self.negative, start, jac=True, method="L-BFGS-B", bounds=Bounds(*limits.T))
