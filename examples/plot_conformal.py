@@ -41,7 +41,9 @@ tests = {
 from skdgp import AVDGPRegressor
 from skdgp.metrics import coverage
 
-model = AVDGPRegressor(objective="predictive", beta=10.0, n_estimators=3, random_state=0).fit(X_train, y_train)
+model = AVDGPRegressor(objective="predictive", beta=10.0, n_estimators=3, base=None, random_state=0).fit(
+    X_train, y_train
+)
 X_same, y_same = tests["same range"]
 covered = coverage(y_same, *model.predict_interval(X_same, confidence_level=0.9).T)
 print(f"The deep GP's 90 % intervals hold {100 * covered:.1f} % of {len(y_same)} test rows from the same range")

@@ -32,7 +32,14 @@ from joblib import Parallel, delayed
 
 from skdgp import DSDGPRegressor
 
-params = {"n_inducing": 32, "n_estimators": 1, "early_stopping": False, "max_iter": 400, "random_state": 1}
+params = {
+    "base": None,
+    "n_inducing": 32,
+    "n_estimators": 1,
+    "early_stopping": False,
+    "max_iter": 400,
+    "random_state": 1,
+}
 depths = (4, 2, 1)  # what takes longest first
 models = [DSDGPRegressor((1,) * (depth - 1), **params) for depth in depths]
 fitted = Parallel(n_jobs=-1)(delayed(model.fit)(X, y) for model in models)
