@@ -120,14 +120,15 @@ def test_rows_that_it_does_not_know_are_predicted(monkeypatch):
     order = np.random.default_rng(0).permutation(len(data))
     basis = known(data, order)
     model = fit_base(basis.rows())
-    mean, variance = judge_base(model, Part(data, torch.as_tensor(order[10:30])), basis)
+    [(mean, variance), again] = judge_base(model, 2 * [Part(data, torch.as_tensor(order[10:30]))], basis)
+    torch.testing.assert_close((mean, variance), again)
     plain = model(data.X[order[10:30]])
     torch.testing.assert_close(mean[:10], plain.mean[0, :10])
     torch.testing.assert_close(variance[:10], plain.variance[0, :10])
     assert (variance[10:] > plain.variance[0, 10:]).all()
-    torch.testing.assert_close(
-        judge_base(model, Part(make_data(5, seed=9)), basis)[0], model(make_data(5, seed=9).X).mean[0]
-    )
+    others = make_data(5, seed=9)
+    for found, _ in judge_base(model, 2 * [Part(others)], basis):
+        torch.testing.assert_close(found, model(others.X).mean[0])
 
 
 def make_likelihood(n_outputs=1):

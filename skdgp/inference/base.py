@@ -8,6 +8,7 @@ function without noise. Its posterior is the best there is for these. All is com
 float32 is too coarse.
 """
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -110,27 +111,31 @@ def known(data: Batch, order: np.ndarray) -> Part:
 
 
 @torch.no_grad()
-def judge_base(base: DeepGP, part: Part, basis: Part) -> tuple[Tensor, Tensor]:
+def judge_base(base: DeepGP, parts: Sequence[Part], basis: Part) -> list[tuple[Tensor, Tensor]]:
     """Means and variances (n, P) of function values at rows, without what the posterior has learnt from each of them.
 
     Parameters
     ----------
     base : DeepGP
-    part : Part
-        Rows of the table that ``basis`` is a part of, by their numbers, or others.
+    parts : sequence of Part
+        Rows of the table that ``basis`` is a part of, by their numbers, or all of them of another one.
     basis : Part
         What the posterior knows.
     """
-    points = cast(GlobalLayer, base.layers[0]).Z
-    data = part.rows().to(points.device, points.dtype)
-    marginals = base(data.X)
+    points, sizes = cast(GlobalLayer, base.layers[0]).Z, [len(part) for part in parts]
+    index = None if parts[0].index is None else torch.cat([cast(Tensor, part.index) for part in parts])
+    if index is None:  # every member is judged by the same rows
+        parts = parts[:1]
+    rows = Part(parts[0].data, index).rows().to(points.device, points.dtype)
+    marginals = base(rows.X)
     mean, variance = marginals.mean[0], marginals.variance[0]
-    if part.index is not None:
-        learnt = torch.isin(part.index, cast(Tensor, basis.index)).to(points.device)
-        if learnt.any():
-            everything = basis.rows().to(points.device, points.dtype)
-            mean[learnt], variance[learnt] = left_out(base, data.rows(learnt), everything)
-    return mean, variance
+    if index is None:
+        return len(sizes) * [(mean, variance)]
+    learnt = torch.isin(index, cast(Tensor, basis.index)).to(points.device)
+    if learnt.any():
+        everything = basis.rows().to(points.device, points.dtype)
+        mean[learnt], variance[learnt] = left_out(base, rows.rows(learnt), everything)
+    return list(zip(mean.split(sizes), variance.split(sizes), strict=True))
 
 
 def _kernel_and_noise(rows: Batch, floor: Tensor) -> tuple[SumKernel, Gaussian]:

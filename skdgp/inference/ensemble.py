@@ -248,15 +248,16 @@ class Ensemble:
     def _blend_with(self, base: DeepGP, data: Batch, split: Split, plan: Plan) -> None:
         """Choose the blend by rows that members hold out, or else by what they would say of rows they have learnt."""
         basis, judged = known(data, split.order), []
-        for index, model in enumerate(self.models):
-            _, part = split.of(data, index)
-            part = (basis if part is None else part).spread(MAX_ROWS)
+        held_out = (split.of(data, index)[1] for index in range(len(self)))
+        parts = [(basis if part is None else part).spread(MAX_ROWS) for part in held_out]
+        by_base = judge_base(base, parts, basis)
+        for model, part, (base_mean, base_variance) in zip(self.models, parts, by_base, strict=True):
             rows = part.rows().to(self.device, self.dtype)
             if part.data is data and not split.n_rows:
                 mean, variance = cast(Judge, plan.judge)(model, rows, data.to(self.device, self.dtype), plan.settings)
             else:
                 mean, variance = marginals_of(model, rows, plan.settings.batch_size).moments()
-            judged.append(Judged(rows, mean.double(), variance.double(), *judge_base(base, part, basis)))
+            judged.append(Judged(rows, mean.double(), variance.double(), base_mean, base_variance))
         self.blend, self.held_out_score = blend(base, cast(AdditiveNoise, self.models[0].likelihood), judged)
 
     def _untrained(self, start: Start, index: int, seed: int, precision: torch.dtype) -> tuple[DeepGP, torch.Generator]:
