@@ -343,22 +343,23 @@ def make_experiment(n_samples=200, *, experiment="borehole", n_useless=0, noise=
     """One of the classics of computer experiments: a formula of engineers, smooth, and of six to ten features.
 
     A program that simulates something gives the same answer every time. So there is no noise unless it is asked for,
-    and a good model's errors are tiny beside the targets.
+    and a good model's errors are tiny beside the targets. Formulas are those of [1]_, [2]_, [3]_ and [4]_, in the order
+    of the table.
 
     ============= ======================================================= ============================================
     Experiment    Target                                                  Features, in their order
     ============= ======================================================= ============================================
-    borehole      flow of water between two aquifers, m³ a year [1]_      radii of the borehole and of influence (m);
+    borehole      flow of water between two aquifers, m³ a year           radii of the borehole and of influence (m);
                                                                           transmissivity (m² a year) and head (m) of
                                                                           the upper aquifer, and of the lower; length
                                                                           (m) and conductivity (m a year) of the
                                                                           borehole
-    otl_circuit   midpoint voltage of a push-pull circuit, V [2]_         resistances b1, b2, f, c1, c2 (kΩ); gain
-    piston        seconds of a cycle of a piston in a cylinder [3]_       weight (kg) and area (m²) of the piston;
+    otl_circuit   midpoint voltage of a push-pull circuit, V              resistances b1, b2, f, c1, c2 (kΩ); gain
+    piston        seconds of a cycle of a piston in a cylinder            weight (kg) and area (m²) of the piston;
                                                                           volume of the gas (m³); spring constant
                                                                           (N/m); pressure (Pa) and temperature (K)
                                                                           outside; temperature of the gas (K)
-    wing_weight   weight of the wing of a light aircraft, lb [4]_         area (ft²); fuel (lb); aspect ratio; sweep
+    wing_weight   weight of the wing of a light aircraft, lb              area (ft²); fuel (lb); aspect ratio; sweep
                                                                           (degrees); dynamic pressure (lb/ft²); taper;
                                                                           thickness over chord; load factor; design
                                                                           weight (lb); paint (lb/ft²)

@@ -31,7 +31,7 @@ def make_blended(weight=0.6, edge=0.9, n_outputs=1, **options):
     base = fit_base(data)
     method = DSDGPMethod((2,), 5, **options)
     deep = shake(method.build(data.X.float(), make_likelihood(n_outputs), torch.Generator().manual_seed(0)))
-    return Blended(deep, Blend(base, make_likelihood(n_outputs), weight=weight, edge=edge))
+    return Blended(deep, Blend(base, make_likelihood(n_outputs), weight=weight, edge=edge, spread=0.02))
 
 
 @pytest.mark.parametrize("n_outputs", [1, 2])
@@ -42,7 +42,8 @@ def test_marginals_are_weighed_and_variances_add_up(n_outputs):
     h, g, found = model.deep(X), model.blend.base(X), model(X)
     layer = model.blend.base.layers[0]
     r = (layer.kernel.parts[0](layer.Z, X)[0] / layer.kernel.parts[0].variance).amax(0)
-    t = (0.6 * (r / 0.9).clamp(max=1.0))[:, None]
+    known = (0.02 / g.variance[0].mean(1)).clamp(max=1.0) ** 2
+    t = (0.6 * known * (r / 0.9).clamp(max=1.0))[:, None]
     torch.testing.assert_close(found.mean, t * h.mean + (1 - t) * g.mean)
     torch.testing.assert_close(found.variance, t**2 * h.variance + (1 - t) ** 2 * g.variance)
     assert t[:10].max() == 0.6 and t[10] < 1e-6
@@ -61,6 +62,7 @@ def test_far_from_all_rows_there_is_the_prior():
 def test_a_base_that_explains_nothing_leaves_the_deep_model_alone():
     model = make_blended(weight=1.0, edge=0.01)
     X = torch.cat([normal(5, 2), torch.full((1, 2), 300.0).double()])
+    model.blend.spread.fill_(1e9)
     torch.testing.assert_close(model(X).mean, model.deep(X).mean)
 
 

@@ -1,12 +1,12 @@
 """Two models that predict as one: a deep GP where there are data, and a GP of one layer elsewhere.
 
-    f(x) = t(x) h(x) + (1 − t(x)) g(x),        t(x) = w min(1, r(x) / r₀),        r(x) = max_z ρ(x, z)
+    f(x) = t(x) h(x) + (1 − t(x)) g(x),        t(x) = w min(1, r(x)/r₀) min(1, v₀/v(x))²
 
 h is the deep GP and g its *base*, a sparse GP with a posterior in closed form. They know nothing of each other, so that
-means, variances and covariances add up, and a function drawn of f is one of h and one of g. r(x) is the correlation of
-g's smooth part with the nearest of its inducing points, which are rows: near one among the rows, and zero far from all
-of them. There t is zero, f is g, and its deviation that of g's prior. r₀ is r at the edge of the data. So w, a number
-between 0 and 1, is the weight of h wherever there are data.
+means, variances and covariances add up, and a function drawn of f is one of h and one of g. r(x) is the largest
+correlation, by g's smooth part, with one of its inducing points, which are rows, and v(x) is the variance of g(x). r₀
+and v₀ are what they are at the edge of the data. Far from all rows r is near zero, or v large. So f is g there, whose
+deviation grows to that of its prior. w, a number between 0 and 1, is the weight of h wherever there are data.
 """
 
 from collections.abc import Callable
@@ -38,29 +38,34 @@ class Blend(nn.Module):
         w.
     edge : float
         r₀.
+    spread : float
+        v₀, mean over outputs.
     """
 
     weight: Tensor
     edge: Tensor
+    spread: Tensor
 
-    def __init__(self, base: DeepGP, likelihood: Likelihood, *, weight: float, edge: float):
+    def __init__(self, base: DeepGP, likelihood: Likelihood, *, weight: float, edge: float, spread: float):
         super().__init__()
         self.base, self.likelihood = base, likelihood
-        for name, value in {"weight": weight, "edge": edge}.items():
+        for name, value in {"weight": weight, "edge": edge, "spread": spread}.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device="cpu"))
 
     def frozen(self) -> "Blend":
         """The blend as it is, for many calls; see :meth:`.Layer.frozen`."""
-        return Blend(self.base.frozen(), self.likelihood, weight=self.weight.item(), edge=self.edge.item())
+        numbers = {name: value.item() for name, value in self.named_buffers(recurse=False)}
+        return Blend(self.base.frozen(), self.likelihood, **numbers)
 
-    def share(self, X: Tensor) -> Tensor:
-        """t of rows X (B, Q), of shape (B, 1)."""
-        return self.weight.item() * near_data(nearness(self.base, X), self.edge.item())
+    def share(self, X: Tensor, base: Marginals) -> Tensor:
+        """t of rows X (B, Q), of shape (B, 1), from the base's marginals there."""
+        edge, spread = self.edge.item(), self.spread.item()
+        return self.weight.item() * near_data(nearness(self.base, X), base.variance[0], edge, spread)
 
     def joined(self, X: Tensor, deep: Marginals, base: Marginals) -> Marginals:
         """Marginals of f at rows from those of h, a mixture of any number of Gaussians, and of g, a single one."""
         g_mean, g_variance = (each.to(deep.mean) for each in (base.mean, base.variance))
-        t = self.share(X).to(deep.mean)
+        t = self.share(X, base).to(deep.mean)
         mean = t * deep.mean + (1 - t) * g_mean
         return deep._replace(mean=mean, variance=t.square() * deep.variance + (1 - t).square() * g_variance)
 
@@ -72,9 +77,10 @@ def nearness(base: DeepGP, X: Tensor) -> Tensor:
     return smooth.relative_covariance(layer.Z, X.to(layer.Z)).flatten(0, -2).amax(0)[:, None]
 
 
-def near_data(correlation: Tensor, edge: float) -> Tensor:
-    """min(1, r/r₀), or one everywhere if the base does not know where the data are."""
-    return (correlation / edge).clamp(max=1.0) if edge >= LEAST_EDGE else torch.ones_like(correlation)
+def near_data(correlation: Tensor, variance: Tensor, edge: float, spread: float) -> Tensor:
+    """t/w, (B, 1), from r (B, 1) and v (B, P); r counts only if the base knows where the data are."""
+    known = (spread / variance.mean(-1, keepdim=True)).clamp(max=1.0).square()
+    return known * (correlation / edge).clamp(max=1.0) if edge >= LEAST_EDGE else known
 
 
 class Blended(nn.Module):
@@ -125,14 +131,14 @@ class Blended(nn.Module):
         g, h = self.blend.base.draw(streams), self.deep.draw(streams)
 
         def function(X: Tensor) -> Tensor:
-            t = self.blend.share(X).to(X)
+            t = self.blend.share(X, self.blend.base(X)).to(X)
             return t * h(X) + (1 - t) * g(X)
 
         return function
 
     def covariance(self, X: Tensor, streams: Streams) -> Tensor:
         """See :meth:`.DeepGP.covariance`."""
-        t = self.blend.share(X).to(X)  # (B, 1)
+        t = self.blend.share(X, self.blend.base(X)).to(X)  # (B, 1)
         h, g = (model.covariance(X, streams) for model in (self.deep, self.blend.base))
         return t * t.mT * h + (1 - t) * (1 - t).mT * g
 

@@ -45,7 +45,7 @@ NOISE_FLOOR, JITTER = 1e-10, 1e-12
 FEWEST_POINTS, POINTS, CANDIDATES, LEFT_OVER = 100, 1000, 2000, 0.1
 
 #: How far linear functions go on beyond the data, over each feature's range.
-BEYOND = 0.5
+BEYOND = 0.1
 
 #: A row whose variance is explained but for this share of the mean one adds nothing but roundings.
 LEAST_LEFT = 1e-12

@@ -72,7 +72,8 @@ def blend(base: DeepGP, likelihood: AdditiveNoise, judged: Sequence[Judged]) -> 
     best = min((density.maximise(weight) for weight in STARTS), key=lambda found: found.fun)
     weight, log_factor, *_ = density.take(best.x)
     _multiply_variance(base, math.exp(log_factor))
-    found = Blend(base, density.likelihood.requires_grad_(False), weight=float(weight), edge=density.edge)
+    edges = {"edge": density.edge, "spread": math.exp(log_factor) * density.spread}
+    found = Blend(base, density.likelihood.requires_grad_(False), weight=float(weight), **edges)
     return found, -float(best.fun)
 
 
@@ -93,7 +94,8 @@ class _Density:
         self.h, self.v, self.g, self.s = (torch.cat(column) for column in list(zip(*judged, strict=True))[1:])
         correlation = nearness(base, torch.cat([each.rows.X for each in judged]))
         self.edge = float(correlation.quantile(EDGE))
-        self.near = near_data(correlation, self.edge)
+        self.spread = float(self.s.mean(-1).quantile(1 - EDGE))
+        self.near = near_data(correlation, self.s, self.edge, self.spread)
 
     def moments(self, weight: Tensor | float, factor: Tensor | float) -> tuple[Tensor, Tensor]:
         """Means and variances (n, P) of the blend's function values."""
