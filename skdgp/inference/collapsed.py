@@ -227,7 +227,7 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
         marginals = model(rows.X)
     mean, variance = marginals.mean[0].double(), marginals.variance[0].double()
     prior = layer.kernel.relative_diagonal(rows.X) * layer.kernel.variance
-    unexplained = torch.as_tensor(prior - phi.square().sum(0)).reshape(-1, 1).clamp(min=0.0)  # by no inducing variable
+    unexplained = (prior - phi.square().sum(0)).reshape(-1, 1).clamp(min=0.0)  # by no inducing variable
     kept = 1.0 - leverage
     return rows.y - (rows.y - mean) / kept, unexplained + (variance - unexplained).clamp(min=0.0) / kept
 
