@@ -62,10 +62,9 @@ class Blend(nn.Module):
         edge, spread = self.edge.item(), self.spread.item()
         return self.weight.item() * near_data(nearness(self.base, X), base.variance[0], edge, spread)
 
-    def joined(self, X: Tensor, deep: Marginals, base: Marginals) -> Marginals:
-        """Marginals of f at rows from those of h, a mixture of any number of Gaussians, and of g, a single one."""
-        g_mean, g_variance = (each.to(deep.mean) for each in (base.mean, base.variance))
-        t = self.share(X, base).to(deep.mean)
+    def joined(self, t: Tensor, deep: Marginals, base: Marginals) -> Marginals:
+        """Marginals of f from those of h, a mixture of any number of Gaussians, and of g, a single one."""
+        t, g_mean, g_variance = (each.to(deep.mean) for each in (t, base.mean, base.variance))
         mean = t * deep.mean + (1 - t) * g_mean
         return deep._replace(mean=mean, variance=t.square() * deep.variance + (1 - t).square() * g_variance)
 
@@ -124,7 +123,8 @@ class Blended(nn.Module):
 
     def forward(self, X: Tensor) -> Marginals:
         """See :meth:`.DeepGP.forward`."""
-        return self.blend.joined(X, self.deep(X), self.blend.base(X))
+        base = self.blend.base(X)
+        return self.blend.joined(self.blend.share(X, base), self.deep(X), base)
 
     def draw(self, streams: Streams) -> Callable[[Tensor], Tensor]:
         """See :meth:`.DeepGP.draw`."""

@@ -148,6 +148,31 @@ PROFILES = {
 }
 
 
+class ScaledKernel(Kernel):
+    """σ_d² times a function that needs no variance of its own: subclasses say what is left without the factor.
+
+    Attributes
+    ----------
+    log_variance : Parameter of shape (D,)
+    """
+
+    log_variance: Tensor
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances σ², of shape (D,)."""
+        return self.log_variance.exp()
+
+    @property
+    def deviation(self) -> Tensor:
+        """Standard deviations σ, of shape (D,)."""
+        return (0.5 * self.log_variance).exp()
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """See :meth:`Kernel.covariance`."""
+        return self.relative_covariance(X1, X2) * self.variance[..., None, None]
+
+
 #: Where the prior of logarithms of lengthscales has its peak, beyond that of √Q: standardised points of Q features are
 #: some √Q apart, so that it favours no number of features (Hvarfner, Hellsten and Nardi, ICML 2024). Without a prior
 #: features that do not matter get short lengthscales where rows are few; and its tails are heavy, lest it hold those of
@@ -155,7 +180,7 @@ PROFILES = {
 PRIOR_SHIFT = 0.5
 
 
-class StationaryKernel(Kernel):
+class StationaryKernel(ScaledKernel):
     """k_d(x, x') = σ_d² profile(‖(x − x') / ℓ_d‖).
 
     Parameters
@@ -207,16 +232,6 @@ class StationaryKernel(Kernel):
         return self.log_lengthscale.exp()
 
     @property
-    def variance(self) -> Tensor:
-        """Variances σ², of shape (D,)."""
-        return self.log_variance.exp()
-
-    @property
-    def deviation(self) -> Tensor:
-        """Standard deviations σ, of shape (D,)."""
-        return (0.5 * self.log_variance).exp()
-
-    @property
     def inverse_square(self) -> Tensor:
         """1/ℓ², of shape (D, 1 or Q)."""
         return torch.exp(-2.0 * self.log_lengthscale)
@@ -229,10 +244,6 @@ class StationaryKernel(Kernel):
         """log ℓ − log √Q − ½ ~ Cauchy(0, 1)."""
         shift = self.log_lengthscale - 0.5 * math.log(self.n_inputs) - PRIOR_SHIFT
         return -shift.square().log1p().sum()
-
-    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """See :meth:`Kernel.covariance`."""
-        return self.relative_covariance(X1, X2) * self.variance[..., None, None]
 
     def diagonal(self, X: Tensor) -> Tensor:
         """σ² everywhere."""
@@ -275,7 +286,7 @@ class StationaryKernel(Kernel):
         return (profile.slope * profile.rate**2 * self.inverse_square).expand(-1, n_inputs)
 
 
-class LinearKernel(Kernel):
+class LinearKernel(ScaledKernel):
     """k_d(x, x') = σ_d² x·x'/Q: linear functions through the origin, of variance σ² where features have variance one.
 
     Beyond a box they stay what they are at its surface. A line that goes on for ever makes much of a row whose features
@@ -312,23 +323,9 @@ class LinearKernel(Kernel):
         self.register_buffer("low", -infinity if low is None else low.clone())
         self.register_buffer("high", infinity if high is None else high.clone())
 
-    @property
-    def variance(self) -> Tensor:
-        """Variances σ², of shape (D,)."""
-        return self.log_variance.exp()
-
-    @property
-    def deviation(self) -> Tensor:
-        """Standard deviations σ, of shape (D,)."""
-        return (0.5 * self.log_variance).exp()
-
     def hyperparameters(self) -> dict[str, Tensor]:
         """See :meth:`Kernel.hyperparameters`."""
         return {"variance": self.variance}
-
-    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """See :meth:`Kernel.covariance`."""
-        return self.relative_covariance(X1, X2) * self.variance[..., None, None]
 
     def diagonal(self, X: Tensor) -> Tensor:
         """See :meth:`Kernel.diagonal`."""

@@ -78,11 +78,10 @@ def fit_base(rows: Batch) -> DeepGP:
     rounding = [rounding_variance(column, rows.weight.sum().item()) for column in rows.y.mT.cpu().numpy()]
     floor = rows.y.new_tensor(rounding).clamp(min=NOISE_FLOOR)
     model = _fit(rows, floor)
-    if any(rounding) and (_error_left_out(model, rows) < floor).all():
-        exact = _fit(rows, torch.full_like(floor, NOISE_FLOOR))
-        if (_error_left_out(exact, rows) < _error_left_out(model, rows)).all():
-            return exact
-    return model
+    if not any(rounding) or not ((error := _error_left_out(model, rows)) < floor).all():
+        return model
+    exact = _fit(rows, torch.full_like(floor, NOISE_FLOOR))
+    return exact if (_error_left_out(exact, rows) < error).all() else model
 
 
 def _fit(rows: Batch, floor: Tensor) -> DeepGP:

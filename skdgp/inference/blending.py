@@ -90,7 +90,8 @@ class _Density:
         self.learnt = parameters_to_vector(self.noise).detach().cpu().numpy()
         self.y = torch.cat([each.rows.y for each in judged]).double()
         weight = torch.cat([each.rows.weight for each in judged]).double()
-        self.row_weight, self.n_rows = weight / weight.sum(), len(weight)
+        self.total_weight = weight.sum()  # a row of weight 2 is that row twice
+        self.row_weight = weight / self.total_weight
         self.h, self.v, self.g, self.s = (torch.cat(column) for column in list(zip(*judged, strict=True))[1:])
         correlation = nearness(base, torch.cat([each.rows.X for each in judged]))
         self.edge = float(correlation.quantile(EDGE))
@@ -113,7 +114,7 @@ class _Density:
         free = torch.tensor(vector[:2], device=self.y.device, requires_grad=True)
         mean, variance = self.moments(free[0], free[1].exp())
         density = self.likelihood.log_predictive(self.y, mean[None], variance[None])[0]
-        value = 0.5 * (free[1] / FACTOR_SPREAD).square() / self.n_rows - (self.row_weight * density).sum()
+        value = 0.5 * (free[1] / FACTOR_SPREAD).square() / self.total_weight - (self.row_weight * density).sum()
         slopes = torch.autograd.grad(value, [free, *self.noise])
         return value.item(), parameters_to_vector(slopes).cpu().numpy()
 
@@ -130,11 +131,9 @@ class _Density:
 
 
 def _multiply_variance(base: DeepGP, factor: float) -> None:
-    """Scale kernel and noise: means stay, since the posterior speaks of whitened inducing variables."""
-    layer, likelihood = cast(GlobalLayer, base.layers[0]), cast(AdditiveNoise, base.likelihood)
+    """Scale the kernel, but not means: the posterior speaks of whitened inducing variables."""
+    layer = cast(GlobalLayer, base.layers[0])
     with torch.no_grad():
         for part in cast(SumKernel, layer.kernel).parts:
             cast(Tensor, part.log_variance).add_(math.log(factor))
         layer.q.mean.div_(math.sqrt(factor))
-        for each in likelihood.calibrated():
-            each.add_(math.log(factor))

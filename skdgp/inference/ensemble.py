@@ -396,13 +396,13 @@ class Ensemble:
         let_the_allocator_keep_pages()
         dtype = dtype or self.dtype
         numbers = PREDICT_NUMBERS * torch.float32.itemsize // dtype.itemsize
-        n_batch = max(1, numbers // max(member.numbers_per_row() for member in self.models))
+        n_batch = max(1, numbers // max(member.numbers_per_row() for member in self.predictors))
         start = 0
         while start < len(X):
             rows = slice(start, min(start + n_batch, len(X)))
             try:
                 batch = torch.as_tensor(prepare(X[rows]), dtype=dtype, device=self.device)
-                with torch.no_grad(), threads_for(self.models[0].products(len(batch))):
+                with torch.no_grad(), threads_for(self.predictors[0].products(len(batch))):
                     value = function(batch)
             except torch.OutOfMemoryError:
                 if n_batch == 1:
@@ -434,7 +434,8 @@ class Ensemble:
             marginals = [member(batch) for member in members]
             if blend is not None:  # the base is the same for all
                 there = cast(DeepGP, base)(batch.double())
-                marginals = [blend.joined(batch, each, there) for each in marginals]
+                t = blend.share(batch, there)
+                marginals = [blend.joined(t, each, there) for each in marginals]
             return function(likelihoods, marginals)
 
         return self.batches(X, prepare, value, dtype)

@@ -18,9 +18,6 @@ from ..gp.linalg import NO_JITTER, cholesky
 from .batches import Batch
 from .lbfgs import lbfgs
 
-#: Rows whose evidence is looked at: a step of 700 takes 30 ms, and the time grows with their cube.
-ROWS = 700
-
 
 class _LogDensity(Function):
     """log N(y | 0, K), summed over outputs, for y (P, n) and K (P, n, n).

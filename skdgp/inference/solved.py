@@ -20,13 +20,13 @@ from ..gp.likelihoods import Gaussian
 from . import minibatches
 from .batches import Batch
 from .collapsed import set_posteriors
-from .evidence import ROWS, most_likely
+from .evidence import most_likely
 from .processes import current
 from .settings import History, Learner, OnEpoch, Settings, go_on
 
-#: Iterations of L-BFGS that look for the kernel and the noise to start from, by the evidence of some rows. Logarithms
-#: move by ``REACH`` at most: without noise the evidence has its peak far out, where float32 fails.
-START_ITERATIONS, REACH = 25, 3.0
+#: Rows whose evidence the kernel and the noise start from, and iterations of L-BFGS that look for it.
+#: Logarithms move by ``REACH`` at most: without noise the evidence has its peak far out, where float32 fails.
+START_ROWS, START_ITERATIONS, REACH = 700, 25, 3.0
 
 #: Epochs from one solution to the next.
 EVERY = 4
@@ -40,7 +40,7 @@ def train(learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = g
     """
     for learner in learners:
         if not any(posterior.mean.any() for posterior in _layer(learner.model).posteriors):
-            _start(learner.model, learner.rows.spread(ROWS).rows())
+            _start(learner.model, learner.rows.spread(START_ROWS).rows())
             solve(learner.model, learner.rows.rows(), settings)
 
     def after_epoch(histories: Sequence[History]) -> bool:
