@@ -10,7 +10,9 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
 from skdgp import AVDGPClassifier, AVDGPRegressor
+from skdgp.estimators import _shell
 from skdgp.inference.batches import Batch
+from skdgp.inference.ensemble import Ensemble, HeldOut
 from skdgp.inference.linear import MOST_FEATURES, linear_score
 
 
@@ -61,3 +63,15 @@ def test_fits_that_fail_say_so():
         AVDGPRegressor(base=None, early_stopping=False, **poor).fit(X, y)  # no rows can judge
         AVDGPRegressor(base=None, **poor).fit(X[:50], y[:50])  # nor can a few
         AVDGPClassifier(**poor).fit(X, y > 0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_gap_that_chance_explains_is_no_failure():
+    rows = Batch.of(*make_data(), dtype=np.float64)
+    ensemble = Ensemble(torch.device("cpu"), torch.float64)
+    score = linear_score(rows) - 0.2
+    ensemble.held_out = HeldOut(score, 12)
+    _shell._warn_of_failure(AVDGPRegressor(), ensemble, rows, np.arange(120))
+    ensemble.held_out = HeldOut(score, 1000)
+    with pytest.raises(ConvergenceWarning):
+        _shell._warn_of_failure(AVDGPRegressor(), ensemble, rows, np.arange(120))

@@ -8,6 +8,7 @@ Functions take the estimator, as scikit-learn's own ``validate_data`` does. What
 They keep on it ``_ensemble``, ``_input_units``, ``_structure`` and ``_n_seen``, and public attributes.
 """
 
+import math
 import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -42,7 +43,7 @@ from ._rows import FARTHEST, Table, check_held_out, check_query, check_table, st
 #: Fewer rows than this are too few to hold any of them out.
 MIN_ROWS_TO_SPLIT = 20
 
-#: Rows from which on a fit is compared with a linear model, and how much worse than that it has to be.
+#: Rows from which on a fit is compared with a linear model, and how much worse, beyond chance, it has to be.
 MIN_ROWS_TO_COMPARE, MARGIN = 100, 0.1
 
 #: Most rows that are held out only to judge.
@@ -247,11 +248,12 @@ def _has_base(estimator) -> bool:
 
 def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:
     """Warn where a linear model says more of rows that it has not learnt from."""
-    score = ensemble.held_out_score
-    if score is None or is_classifier(estimator) or len(data) < MIN_ROWS_TO_COMPARE:
+    held_out = ensemble.held_out
+    if held_out is None or is_classifier(estimator) or len(data) < MIN_ROWS_TO_COMPARE:
         return
     line = linear_score(data.rows(torch.from_numpy(order[:INITIAL_ROWS])))
-    if line is not None and score < line - MARGIN:
+    chance = math.sqrt(2.0 / held_out.n_rows)  # twice the error of the mean: a Gaussian's log density varies by 1/2
+    if line is not None and (score := held_out.score) < line - MARGIN - chance:
         warnings.warn(
             f"A linear model predicts held-out rows better: their mean log density is {score:.2f} by this model, and "
             f"{line:.2f} by least squares, for standardised targets. Training may have failed: raise max_iter, change "

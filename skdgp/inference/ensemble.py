@@ -80,6 +80,13 @@ class Split(NamedTuple):
         return Part(data, rolled[self.n_rows :]), Part(data, rolled[: self.n_rows])
 
 
+class HeldOut(NamedTuple):
+    """How members do on rows that they have not learnt from: mean log density or probability of encoded targets."""
+
+    score: float
+    n_rows: int
+
+
 class Watcher(Protocol):
     """Is told how training goes."""
 
@@ -135,8 +142,8 @@ class Ensemble:
         Of the plan of their last training.
     blend : Blend or None
         What members are blended with in predictions.
-    held_out_score : float or None
-        Mean log density, or probability, of held-out rows' encoded targets.
+    held_out : HeldOut or None
+        After :meth:`fit`, if there were rows to judge by.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype, members: Sequence[DeepGP] = ()):
@@ -145,7 +152,7 @@ class Ensemble:
         self.histories: list[History] = []
         self.plan_name = ""
         self.blend: Blend | None = None
-        self.held_out_score: float | None = None
+        self.held_out: HeldOut | None = None
         self._students: list[_Student] = []
         self._in_training: list[Callable[[], DeepGP]] = []  # copies of them, as they would be if training ended
 
@@ -234,7 +241,7 @@ class Ensemble:
         if judges:
             recalibrate(self.models, judges, plan.settings.batch_size)
             scores = [max(history.score) for history in self.histories if history.score]
-            self.held_out_score = float(np.mean(scores)) if scores else None
+            self.held_out = HeldOut(float(np.mean(scores)), sum(map(len, judges))) if scores else None
 
     def _foundation(self, data: Batch, split: Split, plan: Plan) -> DeepGP | None:
         """The base of members that there are rows to judge by; None if it cannot be computed."""
@@ -258,7 +265,8 @@ class Ensemble:
             else:
                 mean, variance = marginals_of(model, rows, plan.settings.batch_size).moments()
             judged.append(Judged(rows, mean.double(), variance.double(), base_mean, base_variance))
-        self.blend, self.held_out_score = blend(base, cast(AdditiveNoise, self.models[0].likelihood), judged)
+        self.blend, score = blend(base, cast(AdditiveNoise, self.models[0].likelihood), judged)
+        self.held_out = HeldOut(score, sum(len(each.rows) for each in judged))
 
     def _untrained(self, start: Start, index: int, seed: int, precision: torch.dtype) -> tuple[DeepGP, torch.Generator]:
         """The member of a number, and its source of random numbers, where training is."""
@@ -453,19 +461,17 @@ class Ensemble:
             "plan_name": self.plan_name,
             "students": students,
             "blend": blend,
-            "held_out_score": self.held_out_score,
         }
 
     def __setstate__(self, state: dict) -> None:
         self.__init__(torch.device("cpu"), getattr(torch, state["dtype"]))  # type: ignore[misc]
         self.members, self.plan_name = cast(nn.ModuleList, from_plain(state["members"])), state["plan_name"]
         self._students = [_Student.from_plain(student) for student in state.get("students", ())]
-        blend, self.held_out_score = state.get("blend"), state.get("held_out_score")
-        self.blend = None if blend is None else cast(Blend, from_plain(blend))
+        self.blend = cast(Blend, from_plain(state["blend"])) if state.get("blend") else None
 
     def __deepcopy__(self, memo: dict) -> "Ensemble":
         copy = Ensemble(self.device, self.dtype, deepcopy(list(self.models), memo))
         copy.histories, copy.plan_name = deepcopy(self.histories, memo), self.plan_name
         copy._students = deepcopy(self._students, memo)
-        copy.blend, copy.held_out_score = deepcopy(self.blend, memo), self.held_out_score
+        copy.blend = deepcopy(self.blend, memo)
         return copy
