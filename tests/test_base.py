@@ -1,19 +1,23 @@
 """The sparse GP that members are blended with, and the weight that it gets."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
 from helpers import normal
+from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
+from skdgp.gp.deep_gp import Marginals
 from skdgp.gp.kernels import LinearKernel, StationaryKernel, SumKernel
-from skdgp.gp.likelihoods import Gaussian
+from skdgp.gp.likelihoods import Bernoulli, Gaussian, RobustMax
 from skdgp.gp.units import Units
 from skdgp.inference import base as base_module
-from skdgp.inference.base import fit_base, greedy_points, judge_base, known
+from skdgp.inference.base import fit_base, fit_base_of_classes, greedy_points, judge_base, known
 from skdgp.inference.batches import Batch, Part
-from skdgp.inference.blending import EDGE, Judged, blend
+from skdgp.inference.blending import EDGE, Judged, _Probability, blend
 from skdgp.inference.collapsed import left_out, set_posteriors
 
 
@@ -180,3 +184,102 @@ def test_the_edge_of_the_data_is_far_from_its_points():
     smooth = model.layers[0].kernel.parts[0]
     nearest = smooth(model.layers[0].Z, data.X)[0].amax(0) / smooth.variance
     assert blend(model, make_likelihood(), rows)[0].edge.item() == pytest.approx(nearest.quantile(EDGE).item())
+
+
+# Classes.
+
+
+def make_classes(n_rows=80, n_classes=3, seed=0):
+    """Rows, and numbers of classes that depend on them but for some."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 2))
+    labels = np.digitize(X[:, 0] + 0.5 * X[:, 1] + 0.3 * rng.normal(size=n_rows), np.linspace(-0.7, 0.7, n_classes - 1))
+    return Batch.of(X, labels, dtype=np.float64), labels
+
+
+def link(n_classes):
+    return Bernoulli() if n_classes == 2 else RobustMax(n_classes)
+
+
+def coded(data, n_classes):
+    return Batch(data.X, link(n_classes).regressands(data.y), data.weight)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_base_of_classes_is_a_gp_of_what_stands_for_them(n_classes):
+    data, labels = make_classes(n_classes=n_classes)
+    codes = coded(data, n_classes)
+    expected = 2 * labels[:, None] - 1 if n_classes == 2 else np.eye(n_classes)[labels]
+    assert np.array_equal(codes.y, expected)
+    model = fit_base_of_classes(codes)
+    noise, kernel = model.likelihood.variance.item(), model.layers[0].kernel
+    assert noise >= 0.1 * np.mean((expected - expected.mean(0)) ** 2) * (1 - 1e-6)
+    X = torch.cat([normal(5, 2), torch.full((1, 2), 50.0).double()])
+    K, k = kernel(data.X, data.X)[0].detach().numpy(), kernel(X, data.X)[0].detach().numpy()
+    mean = expected.mean(0) + k @ np.linalg.solve(K + noise * np.eye(len(K)), expected - expected.mean(0))
+    np.testing.assert_allclose(model(X).mean[0], mean, atol=0.02)
+
+
+def test_classes_left_out_are_those_of_a_posterior_without_them():
+    data, _ = make_classes()
+    codes = coded(data, 3)
+    model, rows = fit_base_of_classes(codes), [3, 17]
+    basis = Part(codes, torch.arange(len(codes)))
+    [(mean, variance)] = judge_base(model, [Part(data, torch.tensor(rows))], basis)
+    for index, row in enumerate(rows):
+        others = torch.arange(len(codes)) != row
+        again = deepcopy(model)
+        layer = again.layers[0]
+        rest = codes.rows(others)
+        set_posteriors(again, Batch(rest.X, rest.y - layer.mean.constant, rest.weight))
+        torch.testing.assert_close(mean[index], again(data.X[row, None]).mean[0, 0])
+        torch.testing.assert_close(variance[index], again(data.X[row, None]).variance[0, 0])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_slopes_of_the_held_out_probability(n_classes):
+    data, _ = make_classes(n_classes=n_classes)
+    model = fit_base_of_classes(coded(data, n_classes))
+    marginals = model(data.X)
+    deep = torch.zeros_like(marginals.mean[0]), torch.ones_like(marginals.mean[0])
+    density = _Probability(model, link(n_classes), [Judged(data, *deep, marginals.mean[0], marginals.variance[0])])
+    at = np.array([0.4, 1.0, -0.5])
+    _, slopes = density.negative(at)
+    numeric = approx_fprime(at, lambda vector: density.negative(vector)[0], 1e-6)
+    np.testing.assert_allclose(slopes, numeric, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_what_is_chosen_is_what_predicts(n_classes):
+    """The score of held-out rows is that of the blend, with its base scaled and its temperature."""
+    data, _ = make_classes(200, n_classes=n_classes)
+    model = fit_base_of_classes(coded(data, n_classes))
+    g = model(data.X)
+    h = 3.0 * (link(n_classes).regressands(data.y) + normal(200, g.mean.shape[-1]))
+    rows = [Judged(data, h, torch.full_like(h, 0.2), g.mean[0], g.variance[0])]
+    found, score = blend(model, link(n_classes), rows)
+    deep = Marginals(h[None], torch.full_like(h, 0.2)[None], torch.zeros(1, 1), torch.zeros(()))
+    there = found.base(data.X)
+    both = found.joined(found.share(data.X, there), deep, there)
+    density = found.likelihood.log_predictive(data.y, both.mean, both.variance)[0].mean().item()
+    assert score == pytest.approx(density, abs=0.05)  # but for the prior
+    assert 0.0 <= found.weight.item() <= 1.0
+    torch.testing.assert_close((there.mean / g.mean).std().item(), 0.0, atol=1e-5, rtol=0)
+    assert density > max(score_of(link(n_classes), data, h), score_of(link(n_classes), data, g.mean[0])) - 0.02
+
+
+def score_of(likelihood, data, f):
+    """Mean log probability with function values as they are."""
+    return likelihood.log_predictive(data.y, f[None], torch.full_like(f, 0.2)[None]).mean().item()
+
+
+def test_certain_members_that_err_are_made_less_certain():
+    data, _ = make_classes(400, n_classes=2)
+    model = fit_base_of_classes(coded(data, 2))
+    noise = torch.full_like(data.y, 1e-3)
+    wrong = torch.arange(400) % 4 == 0  # a quarter
+    h = 50.0 * (2 * data.y - 1) * torch.where(wrong, -1.0, 1.0)[:, None]
+    found, score = blend(model, Bernoulli(), [Judged(data, h, noise, torch.zeros_like(h), noise)])
+    probability = found.likelihood.response(torch.tensor([[[50.0 * found.weight.item()]]]).double())[0, 0, 1]
+    assert probability.item() == pytest.approx(0.75, abs=0.03)
+    assert score == pytest.approx(0.75 * np.log(0.75) + 0.25 * np.log(0.25), abs=0.03)

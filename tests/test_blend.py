@@ -7,10 +7,18 @@ import pytest
 import torch
 from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, name_of, normal
 from sklearn.base import clone
+from sklearn.metrics import log_loss
 from test_base import make_data, make_likelihood
 from test_joint import N_DRAWS, assert_moments, shake
 
-from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
+from skdgp import (
+    AVDGPClassifier,
+    AVDGPRegressor,
+    DSDGPClassifier,
+    DSDGPRegressor,
+    SOLVEGPClassifier,
+    SOLVEGPRegressor,
+)
 from skdgp.gp.blend import Blend, Blended
 from skdgp.gp.waves import Streams
 from skdgp.inference import ensemble as ensemble_module
@@ -181,6 +189,52 @@ def test_going_on_chooses_anew(wave):
     assert model._ensemble.blend is not None and model._ensemble.blend is not first
     model.set_params(base=None).fit(*wave)
     assert model.base_weight_ == 0.0
+
+
+CLASSIFIERS = [
+    Tiny(AVDGPClassifier, **AVDGP).with_budget(**BLENDED),
+    Tiny(DSDGPClassifier, **DSDGP).with_budget(**BLENDED),
+    Tiny(SOLVEGPClassifier, **SOLVEGP).with_budget(**BLENDED),
+]
+
+
+@pytest.mark.parametrize("tiny", CLASSIFIERS, ids=name_of)
+@pytest.mark.parametrize("n_classes", [2, 3])
+class TestClassifiers:
+    @staticmethod
+    def data(n_classes):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(150, 2))
+        return X, np.array(["c", "a", "b"])[np.digitize(X.sum(1), np.linspace(-0.7, 0.7, n_classes - 1))]
+
+    def test_a_base_makes_good_what_few_steps_leave(self, tiny, n_classes):
+        X, y = self.data(n_classes)
+        model, alone = tiny().fit(X[:90], y[:90]), tiny(base=None).fit(X[:90], y[:90])
+        assert model.base_weight_ > 0.0 and alone.base_weight_ == 0.0
+        found, of_alone = (log_loss(y[90:], each.predict_proba(X[90:])) for each in (model, alone))
+        assert found < 0.35 < of_alone
+
+    def test_probabilities_are_those_of_functions(self, tiny, n_classes):
+        X, y = self.data(n_classes)
+        model = tiny(n_estimators=1).fit(X, y)
+        proba = model.predict_proba(X[:8])
+        np.testing.assert_allclose(proba.sum(1), 1.0)
+        draws = model.sample_functions(400, random_state=0)(X[:8])  # (8, K, 400)
+        np.testing.assert_allclose(draws.mean(-1), proba, atol=0.08)
+
+    def test_last_in_files_and_choose_anew(self, tiny, n_classes):
+        X, y = self.data(n_classes)
+        model = tiny(warm_start=True).fit(X, y)
+        again = pickle.loads(pickle.dumps(model))
+        assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+        assert again.base_weight_ == model.base_weight_
+        first = again._ensemble.blend
+        assert again.fit(X, y)._ensemble.blend is not first
+
+    def test_weights_and_single_precision(self, tiny, n_classes):
+        X, y = self.data(n_classes)
+        model = tiny(class_weight="balanced").fit(X.astype(np.float32), y, np.arange(len(X)) % 3)
+        assert np.isfinite(model.predict_log_proba(X.astype(np.float32))).all()
 
 
 def test_streams_have_no_base(wave):

@@ -34,6 +34,20 @@ def test_density_and_its_gradients():
     assert gradcheck(density, (y.requires_grad_(), roots.requires_grad_()))
 
 
+def test_outputs_that_share_everything_add_up():
+    """As fast as one of them, by another path."""
+    data, kernel = make_data(n_outputs=2), StationaryKernel("matern32", 3, ard=True).double()
+    data = Batch(data.X, data.y, torch.arange(len(data)) % 3 + 1.0)
+    shared, apart = (torch.full((n,), 0.2, dtype=torch.float64, requires_grad=True) for n in (1, 2))
+    found, expected = log_evidence(kernel, shared, data), log_evidence(kernel, apart, data)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-12)
+    slopes = [torch.autograd.grad(each, [kernel.log_lengthscale, kernel.log_variance]) for each in (found, expected)]
+    torch.testing.assert_close(*slopes)
+    root, y = normal(1, 4, 4, seed=3), normal(3, 4, seed=4)
+    density = lambda y, root: _LogDensity.apply(y, root @ root.mT + torch.eye(4, dtype=torch.float64))  # noqa: E731
+    assert gradcheck(density, (y.requires_grad_(), root.requires_grad_()))
+
+
 def test_is_that_of_dense_algebra():
     """With weights, of rows that are repeated."""
     data, kernel, noise = make_data(), StationaryKernel("matern32", 3, ard=True).double(), torch.tensor([0.1, 0.3])

@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal, norm
 from torch.overrides import TorchFunctionMode
 
 from skdgp.gp import likelihoods, special
-from skdgp.gp.likelihoods import Bernoulli, Gaussian, RobustMax
+from skdgp.gp.likelihoods import Bernoulli, Gaussian, RobustMax, Tempered
 
 N_SAMPLES, N_ROWS = 2, 3
 EPSILON = 0.02  # of slips; larger than anyone would choose, so that they show
@@ -481,3 +481,50 @@ class TestRobustMax:
         call = lambda *moments: RobustMax(4).expected_log_prob(labels_of(4), *moments)  # noqa: E731
         variance = variance.expand(2, 3, 4).clone().requires_grad_()
         assert torch.autograd.gradcheck(call, (mean.requires_grad_(), variance), atol=1e-3)
+
+
+class TestTempered:
+    @staticmethod
+    def make(n_classes, log_square=0.0):
+        tempered = Tempered(Bernoulli() if n_classes == 2 else RobustMax(n_classes)).double()
+        tempered.log_square.fill_(log_square)
+        return tempered
+
+    def test_of_one_is_the_probit_link_itself(self):
+        y, mean, variance = make_case(1)
+        y = (y > 0).double()
+        torch.testing.assert_close(
+            self.make(2).log_predictive(y, mean, variance), Bernoulli().log_predictive(y, mean, variance)
+        )
+
+    @pytest.mark.parametrize("n_classes", [2, 4])
+    @pytest.mark.parametrize("log_square", [-2.0, 1.0])
+    def test_is_what_sampling_says(self, n_classes, log_square):
+        tempered = self.make(n_classes, log_square)
+        n_outputs, n_draws = tempered.n_outputs, 200_000
+        mean, variance = normal(1, 2, n_outputs, seed=1), 0.1 + normal(1, 2, n_outputs, seed=2).square()
+        rng = np.random.default_rng(0)
+        f = mean.numpy() + np.sqrt(variance.numpy()) * rng.standard_normal((n_draws, 2, n_outputs))
+        f = f + np.exp(0.5 * log_square) * rng.standard_normal(f.shape)
+        winner = (f[..., 0] > 0).astype(int) if n_classes == 2 else f.argmax(-1)
+        expected = np.stack([np.mean(winner == label, axis=0) for label in range(n_classes)], axis=-1)
+        found = tempered.log_probabilities(mean, variance).exp()[0]
+        np.testing.assert_allclose(found, expected, atol=0.005)
+        for label in range(n_classes):
+            y = torch.full((2, 1), float(label), dtype=torch.float64)
+            np.testing.assert_allclose(tempered.log_predictive(y, mean, variance)[0].exp(), found[:, label], atol=2e-3)
+
+    @pytest.mark.parametrize("n_classes", [2, 4])
+    def test_response_averages_to_the_prediction(self, n_classes):
+        tempered = self.make(n_classes, -1.0)
+        mean, variance = normal(1, 1, tempered.n_outputs, seed=1), torch.full((1, 1, tempered.n_outputs), 0.5).double()
+        f = mean + variance.sqrt() * normal(20_000, 1, tempered.n_outputs, seed=3)
+        found = tempered.response(f).mean(0)
+        np.testing.assert_allclose(found, tempered.log_probabilities(mean, variance).exp()[0], atol=0.01)
+
+    @pytest.mark.parametrize("n_classes", [2, 4])
+    def test_hot_makes_classes_alike(self, n_classes):
+        tempered = self.make(n_classes, 25.0)
+        mean = normal(1, 3, tempered.n_outputs)
+        found = tempered.log_probabilities(mean, torch.ones_like(mean)).exp()
+        np.testing.assert_allclose(found, 1 / n_classes, atol=1e-3)

@@ -24,6 +24,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     """The face of a classifier, which derives from a method of :mod:`skdgp.methods` too."""
 
     _: KW_ONLY
+    base: str | None = "gp"
     class_weight: dict | Literal["balanced"] | None = None
     validation_fraction: float = 0.1
     normalize_X: bool = shaping(True)
@@ -35,6 +36,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     _check_options: ClassVar = {"dtype": FLOATS}
     module_ = _shell.module_
     device_ = _shell.device_
+    base_weight_ = _shell.base_weight_
     predict_layers = _shell.predict_layers
     sample_functions = _functions.sample_functions
 

@@ -221,6 +221,9 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
         Whether every member holds out rows, of each class alike, and keeps the parameters of the epoch with the best
         log predictive density, or probability, there. Held-out rows then set a regressor's noise variance. False leaves
         the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
+    base : {"gp"} or None, default="gp"
+        What predictions are blended with: a sparse GP in closed form, which takes over where it predicts held-out rows
+        better, and far from all rows. None leaves the model alone, and so does ``fit`` where no rows can judge.
     validation_fraction : float, default=0.1
         Share of the rows that a member holds out with ``early_stopping``.
     n_iter_no_change : int, default=100
@@ -265,6 +268,8 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
         Lengthscales of every layer, of its D outputs or of all, in units of its Q inputs; those of the first layer are
         standardised. None where a callable ``kernel`` has none.
+    base_weight_ : float
+        Weight of the base in predictions near the rows that were learnt from, between 0 and 1; 0 without one.
     inducing_points_ : list of ndarray of shape (n_estimators, M, Q)
         Inducing points of every layer, in the same units.
     device_ : torch.device

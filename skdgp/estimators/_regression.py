@@ -39,6 +39,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     _check_options: ClassVar = {"dtype": FLOATS, "multi_output": True, "y_numeric": True}
     module_ = _shell.module_
     device_ = _shell.device_
+    base_weight_ = _shell.base_weight_
     predict_layers = _shell.predict_layers
     sample_functions = _functions.sample_functions
 
@@ -182,12 +183,6 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         check_is_fitted(self)
         variance = self._mean_noise_variance()
         return float(variance[0]) if self._y_is_flat else variance
-
-    @property
-    def base_weight_(self):
-        """Weight of the base in predictions near the rows that were learnt from: float."""
-        blend = _shell.fitted(self).blend
-        return 0.0 if blend is None else 1.0 - blend.weight.item()
 
     def _mean_noise_variance(self) -> np.ndarray:
         """Of every output (P,), in the square of the user's units."""

@@ -175,6 +175,9 @@ def fitted(estimator) -> Ensemble:
 
 module_ = property(lambda self: fitted(self).members, doc="The members of the ensemble.")
 device_ = property(lambda self: fitted(self).device, doc="Where the members are.")
+base_weight_ = property(
+    lambda self: fitted(self).base_weight, doc="Weight of the base near rows that were learnt from."
+)
 
 
 def to_state(state: dict) -> dict:
@@ -242,8 +245,8 @@ def _hold_out(
 
 
 def _has_base(estimator) -> bool:
-    """Whether predictions are to be blended; only a regressor's can be."""
-    return getattr(estimator, "base", None) is not None
+    """Whether predictions are to be blended."""
+    return estimator.base is not None
 
 
 def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:

@@ -233,10 +233,13 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
         Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 250, or 1024 from 4000 rows on.
     learning_rate : float, default=0.06
         Peak learning rate of Adam. It is reached after a quarter of training, and falls to nothing along a cosine.
-    early_stopping : bool, default=False
+    early_stopping : bool, default=True
         Whether every member holds out rows, of each class alike, and keeps the parameters of the epoch with the best
         log predictive density, or probability, there. Held-out rows then set a regressor's noise variance. False leaves
         the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
+    base : {"gp"} or None, default="gp"
+        What predictions are blended with: a sparse GP in closed form, which takes over where it predicts held-out rows
+        better, and far from all rows. None leaves the model alone, and so does ``fit`` where no rows can judge.
     validation_fraction : float, default=0.1
         Share of the rows that a member holds out with ``early_stopping``.
     n_iter_no_change : int, default=1000
@@ -281,6 +284,8 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
         Lengthscales of every layer, of its D outputs or of all, in units of its Q inputs; those of the first layer are
         standardised. None where a callable ``kernel`` has none.
+    base_weight_ : float
+        Weight of the base in predictions near the rows that were learnt from, between 0 and 1; 0 without one.
     inducing_points_ : ndarray of shape (n_estimators, M, Q)
         Inducing points of the first set, in the same units.
     orthogonal_points_ : ndarray of shape (n_estimators, M, Q)
@@ -315,3 +320,5 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
 
     inducing_points_ = property(_inducing_points)
     orthogonal_points_ = property(_orthogonal_points)
+
+    early_stopping: bool = True

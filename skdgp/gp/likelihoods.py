@@ -7,6 +7,7 @@ training maximises, and what the function values' distribution says of observati
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -80,6 +81,10 @@ class Likelihood(nn.Module):
 
     def initialise(self, y: Tensor, weight: Tensor) -> None:
         """Take initial values from some encoded targets (N, P), of some weight (N,)."""
+
+    def regressands(self, y: Tensor) -> Tensor:
+        """What least squares learns from in place of encoded targets (N, P), of shape (N, n_outputs)."""
+        return y
 
     def calibrated(self) -> list[nn.Parameter]:
         """Logarithms to which held-out rows add a number, the same for all and for all members of an ensemble."""
@@ -268,6 +273,9 @@ def rounding_variance(y: np.ndarray, n_rows: float | None = None) -> float:
 class Classification(Likelihood):
     """Probabilities of K classes; targets (B, 1) are the classes' numbers from 0 on."""
 
+    #: Variance of the Gaussian noise that function values have before they decide on the class.
+    noise: ClassVar[float]
+
     def log_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
         """log ∫ p(y = c | f) N(f | mean, variance) df for all classes c, of shape (S, B, K)."""
         raise NotImplementedError
@@ -276,8 +284,14 @@ class Classification(Likelihood):
 class Bernoulli(Classification):
     """Two classes with the probit link: p(y = 1 | f) = Φ(f) (AVDGP Eq. 2.5)."""
 
+    noise = 1.0
+
     def __init__(self) -> None:
         super().__init__(1)
+
+    def regressands(self, y: Tensor) -> Tensor:
+        """Minus one and one."""
+        return 2.0 * y - 1.0
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """E log Φ(±f) by quadrature, to 1e-5 of its value or 1e-5.
@@ -312,6 +326,54 @@ class Bernoulli(Classification):
         return log_ndtr(torch.cat([-f, f], dim=-1))
 
 
+class Tempered(Classification):
+    """Classes decided by f/τ and Gaussian noise of variance one: a large τ makes all of them alike probable.
+
+    τ is a temperature, which held-out rows set. With τ = 1 and two classes this is the likelihood that it is made of.
+
+    Parameters
+    ----------
+    likelihood : Classification
+        What decides on the class; not to be trained.
+    """
+
+    noise = 1.0
+
+    def __init__(self, likelihood: Classification):
+        super().__init__(likelihood.n_outputs)
+        self.likelihood = likelihood
+        self.log_square = nn.Parameter(torch.zeros(1, device="cpu", dtype=torch.float32), requires_grad=False)  # log τ²
+
+    def numbers_per_row(self, n_samples: int) -> int:
+        """See :meth:`Likelihood.numbers_per_row`."""
+        return self.likelihood.numbers_per_row(n_samples)
+
+    def regressands(self, y: Tensor) -> Tensor:
+        """See :meth:`Likelihood.regressands`."""
+        return self.likelihood.regressands(y)
+
+    def calibrated(self) -> list[nn.Parameter]:
+        """log τ²."""
+        return [self.log_square]
+
+    def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """See :meth:`Likelihood.log_predictive`."""
+        return self.likelihood.log_predictive(y, *self._tempered(mean, variance))
+
+    def log_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """See :meth:`Classification.log_probabilities`."""
+        return self.likelihood.log_probabilities(*self._tempered(mean, variance))
+
+    def response(self, f: Tensor) -> Tensor:
+        """Probabilities of the classes."""
+        return self.log_probabilities(f, torch.zeros_like(f)).exp()
+
+    def _tempered(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Moments of f/τ, and of the noise that the likelihood within has none of."""
+        square = self.log_square.exp().to(mean)
+        return mean * square.rsqrt(), variance / square + (self.noise - cast(Classification, self.likelihood).noise)
+
+
 def _mean_log_ndtr(mean: Tensor, deviation: Tensor, nodes: Tensor, weights: Tensor) -> Tensor:
     """E log Φ(f) for means and deviations (...) by nodes and weights (K,) or (..., K)."""
     value = log_ndtr(mean[..., None] + deviation[..., None] * nodes)  # (..., K)
@@ -344,10 +406,16 @@ class RobustMax(Classification):
         Probability of a slip.
     """
 
+    noise = 0.0
+
     def __init__(self, n_classes: int, *, epsilon: float = 1e-3):
         super().__init__(n_classes)
         self.log_hit = math.log1p(-epsilon)
         self.log_miss = math.log(epsilon / (n_classes - 1))
+
+    def regressands(self, y: Tensor) -> Tensor:
+        """A column for each class, of ones in its rows and zeros elsewhere."""
+        return nn.functional.one_hot(y[:, 0].long(), self.n_outputs).to(y)
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the integrand of P_c, for each row."""

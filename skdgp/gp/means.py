@@ -28,6 +28,20 @@ class ZeroMean(Mean):
         return values
 
 
+class ConstantMean(Mean):
+    """m(x) = c, the same everywhere."""
+
+    constant: Tensor
+
+    def __init__(self, constant: Tensor):
+        super().__init__()
+        self.register_buffer("constant", constant.clone())
+
+    def forward(self, X: Tensor) -> Tensor:
+        """The constants (D,) in every row, (..., D), without memory."""
+        return self.constant.to(X).expand(*X.shape[:-1], -1)
+
+
 class LinearMean(Mean):
     """m(x) = x P with a matrix ``P`` of shape (Q, D), learnt or fixed."""
 

@@ -19,7 +19,7 @@ from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import Kernel, LinearKernel, StationaryKernel, SumKernel
 from ..gp.likelihoods import Gaussian, rounding_variance
-from ..gp.means import ZeroMean
+from ..gp.means import ConstantMean, ZeroMean
 from ..gp.propagation import make_propagation
 from .batches import Batch, Part
 from .collapsed import left_out, set_posteriors
@@ -43,6 +43,10 @@ NOISE_FLOOR, JITTER = 1e-10, 1e-12
 #: Inducing points at least and at most, rows that they are chosen from, and the variance that they leave unexplained,
 #: over the noise's. Noise alone would need a single one, but their places also say where the data are.
 FEWEST_POINTS, POINTS, CANDIDATES, LEFT_OVER = 100, 1000, 2000, 0.1
+
+#: Least variance of the noise of a base for classes, over that of what stands for them. A class is no smooth function
+#: of the features: with less noise the evidence prefers functions with a bend at every row.
+CLASS_NOISE = 0.1
 
 #: How far linear functions go on beyond the data, over each feature's range.
 BEYOND = 0.1
@@ -84,8 +88,22 @@ def fit_base(rows: Batch) -> DeepGP:
     return exact if (_error_left_out(exact, rows) < error).all() else model
 
 
+def fit_base_of_classes(rows: Batch) -> DeepGP:
+    """The same for numbers that stand for classes; outputs share the noise.
+
+    Least squares makes functions of them that are smooth where classes overlap (Rasmussen and Williams, 2006,
+    Sec. 6.5). What they say of probabilities held-out rows decide.
+    """
+    centre = (rows.weight[:, None] * rows.y).sum(0) / rows.weight.sum()
+    rows = Batch(rows.X, rows.y - centre, rows.weight)
+    spread = (rows.weight[:, None] * rows.y.square()).sum() / (rows.weight.sum() * rows.y.shape[1])
+    model = _fit(rows, (CLASS_NOISE * spread)[None])
+    cast(GlobalLayer, model.layers[0]).mean = ConstantMean(centre)
+    return model
+
+
 def _fit(rows: Batch, floor: Tensor) -> DeepGP:
-    """The model whose noise variances are no less than a floor (P,)."""
+    """The model whose noise variances, of each output or of all, are no less than a floor (P,) or (1,)."""
     kernel, likelihood = _kernel_and_noise(rows, floor)
     candidates = rows.X[-CANDIDATES:]
     with torch.no_grad():
@@ -119,15 +137,15 @@ def judge_base(base: DeepGP, parts: Sequence[Part], basis: Part) -> list[tuple[T
     parts : sequence of Part
         Rows of the table that ``basis`` is a part of, by their numbers, or all of them of another one.
     basis : Part
-        What the posterior knows.
+        What the posterior knows. Its targets count, if they are not those of ``parts``.
     """
     points, sizes = cast(GlobalLayer, base.layers[0]).Z, [len(part) for part in parts]
     index = None if parts[0].index is None else torch.cat([cast(Tensor, part.index) for part in parts])
     if index is None:  # every member is judged by the same rows
         parts = parts[:1]
-    rows = Part(parts[0].data, index).rows().to(points.device, points.dtype)
+    rows = Part(parts[0].data if index is None else basis.data, index).rows().to(points.device, points.dtype)
     marginals = base(rows.X)
-    mean, variance = marginals.mean[0], marginals.variance[0]
+    mean, variance = marginals.mean[0].clone(), marginals.variance[0]
     if index is None:
         return len(sizes) * [(mean, variance)]
     learnt = torch.isin(index, cast(Tensor, basis.index)).to(points.device)
@@ -141,13 +159,13 @@ def _kernel_and_noise(rows: Batch, floor: Tensor) -> tuple[SumKernel, Gaussian]:
     """Of the kernels that compete the one that makes rows most likely, with its noise."""
     low, high = rows.X.amin(0), rows.X.amax(0)
     beyond = BEYOND * (high - low)
-    n_features, n_outputs = rows.X.shape[1], rows.y.shape[1]
+    n_features = rows.X.shape[1]
     scale = max(rows.y.square().mean().item(), NOISE_FLOOR)  # 1, unless targets are not standardised
     found = []
     for profile in PROFILES:
         smooth = StationaryKernel(profile, n_features, ard=True, variance=scale)
         kernel = SumKernel([smooth, LinearKernel(n_features, variance=scale, low=low - beyond, high=high + beyond)])
-        likelihood = Gaussian(n_outputs, excess=0.1 * scale, floor=floor.tolist())
+        likelihood = Gaussian(len(floor), excess=0.1 * scale, floor=floor.tolist())
         kernel.to(rows.X.device, torch.float64)
         likelihood.to(rows.X.device, torch.float64)
         try:

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import torch
-from scipy.optimize import Bounds, minimize
+from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -15,19 +15,14 @@ from ..gp.blend import Blend, near_data, nearness
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import SumKernel
-from ..gp.likelihoods import AdditiveNoise
+from ..gp.likelihoods import AdditiveNoise, Classification, Likelihood, Tempered
+from ..gp.means import ConstantMean
 from .batches import Batch
 
 #: Weights of the deep GP that are started from in turn, since the density may have several peaks.
 STARTS = (0.02, 0.5, 0.98)
 
-#: What the base's variance may be multiplied by: no less than one, since far from all rows it is the prior's.
-FACTORS = (1.0, 50.0)
-
-#: The prior of the factor's logarithm, N(0, 0.5²): a few rows cannot tell variance of the function from noise.
-FACTOR_SPREAD = 0.5
-
-#: Where logarithms of the noise may be.
+#: Where logarithms of the noise, or of a temperature's square, may be.
 LOGARITHMS = (-28.0, 5.0)
 
 #: What the learnt noise is multiplied by, at least, to start from.
@@ -35,6 +30,28 @@ SMALLEST_RATIO = 1e-12
 
 #: Share of the held-out rows that count as lying at the edge of the data, or beyond.
 EDGE = 0.01
+
+
+class Prior(NamedTuple):
+    """Of a logarithm: a Gaussian's mean and deviation, between two ends."""
+
+    mean: float
+    deviation: float
+    low: float
+    high: float
+
+    def cost(self, value: Tensor) -> Tensor:
+        """Negative logarithm of the density, but for a constant, summed."""
+        return 0.5 * ((value - self.mean) / self.deviation).square().sum()
+
+
+#: Of the logarithm of what the base's variance is multiplied by. A few rows cannot tell variance of the function from
+#: noise; and no less than one, since far from all rows the variance is the prior's.
+FACTOR = Prior(0.0, 0.5, 0.0, math.log(50.0))
+
+#: Of the same where the base's numbers stand for classes, and means are multiplied by the root; and of the logarithm of
+#: the temperature's square. Few rows would make classes certain.
+CLASS_FACTOR, TEMPERATURE = Prior(2.0, 3.0, -10.0, 16.0), Prior(0.0, 3.0, *LOGARITHMS)
 
 
 class Judged(NamedTuple):
@@ -47,17 +64,17 @@ class Judged(NamedTuple):
     base_variance: Tensor
 
 
-def blend(base: DeepGP, likelihood: AdditiveNoise, judged: Sequence[Judged]) -> tuple[Blend, float]:
+def blend(base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged]) -> tuple[Blend, float]:
     """The blend that makes held-out rows likeliest.
 
-    What is chosen is the weight of the deep GP, a factor of the base's variance, and the noise. All members have the
-    same. Function values count as Gaussian here, whatever mixture they have.
+    What is chosen is the weight of the deep GP, a factor of the base's variance, and the noise, or for classes the
+    temperature. All members have the same. Function values count as Gaussian here, whatever mixture they have.
 
     Parameters
     ----------
     base : DeepGP
-        Of one layer. Its variance is changed, in place.
-    likelihood : AdditiveNoise
+        Of one layer. Its variance is changed, in place; and with it what it says of classes.
+    likelihood : Likelihood
         Of a member.
     judged : sequence of Judged
         For each member.
@@ -66,12 +83,13 @@ def blend(base: DeepGP, likelihood: AdditiveNoise, judged: Sequence[Judged]) -> 
     -------
     blend : Blend
     score : float
-        Mean log density of the rows, in the members' units.
+        Mean log density or probability of the rows, in the members' units.
     """
-    density = _Density(base, likelihood, judged)
+    kind = _Probability if isinstance(likelihood, Classification) else _Density
+    density = kind(base, likelihood, judged)
     best = min((density.maximise(weight) for weight in STARTS), key=lambda found: found.fun)
     weight, log_factor, *_ = density.take(best.x)
-    _multiply_variance(base, math.exp(log_factor))
+    density.multiply(base, log_factor)
     edges = {"edge": density.edge, "spread": math.exp(log_factor) * density.spread}
     found = Blend(base, density.likelihood.requires_grad_(False), weight=float(weight), **edges)
     return found, -float(best.fun)
@@ -80,12 +98,13 @@ def blend(base: DeepGP, likelihood: AdditiveNoise, judged: Sequence[Judged]) -> 
 class _Density:
     """The mean log density of held-out rows, as a function of a vector: weight, log factor, and logarithms of noise.
 
-    The factor's prior is a part of it.
+    Priors are a part of it.
     """
 
-    def __init__(self, base: DeepGP, likelihood: AdditiveNoise, judged: Sequence[Judged]):
-        self.likelihood = deepcopy(likelihood).double().requires_grad_(True)
-        self.likelihood.refine()
+    factor = FACTOR
+
+    def __init__(self, base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged]):
+        self.likelihood = self.to_calibrate(deepcopy(likelihood)).double().requires_grad_(True)
         self.noise = self.likelihood.calibrated()
         self.learnt = parameters_to_vector(self.noise).detach().cpu().numpy()
         self.y = torch.cat([each.rows.y for each in judged]).double()
@@ -98,10 +117,11 @@ class _Density:
         self.spread = float(self.s.mean(-1).quantile(1 - EDGE))
         self.near = near_data(correlation, self.s, self.edge, self.spread)
 
-    def moments(self, weight: Tensor | float, factor: Tensor | float) -> tuple[Tensor, Tensor]:
+    def moments(self, weight: Tensor, log_factor: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances (n, P) of the blend's function values."""
         t = weight * self.near
-        return t * self.h + (1 - t) * self.g, t.square() * self.v + (1 - t).square() * factor * self.s
+        mean = t * self.h + (1 - t) * self.scaled(self.g, log_factor)
+        return mean, t.square() * self.v + (1 - t).square() * log_factor.exp() * self.s
 
     def take(self, vector: np.ndarray) -> np.ndarray:
         """Let the likelihood have its part of the vector, which is returned."""
@@ -112,28 +132,78 @@ class _Density:
         """Its negative, and the slopes of that."""
         self.take(vector)
         free = torch.tensor(vector[:2], device=self.y.device, requires_grad=True)
-        mean, variance = self.moments(free[0], free[1].exp())
+        mean, variance = self.moments(free[0], free[1])
         density = self.likelihood.log_predictive(self.y, mean[None], variance[None])[0]
-        value = 0.5 * (free[1] / FACTOR_SPREAD).square() / self.total_weight - (self.row_weight * density).sum()
+        cost = self.factor.cost(free[1]) + self.cost_of_noise()
+        value = cost / self.total_weight - (self.row_weight * density).sum()
         slopes = torch.autograd.grad(value, [free, *self.noise])
         return value.item(), parameters_to_vector(slopes).cpu().numpy()
 
-    def maximise(self, weight: float):
-        """Scipy's result, from a weight and the noise that goes with it."""
+    def maximise(self, weight: float) -> OptimizeResult:
+        """From a weight, and what goes with it."""
+        start = np.concatenate([[weight, self.factor.mean], self.noise_for(weight).clip(*LOGARITHMS)])
+        limits = [(0.0, 1.0), (self.factor.low, self.factor.high), *(LOGARITHMS for _ in self.learnt)]
+        return minimize(self.negative, start, jac=True, method="L-BFGS-B", bounds=limits)
+
+    # What a base for classes does otherwise.
+
+    def to_calibrate(self, likelihood: Likelihood) -> Likelihood:
+        """The blend's likelihood, from a copy of a member's."""
+        likelihood.refine()
+        return likelihood
+
+    def scaled(self, mean: Tensor, log_factor: Tensor | float) -> Tensor:
+        """Means of the base, or a part of them, if its variance is multiplied: they stay."""
+        return mean
+
+    def cost_of_noise(self) -> float | Tensor:
+        """Negative log prior of the noise: there is none."""
+        return 0.0
+
+    def noise_for(self, weight: float) -> np.ndarray:
+        """Logarithms of the noise that goes with a weight: what means leave."""
         self.take(np.concatenate([[weight, 0.0], self.learnt]))
-        squares = (self.y - self.moments(weight, 1.0)[0]).square()
-        found = (self.row_weight[:, None] * squares).sum(0).cpu().numpy() * np.square(self.likelihood.units.scale)
-        ratio = np.maximum(found / self.likelihood.noise_variance(), SMALLEST_RATIO)  # targets may be constant
-        noise = self.learnt.reshape(-1, len(found)) + np.log(ratio)
-        start = np.concatenate([[weight, 0.0], noise.ravel().clip(*LOGARITHMS)])
-        limits = np.array([(0.0, 1.0), np.log(FACTORS), *(LOGARITHMS for _ in self.learnt)])
-        return minimize(self.negative, start, jac=True, method="L-BFGS-B", bounds=Bounds(*limits.T))
+        likelihood = cast(AdditiveNoise, self.likelihood)
+        mean, _ = self.moments(*self.y.new_tensor([weight, 0.0]))
+        left = (self.row_weight[:, None] * (self.y - mean).square()).sum(0).cpu().numpy()
+        ratio = left * np.square(likelihood.units.scale) / likelihood.noise_variance()  # targets may be constant
+        return (self.learnt.reshape(-1, len(left)) + np.log(np.maximum(ratio, SMALLEST_RATIO))).ravel()
 
-
-def _multiply_variance(base: DeepGP, factor: float) -> None:
-    """Scale the kernel, but not means: the posterior speaks of whitened inducing variables."""
-    layer = cast(GlobalLayer, base.layers[0])
-    with torch.no_grad():
+    @torch.no_grad()
+    def multiply(self, base: DeepGP, log_factor: float) -> None:
+        """Multiply the variance of the base, in place. Its posterior speaks of whitened inducing variables."""
+        layer = cast(GlobalLayer, base.layers[0])
         for part in cast(SumKernel, layer.kernel).parts:
-            cast(Tensor, part.log_variance).add_(math.log(factor))
-        layer.q.mean.div_(math.sqrt(factor))
+            cast(Tensor, part.log_variance).add_(log_factor)
+        layer.q.mean.mul_(math.exp(-0.5 * log_factor))
+
+
+class _Probability(_Density):
+    """The same of classes: the noise is the square of the temperature."""
+
+    factor = CLASS_FACTOR
+
+    def to_calibrate(self, likelihood: Likelihood) -> Likelihood:
+        """With a temperature."""
+        return Tempered(cast(Classification, likelihood))
+
+    def scaled(self, mean: Tensor, log_factor: Tensor | float) -> Tensor:
+        """Multiplied as deviations are."""
+        return mean * torch.as_tensor(0.5 * log_factor).exp()
+
+    def cost_of_noise(self) -> float | Tensor:
+        """Of the temperature."""
+        return TEMPERATURE.cost(self.noise[0])
+
+    def noise_for(self, weight: float) -> np.ndarray:
+        """A temperature of one."""
+        return np.zeros(1)
+
+    @torch.no_grad()
+    def multiply(self, base: DeepGP, log_factor: float) -> None:
+        """Multiply means as well."""
+        layer = cast(GlobalLayer, base.layers[0])
+        for part in cast(SumKernel, layer.kernel).parts:
+            cast(Tensor, part.log_variance).add_(log_factor)
+        constant = cast(ConstantMean, layer.mean).constant
+        constant.copy_(self.scaled(constant, log_factor))

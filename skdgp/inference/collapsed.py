@@ -190,7 +190,8 @@ def set_posteriors(model: DeepGP, data: Batch, beta: float = 1.0) -> None:
     """
     layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
     with threads_for(model.products(len(data))):
-        best = optimum(statistics(layer, data), len(layer.Z), beta * likelihood.variance.double())
+        noise = (beta * likelihood.variance.double()).expand(data.y.shape[1])
+        best = optimum(statistics(layer, data), len(layer.Z), noise)
     found = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)]
     roots = [cholesky(covariance, NO_JITTER) for _, covariance in found[: len(layer.posteriors)]]  # v may be missing
     for posterior, (mean, _), root in zip(layer.posteriors, found, roots, strict=False):

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ..gp.blend import Blend, Blended
 from ..gp.deep_gp import DeepGP, Marginals
-from ..gp.likelihoods import AdditiveNoise, Likelihood
-from .base import fit_base, judge_base, known
+from ..gp.likelihoods import Classification, Likelihood
+from .base import fit_base, fit_base_of_classes, judge_base, known
 from .batches import Batch, Part
 from .blending import Judged, blend
 from .calibration import MAX_ROWS, PRIOR_ROWS, marginals_of, recalibrate
@@ -202,13 +202,14 @@ class Ensemble:
             If the user interrupts before there is a trained member. Later those that there are remain, with a warning.
         """
         self.plan_name = plan.name
-        foundation = self._foundation(data, split, plan) if base else None
         near = data.to("cpu", plan.precision).near(self.device)
         learners = []
         for index, seed in enumerate(seeds):
             model, generator = self._untrained(start, index, seed, plan.precision)
             rows, held_out = split.of(near, index)
             learners.append(Learner(model, rows, generator, None if split.to_judge else held_out))
+
+        foundation = self._foundation(learners[0].model.likelihood, data, split, plan) if base else None
 
         def finished(model: DeepGP, index: int) -> DeepGP:
             model = self._ready(model)
@@ -223,7 +224,7 @@ class Ensemble:
         self.members.extend(finished(learner.model, index) for index, learner in enumerate(trained))
         self._calibrate([learner.held_out for learner in trained], plan)
         if foundation is not None:
-            self._blend_with(foundation, data, split, plan)
+            self._blend_with(*foundation, data, split, plan)
         if split.to_judge and plan.finish is not None:
             for model in self.models:
                 plan.finish(model, data.to(self.device, self.dtype), plan.settings)
@@ -243,20 +244,22 @@ class Ensemble:
             scores = [max(history.score) for history in self.histories if history.score]
             self.held_out = HeldOut(float(np.mean(scores)), sum(map(len, judges))) if scores else None
 
-    def _foundation(self, data: Batch, split: Split, plan: Plan) -> DeepGP | None:
-        """The base of members that there are rows to judge by; None if it cannot be computed."""
+    def _foundation(self, likelihood: Likelihood, data: Batch, split: Split, plan: Plan) -> tuple[DeepGP, Part] | None:
+        """The base of members that there are rows to judge by, and what it knows; None if it cannot be computed."""
         if not split.n_rows and split.rows is None and plan.judge is None:
             return None
+        basis = known(Batch(data.X, likelihood.regressands(data.y), data.weight), split.order)
+        make = fit_base_of_classes if isinstance(likelihood, Classification) else fit_base
         try:
-            return fit_base(known(data, split.order).rows().to(self.device, torch.float64))
+            return make(basis.rows().to(self.device, torch.float64)), basis
         except np.linalg.LinAlgError:
             return None
 
-    def _blend_with(self, base: DeepGP, data: Batch, split: Split, plan: Plan) -> None:
+    def _blend_with(self, base: DeepGP, basis: Part, data: Batch, split: Split, plan: Plan) -> None:
         """Choose the blend by rows that members hold out, or else by what they would say of rows they have learnt."""
-        basis, judged = known(data, split.order), []
+        judged = []
         held_out = (split.of(data, index)[1] for index in range(len(self)))
-        parts = [(basis if part is None else part).spread(MAX_ROWS) for part in held_out]
+        parts = [(Part(data, basis.index) if part is None else part).spread(MAX_ROWS) for part in held_out]
         by_base = judge_base(base, parts, basis)
         for model, part, (base_mean, base_variance) in zip(self.models, parts, by_base, strict=True):
             rows = part.rows().to(self.device, self.dtype)
@@ -265,7 +268,7 @@ class Ensemble:
             else:
                 mean, variance = marginals_of(model, rows, plan.settings.batch_size).moments()
             judged.append(Judged(rows, mean.double(), variance.double(), base_mean, base_variance))
-        self.blend, score = blend(base, cast(AdditiveNoise, self.models[0].likelihood), judged)
+        self.blend, score = blend(base, self.models[0].likelihood, judged)
         self.held_out = HeldOut(score, sum(len(each.rows) for each in judged))
 
     def _untrained(self, start: Start, index: int, seed: int, precision: torch.dtype) -> tuple[DeepGP, torch.Generator]:
@@ -350,6 +353,11 @@ class Ensemble:
     def predictors(self) -> Sequence[DeepGP] | Sequence[Blended]:
         """The members, as they predict."""
         return self.models if self.blend is None else [Blended(model, self.blend) for model in self.models]
+
+    @property
+    def base_weight(self) -> float:
+        """Weight of the base near rows that were learnt from; 0 without one."""
+        return 0.0 if self.blend is None else 1.0 - self.blend.weight.item()
 
     @property
     def likelihoods(self) -> list[Likelihood]:

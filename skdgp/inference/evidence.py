@@ -20,25 +20,28 @@ from .lbfgs import lbfgs
 
 
 class _LogDensity(Function):
-    """log N(y | 0, K), summed over outputs, for y (P, n) and K (P, n, n).
+    """log N(y | 0, K), summed over outputs, for y (P, n) and K (P, n, n), or (1, n, n) where outputs share it.
 
-    Its gradient for K is ½ (ααᵀ − K⁻¹) with α = K⁻¹y. That takes one inverse, where recording the factorisation and
+    Its gradient for K is ½ Σ (ααᵀ − K⁻¹) with α = K⁻¹y. That takes one inverse, where recording the factorisation and
     the solution would take several products as dear.
     """
 
     @staticmethod
     def forward(ctx, y: Tensor, K: Tensor) -> Tensor:
         L = cholesky(K, NO_JITTER)
-        alpha = torch.cholesky_solve(y[..., None], L)
+        columns = y[..., None] if len(K) > 1 else y.mT[None]  # (P, n, 1), or (1, n, P)
+        alpha = torch.cholesky_solve(columns, L)
         ctx.save_for_backward(alpha, L)
-        log_determinants = 2.0 * L.diagonal(dim1=-2, dim2=-1).log().sum()
-        return -0.5 * ((y * alpha[..., 0]).sum() + log_determinants + y.numel() * math.log(2 * math.pi))
+        log_determinants = 2.0 * columns.shape[-1] * L.diagonal(dim1=-2, dim2=-1).log().sum()
+        return -0.5 * ((columns * alpha).sum() + log_determinants + y.numel() * math.log(2 * math.pi))
 
     @staticmethod
     @once_differentiable
     def backward(ctx, bar: Tensor) -> tuple[Tensor, Tensor]:
         alpha, L = ctx.saved_tensors
-        return -bar * alpha[..., 0], torch.cholesky_inverse(L).neg_().add_(alpha @ alpha.mT).mul_(0.5 * bar)
+        inverse = torch.cholesky_inverse(L).mul_(-alpha.shape[-1])
+        columns = alpha[..., 0] if len(L) > 1 else alpha[0].mT
+        return -bar * columns, inverse.add_(alpha @ alpha.mT).mul_(0.5 * bar)
 
 
 def log_evidence(kernel: Kernel, noise: Tensor, rows: Batch) -> Tensor:
@@ -49,13 +52,13 @@ def log_evidence(kernel: Kernel, noise: Tensor, rows: Batch) -> Tensor:
     Parameters
     ----------
     kernel : Kernel
-    noise : Tensor of shape (P,)
-        σ², of each output.
+    noise : Tensor of shape (P,) or (1,)
+        σ², of each output or of all: a kernel and a noise that outputs share make the evidence of P as cheap as of one.
     rows : Batch
     """
-    K = kernel.covariance(rows.X, rows.X) + torch.diag_embed(noise[:, None] / rows.weight)  # (P, n, n)
-    log_noise = (2 * math.pi * noise[:, None]).log()
-    repetitions = (log_noise * (1.0 - rows.weight) - rows.weight.log()).sum()
+    K = kernel.covariance(rows.X, rows.X) + torch.diag_embed(noise[:, None] / rows.weight)  # (P or 1, n, n)
+    log_noise = (2 * math.pi * noise[:, None]).log().expand(rows.y.shape[1], -1)
+    repetitions = (log_noise * (1.0 - rows.weight) - rows.weight.log()).sum()  # over outputs and rows
     return cast(Tensor, _LogDensity.apply(rows.y.mT, K)) + 0.5 * repetitions
 
 
