@@ -30,6 +30,7 @@ from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.linalg import JITTER
 from skdgp.gp.means import LinearMean, ZeroMean, make_mean
 from skdgp.gp.propagation import Quadrature, anchor_at_sample, make_propagation
+from skdgp.gp.waves import Streams
 from skdgp.inference.objectives import elbo, predictive
 
 N_INPUTS, N_OUTPUTS, N_INDUCING, N_ROWS, N_SAMPLES = 3, 2, 5, 4, 3
@@ -326,3 +327,24 @@ def test_single_precision_is_close_where_inducing_points_crowd():
     single = layer.float()(x.float(), x.float())
     for value, truth in zip(single, expected, strict=True):
         torch.testing.assert_close(value.double(), truth, rtol=2e-3, atol=2e-3)
+
+
+@every_whiten
+@torch.no_grad()
+def test_outputs_that_share_a_covariance_are_as_if_each_had_it(whiten):
+    kernel = StationaryKernel("rbf", N_INPUTS, ard=True).double()
+    Z, v = normal(N_INDUCING, N_INPUTS, seed=9), normal(N_OUTPUTS, N_INDUCING, seed=10)
+    root = normal(1, N_INDUCING, N_INDUCING, seed=11).tril(-1) + 0.5 * torch.eye(N_INDUCING).double()
+    layers = []
+    for share in (True, False):
+        options = {"covariance": "full", "whiten": whiten, "share_covariance": share}
+        layers.append(GlobalLayer(kernel, ZeroMean(N_OUTPUTS), Z, v, **options).double())
+        layers[-1].q.set(v, root)
+    x = normal(N_SAMPLES, N_ROWS, N_INPUTS, seed=12)
+    shared, own = (layer(x, x[0]) for layer in layers)
+    torch.testing.assert_close(shared, own)
+    weight = torch.full((N_SAMPLES,), 1 / N_SAMPLES, dtype=torch.float64)
+    torch.testing.assert_close(*(layer.covariance(x, x[0], weight) for layer in layers))
+    torch.testing.assert_close(*(layer.gradient_variance(x[0]) for layer in layers))
+    torch.testing.assert_close(*(layer.draw(Streams(range(4)))(x[:1], x[0]) for layer in layers))
+    assert len(layers[0].q.below) == 1 < len(layers[1].q.below)

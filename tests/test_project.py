@@ -403,15 +403,16 @@ def saved_rows(path):
 
 def test_classification_benchmark_saves_a_line_for_every_fit(tmp_path):
     output = run(
-        *(sys.executable, ROOT / "benchmarks/classification.py", "--datasets", "iris", "--folds", "0", "3"),
-        *("--params", json.dumps({"max_iter": 2, "n_estimators": 1, "n_samples": 2})),
+        *(sys.executable, ROOT / "benchmarks/classification.py", "--datasets", "iris", "linear", "--folds", "0", "3"),
+        *("--params", json.dumps({"max_iter": 2, "n_estimators": 1}), "--estimators", "avdgp", "solvegp", "logistic"),
         cwd=tmp_path,
     )
     assert "log_loss" in output
     rows = saved_rows(tmp_path / "classification.csv")
-    assert sorted((row["estimator"], row["fold"]) for row in rows) == [
-        (name, fold) for name in ("avdgp", "dsdgp", "gpc", "hgb") for fold in "03"
+    assert sorted((row["dataset"], row["estimator"], row["fold"]) for row in rows) == [
+        (data, name, fold) for data in ("iris", "linear") for name in ("avdgp", "logistic", "solvegp") for fold in "03"
     ]
+    assert all(0 <= float(row["calibration_error"]) < 1 for row in rows)
     assert all(0 < float(row["log_loss"]) < 5 and 0 < float(row["accuracy"]) <= 1 for row in rows)
 
 

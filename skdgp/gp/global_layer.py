@@ -33,7 +33,7 @@ class Posterior(nn.Module):
     ----------
     mean : Tensor of shape (D, M)
         Initial means.
-    root : Tensor of shape (D, M, M)
+    root : Tensor of shape (D, M, M), or (1, M, M) where outputs share the covariance
         Lower triangular root of initial covariances.
     covariance : {"diag", "full", "prior"}
         What is learnt of the covariance; with "prior" nothing, it stays the prior's.
@@ -91,6 +91,8 @@ class GlobalLayer(Layer):
         to the marginals, and not to the inducing variables' prior covariance; the paper's kernel has it in both.
     jitter : float, default=JITTER
         Added to the unit diagonal of the inducing points' correlations.
+    share_covariance : bool, default=False
+        Whether the posterior's covariance is the same for all outputs, as with a kernel and a noise that they share.
     """
 
     _factor: Factor | None = None  # of a frozen layer
@@ -107,6 +109,7 @@ class GlobalLayer(Layer):
         initial_deviation: float = 1.0,
         white_noise: float | None = None,
         jitter: float = JITTER,
+        share_covariance: bool = False,
     ):
         super().__init__()
         self.kernel = kernel
@@ -119,7 +122,7 @@ class GlobalLayer(Layer):
             if not whiten:
                 root = cholesky(kernel.covariance(Z, Z), jitter)  # (D or 1, M, M)
                 v = mean(Z).mT + (root @ v[..., None])[..., 0]
-            root = initial_deviation * root.expand(n_outputs, -1, -1)
+            root = initial_deviation * root.expand(1 if share_covariance else n_outputs, -1, -1)
         self.Z = nn.Parameter(Z.clone())
         self.q = Posterior(v, root, covariance)
         log_noise = None if white_noise is None else nn.Parameter(Z.new_full((n_outputs,), math.log(white_noise)))
@@ -143,7 +146,7 @@ class GlobalLayer(Layer):
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of whitened cross-correlations, and of their products with the posterior's root."""
         n_outputs, n_inducing = self.q.mean.shape[-2:]
-        shared = self.q.below is None and self.kernel.n_outputs == 1
+        shared = (self.q.below is None or self.q.below.shape[-3] == 1) and self.kernel.n_outputs == 1
         return n_samples * n_inducing * (1 if shared else n_outputs)
 
     def products(self, n_rows: int, n_samples: int) -> int:
@@ -161,7 +164,7 @@ class GlobalLayer(Layer):
             f_mean, f_variance = f_mean + added, f_variance + change
             kl = kl + kl_divergence(mean, root, W).sum(-1)
         floor = VARIANCE_FLOOR_DOUBLE if x.dtype == torch.float64 else VARIANCE_FLOOR
-        f_variance = cast(Tensor, f_variance).clamp(min=floor * prior)
+        f_variance = cast(Tensor, f_variance).clamp(min=floor * prior).expand_as(f_mean)
         return *self._marginals(x, f_mean, f_variance), kl
 
     def numbers_per_draw(self) -> int:

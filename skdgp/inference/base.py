@@ -109,7 +109,16 @@ def _fit(rows: Batch, floor: Tensor) -> DeepGP:
     with torch.no_grad():
         points = candidates[greedy_points(kernel, candidates, LEFT_OVER * likelihood.variance.min().item())]
     v = points.new_zeros(rows.y.shape[1], len(points))
-    layer = GlobalLayer(kernel, ZeroMean(len(v)), points, v, covariance="full", whiten=True, jitter=JITTER)
+    layer = GlobalLayer(
+        kernel,
+        ZeroMean(len(v)),
+        points,
+        v,
+        covariance="full",
+        whiten=True,
+        jitter=JITTER,
+        share_covariance=len(floor) == 1,
+    )
     model = DeepGP([layer], make_propagation("monte_carlo", (), 1, torch.Generator("cpu").manual_seed(0)), likelihood)
     set_posteriors(model, rows)
     return model.requires_grad_(False)

@@ -58,7 +58,7 @@ class Statistics(NamedTuple):
 
 
 class Optimum(NamedTuple):
-    """The bound, and the posteriors that reach it: means (M, P), covariances (P, M, M)."""
+    """The bound, and the posteriors that reach it: means (P, M), covariances (P or 1, M, M)."""
 
     bound: Tensor
     u_mean: Tensor
@@ -97,8 +97,8 @@ def optimum(sums: Statistics, n_inducing: int, noise: Tensor) -> Optimum:
     sums : Statistics
     n_inducing : int
         M, features of the first set; the others are of the second, of which there may be none.
-    noise : Tensor of shape (P,)
-        σ², of each output.
+    noise : Tensor of shape (P,) or (1,)
+        σ², of each output or of all, which then share the covariances.
     """
     G_uu, G_uv, G_vv = (
         sums.G[:n_inducing, :n_inducing],
@@ -190,8 +190,7 @@ def set_posteriors(model: DeepGP, data: Batch, beta: float = 1.0) -> None:
     """
     layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
     with threads_for(model.products(len(data))):
-        noise = (beta * likelihood.variance.double()).expand(data.y.shape[1])
-        best = optimum(statistics(layer, data), len(layer.Z), noise)
+        best = optimum(statistics(layer, data), len(layer.Z), beta * likelihood.variance.double())
     found = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)]
     roots = [cholesky(covariance, NO_JITTER) for _, covariance in found[: len(layer.posteriors)]]  # v may be missing
     for posterior, (mean, _), root in zip(layer.posteriors, found, roots, strict=False):
