@@ -65,6 +65,7 @@ TINY = {
     "batch_size": 16,
     "learning_rate": 0.05,
     "base": None,
+    "n_neighbors": 0,
     "random_state": 0,
 }
 

@@ -27,6 +27,7 @@ RULES = {
     "kernel": [StrOptions(set(PROFILES)), callable],
     "ard": ["boolean"],
     "base": [StrOptions({"gp"}), None],
+    "n_neighbors": [NON_NEGATIVE, AUTO],
     "share_kernel": ["boolean"],
     "mean": [StrOptions({"zero", "linear", "identity"})],
     "covariance": [StrOptions({"diag", "full"})],

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
@@ -14,7 +14,7 @@ from ..distributions import PredictiveDistribution, central_levels
 from ..gp.likelihoods import AdditiveNoise, Gaussian
 from ..inference.joint import joint_covariance, mean_gradient
 from ..inference.threads import threads_for
-from ..methods.inducing import shaping
+from ..methods.inducing import Auto, shaping
 from . import _functions, _shell
 from ._rows import FLOATS, check_query
 
@@ -28,6 +28,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     _: KW_ONLY
     base: str | None = "gp"
+    n_neighbors: int | Auto = "auto"
     validation_fraction: float = 0.1
     normalize_X: bool = shaping(True)
     normalize_y: bool = shaping(True)
@@ -183,6 +184,23 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         check_is_fitted(self)
         variance = self._mean_noise_variance()
         return float(variance[0]) if self._y_is_flat else variance
+
+    @property
+    def neighbors_(self):
+        """The correction by nearest rows, a dictionary; None if predictions have none."""
+        found = _shell.fitted(self).correction
+        if found is None:
+            return None
+        scale = np.square(cast(AdditiveNoise, found.likelihood).units.scale)
+        local, flat = found.local, (lambda values: float(values[0]) if self._y_is_flat else values)
+        return {
+            "n_neighbors": local.n_neighbors,
+            "length_scales": local.lengthscale.cpu().numpy() * self._input_units.scale,
+            "variance": flat(local.variance.cpu().numpy() * scale),
+            "noise_variance": flat(local.noise.cpu().numpy() * scale),
+            "gain": found.gain,
+            "standard_error": found.error,
+        }
 
     def _mean_noise_variance(self) -> np.ndarray:
         """Of every output (P,), in the square of the user's units."""

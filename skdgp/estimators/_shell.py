@@ -70,7 +70,8 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         start = _start(estimator, data, order, likelihood) if before is None else before.continued
         hooks = {"X": table.X, "y": table.y, "metadata": {"sample_weight": table.weight}}
         with Monitor(estimator, plan.n_epochs(len(seeds)), hooks) as monitor:
-            ensemble.fit(start, seeds, data, split, plan, monitor, base=_has_base(estimator))
+            base, n_neighbors = _has_base(estimator), _n_neighbors(estimator)
+            ensemble.fit(start, seeds, data, split, plan, monitor, base=base, n_neighbors=n_neighbors)
         _warn_of_failure(estimator, ensemble, data, order)
         _keep(estimator, ensemble, len(data), curves(ensemble.histories))
         bound = ensemble.objective(data, plan.settings.batch_size)
@@ -237,7 +238,8 @@ def _hold_out(
     """Which rows judge: the user's, or a share of all, or none."""
     if rows is not None:
         return Split(order, _to_batch(estimator, rows, likelihood, data.X.numpy().dtype))
-    to_judge = not estimator.early_stopping and plan.finish is not None and _has_base(estimator)
+    wanted = _has_base(estimator) or _n_neighbors(estimator) != 0
+    to_judge = not estimator.early_stopping and plan.finish is not None and wanted
     if not (estimator.early_stopping or to_judge) or len(data) < MIN_ROWS_TO_SPLIT:
         return Split(order)
     n_rows = min(max(1, round(estimator.validation_fraction * len(data))), len(data) - 1)
@@ -247,6 +249,13 @@ def _hold_out(
 def _has_base(estimator) -> bool:
     """Whether predictions are to be blended."""
     return estimator.base is not None
+
+
+def _n_neighbors(estimator) -> int | None:
+    """Neighbours that correct predictions; None for as many as gain."""
+    if is_classifier(estimator):
+        return 0
+    return None if estimator.n_neighbors == "auto" else int(estimator.n_neighbors)
 
 
 def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:

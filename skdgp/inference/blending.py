@@ -171,8 +171,10 @@ class _Density:
 
     @torch.no_grad()
     def multiply(self, base: DeepGP, log_factor: float) -> None:
-        """Multiply the variance of the base, in place. Its posterior speaks of whitened inducing variables."""
+        """Multiply kernel and noise of the base, in place. Its posterior speaks of whitened inducing variables."""
         layer = cast(GlobalLayer, base.layers[0])
+        for each in base.likelihood.calibrated():
+            each.add_(log_factor)
         for part in cast(SumKernel, layer.kernel).parts:
             cast(Tensor, part.log_variance).add_(log_factor)
         layer.q.mean.mul_(math.exp(-0.5 * log_factor))

@@ -12,11 +12,14 @@ from torch import Tensor, nn
 
 from ..gp.blend import Blend, Blended
 from ..gp.deep_gp import DeepGP, Marginals
-from ..gp.likelihoods import Classification, Likelihood
+from ..gp.kernels import StationaryKernel, SumKernel
+from ..gp.likelihoods import AdditiveNoise, Classification, Likelihood
+from ..gp.neighbours import Corrected, Correction, corrected
 from .base import fit_base, fit_base_of_classes, judge_base, known
 from .batches import Batch, Part
 from .blending import Judged, blend
 from .calibration import MAX_ROWS, PRIOR_ROWS, marginals_of, recalibrate
+from .locality import ERRORS, MOST_JUDGES, MOST_ROWS, N_NEIGHBORS, LeftOver, look_around
 from .memory import let_the_allocator_keep_pages
 from .objectives import elbo
 from .settings import History, Learner, Settings, Trainer
@@ -27,6 +30,9 @@ from .threads import threads_for
 #: Numbers that the largest tensor of a batch of predictions may hold in float32, 8 MiB; half as many in float64. Larger
 #: batches are no faster, and the allocator gives pages of theirs back to the system between them.
 PREDICT_NUMBERS = 2**21
+
+#: Rows that members are asked for at a time where nobody waits.
+PREDICT_ROWS = 1000
 
 #: Rows from which on models that lose nothing by it predict in float32.
 COARSE_ROWS = 10_000
@@ -142,6 +148,8 @@ class Ensemble:
         Of the plan of their last training.
     blend : Blend or None
         What members are blended with in predictions.
+    correction : Correction or None
+        What is added to them.
     held_out : HeldOut or None
         After :meth:`fit`, if there were rows to judge by.
     """
@@ -152,6 +160,7 @@ class Ensemble:
         self.histories: list[History] = []
         self.plan_name = ""
         self.blend: Blend | None = None
+        self.correction: Correction | None = None
         self.held_out: HeldOut | None = None
         self._students: list[_Student] = []
         self._in_training: list[Callable[[], DeepGP]] = []  # copies of them, as they would be if training ended
@@ -180,6 +189,7 @@ class Ensemble:
         watcher: Watcher,
         *,
         base: bool = False,
+        n_neighbors: int | None = 0,
     ) -> None:
         """Train a member for every seed, and calibrate them together.
 
@@ -195,6 +205,8 @@ class Ensemble:
         watcher : Watcher
         base : bool, default=False
             Whether members are blended with a base, if there are rows to judge them by.
+        n_neighbors : int or None, default=0
+            Nearest rows that correct predictions, if there are rows to judge by; None takes them where they gain.
 
         Raises
         ------
@@ -225,6 +237,9 @@ class Ensemble:
         self._calibrate([learner.held_out for learner in trained], plan)
         if foundation is not None:
             self._blend_with(*foundation, data, split, plan)
+        if n_neighbors != 0 and (split.n_rows or split.rows is not None or plan.judge is not None):
+            basis = None if foundation is None else foundation[1]
+            self.correction = self._corrected(basis, data, split, plan, n_neighbors)
         if split.to_judge and plan.finish is not None:
             for model in self.models:
                 plan.finish(model, data.to(self.device, self.dtype), plan.settings)
@@ -270,6 +285,63 @@ class Ensemble:
             judged.append(Judged(rows, mean.double(), variance.double(), base_mean, base_variance))
         self.blend, score = blend(base, self.models[0].likelihood, judged)
         self.held_out = HeldOut(score, sum(len(each.rows) for each in judged))
+
+    def _corrected(
+        self, basis: Part | None, data: Batch, split: Split, plan: Plan, n_neighbors: int | None
+    ) -> Correction | None:
+        """The correction by nearest rows, if it is wanted; ``basis`` is what the blend's base knows."""
+        stored = Part(data, torch.as_tensor(split.order[:MOST_ROWS], device=data.X.device))
+        others = None
+        if split.rows is not None:
+            others = self._left_over(Part(split.rows).spread(MOST_JUDGES), basis, data, split, plan)
+        scales = [torch.ones(data.X.shape[1], dtype=torch.float64, device=self.device)]
+        if self.blend is not None:
+            length = (
+                cast(StationaryKernel, cast(SumKernel, self.blend.base.layers[0].kernel).parts[0])
+                .lengthscale[0]
+                .double()
+            )
+            scales.append(length / length.log().mean().exp())
+        left_over = self._left_over(stored, basis, data, split, plan)
+        likelihood = cast(AdditiveNoise, self.likelihoods[0])
+        found = look_around(left_over, others, likelihood, scales, n_neighbors or N_NEIGHBORS)
+        if found is None or (n_neighbors is None and found.gain <= ERRORS * found.error):
+            return None
+        return found
+
+    @torch.no_grad()
+    def _left_over(self, part: Part, basis: Part | None, data: Batch, split: Split, plan: Plan) -> LeftOver:
+        """What members and base say of some rows, without what they have learnt from each of them where that is known.
+
+        Of a row that some members hold out these alone are asked.
+        """
+        rows, own = part.rows().to(self.device, self.dtype), part.data is data
+        judged = own and not split.n_rows and plan.judge is not None
+        moments, fair = [], []
+        for number, model in enumerate(self.models):
+            if judged:
+                everything = data.to(self.device, self.dtype)
+                moments.append(cast(Judge, plan.judge)(model, rows, everything, plan.settings))
+            else:
+                moments.append(marginals_of(model, rows, max(plan.settings.batch_size, PREDICT_ROWS)).moments())
+            held_out = split.of(data, number)[1] if own else None
+            if held_out is not None and held_out.index is not None:
+                fair.append(torch.isin(cast(Tensor, part.index), held_out.index))
+            else:
+                fair.append(torch.full((len(part),), judged or not own))
+        by_member = torch.stack(fair).to(self.device)  # (E, n)
+        known = by_member.any(0)
+        share = (by_member | ~known).double()[..., None]
+        share = share / share.sum(0)
+        means, variances = (torch.stack(column).double() for column in zip(*moments, strict=True))  # (E, n, P)
+        mean = (share * means).sum(0)
+        variance = (share * (variances + (means - mean).square())).sum(0)
+        exact = rows.to(self.device, torch.float64)
+        if self.blend is not None:
+            t = self.blend.share(exact.X, self.blend.base(exact.X))
+            [(g, s)] = judge_base(self.blend.base, [part], cast(Part, basis))
+            mean, variance = t * mean + (1 - t) * g, t.square() * variance + (1 - t).square() * s
+        return LeftOver(exact, mean, variance, known)
 
     def _untrained(self, start: Start, index: int, seed: int, precision: torch.dtype) -> tuple[DeepGP, torch.Generator]:
         """The member of a number, and its source of random numbers, where training is."""
@@ -350,9 +422,10 @@ class Ensemble:
     # What has been learnt.
 
     @property
-    def predictors(self) -> Sequence[DeepGP] | Sequence[Blended]:
+    def predictors(self) -> Sequence[DeepGP] | Sequence[Blended] | Sequence[Corrected]:
         """The members, as they predict."""
-        return self.models if self.blend is None else [Blended(model, self.blend) for model in self.models]
+        predictors = self.models if self.blend is None else [Blended(model, self.blend) for model in self.models]
+        return predictors if self.correction is None else [Corrected(each, self.correction) for each in predictors]
 
     @property
     def base_weight(self) -> float:
@@ -445,6 +518,7 @@ class Ensemble:
         with threads_for(self.models[0].products(0)):
             members = [(deepcopy(member).float() if coarse else member).frozen() for member in self.models]
             base = None if blend is None else blend.base.frozen()
+            local = None if self.correction is None else self.correction.local.frozen()
 
         def value(batch: Tensor) -> T:
             marginals = [member(batch) for member in members]
@@ -452,6 +526,9 @@ class Ensemble:
                 there = cast(DeepGP, base)(batch.double())
                 t = blend.share(batch, there)
                 marginals = [blend.joined(t, each, there) for each in marginals]
+            if local is not None:
+                moments = local.moments(batch.double())
+                marginals = [corrected(each, *moments) for each in marginals]
             return function(likelihoods, marginals)
 
         return self.batches(X, prepare, value, dtype)
@@ -469,6 +546,7 @@ class Ensemble:
             "plan_name": self.plan_name,
             "students": students,
             "blend": blend,
+            "correction": None if self.correction is None else to_plain(self.correction),
         }
 
     def __setstate__(self, state: dict) -> None:
@@ -476,10 +554,12 @@ class Ensemble:
         self.members, self.plan_name = cast(nn.ModuleList, from_plain(state["members"])), state["plan_name"]
         self._students = [_Student.from_plain(student) for student in state.get("students", ())]
         self.blend = cast(Blend, from_plain(state["blend"])) if state.get("blend") else None
+        correction = state.get("correction")
+        self.correction = None if correction is None else cast(Correction, from_plain(correction))
 
     def __deepcopy__(self, memo: dict) -> "Ensemble":
         copy = Ensemble(self.device, self.dtype, deepcopy(list(self.models), memo))
         copy.histories, copy.plan_name = deepcopy(self.histories, memo), self.plan_name
         copy._students = deepcopy(self._students, memo)
-        copy.blend = deepcopy(self.blend, memo)
+        copy.blend, copy.correction = deepcopy(self.blend, memo), deepcopy(self.correction, memo)
         return copy

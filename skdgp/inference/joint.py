@@ -16,6 +16,7 @@ from ..gp.blend import Blended
 from ..gp.conditionals import with_variances
 from ..gp.deep_gp import DeepGP
 from ..gp.likelihoods import Likelihood
+from ..gp.neighbours import Corrected
 from ..gp.waves import Streams
 from .ensemble import PREDICT_NUMBERS, Ensemble
 from .threads import threads_for
@@ -29,7 +30,7 @@ COMPONENTS, MEMBER_COMPONENTS = 32, 6
 BLOCK_ROWS, LARGEST_BLOCK = 48, 20
 
 #: A member, as it predicts.
-Predictor = DeepGP | Blended
+Predictor = DeepGP | Blended | Corrected
 
 #: Function values (S, B, P) of a member, in the user's units or as probabilities: (S, B, K).
 Response = Callable[[Likelihood, Tensor], Tensor]

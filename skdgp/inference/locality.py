@@ -1,0 +1,176 @@
+"""Whether a model is corrected by the nearest rows, and how: chosen by rows that it has not learnt from."""
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import OptimizeResult, minimize
+from torch import Tensor
+
+from ..gp.likelihoods import AdditiveNoise, rounding_variance
+from ..gp.neighbours import Correction, Neighbours
+from .batches import Batch
+
+#: Neighbours where nobody says how many. Twelve are nearly as good, and fifty no better.
+N_NEIGHBORS = 24
+
+#: Rows whose residuals are kept, a random part of more; and those that judge.
+MOST_ROWS, MOST_JUDGES = 50_000, 1500
+
+#: Standard errors by which the mean log density of the judges has to gain, if nobody asks for neighbours.
+ERRORS = 2.0
+
+#: The neighbour whose median distance lengthscales start from, and how far logarithms of them may move.
+START_NEIGHBOR, REACH = 8, 5.0
+
+#: Shares of the noise that ρ and the new noise start from, and the least and most of it that either may be.
+SHARES, LEAST, MOST = (0.5, 0.6), 1e-3, 10.0
+
+#: Residuals of rows that a model has learnt from are too small. At most they are made larger by this.
+MOST_INFLATION = 5.0
+
+ITERATIONS = 30
+
+
+class LeftOver(NamedTuple):
+    """Rows, and moments (n, P) of a model's function values there; ``fair`` (n,) if it has not learnt from the row."""
+
+    rows: Batch
+    mean: Tensor
+    variance: Tensor
+    fair: Tensor
+
+
+def look_around(
+    stored: LeftOver,
+    others: LeftOver | None,
+    likelihood: AdditiveNoise,
+    scales: Sequence[Tensor],
+    n_neighbors: int = N_NEIGHBORS,
+) -> Correction | None:
+    """The best correction there is; None if there are no rows to judge.
+
+    Parameters
+    ----------
+    stored : LeftOver
+        Neighbours.
+    others : LeftOver or None
+        Rows that judge, if not the fair ones among ``stored``.
+    likelihood : AdditiveNoise
+        Of the model.
+    scales : sequence of Tensors of shape (Q,)
+        What features are divided by before distances are compared: the best of them is taken.
+    n_neighbors : int, default=N_NEIGHBORS
+
+    Returns
+    -------
+    Correction or None
+    """
+    residual, own = stored.rows.y - stored.mean, None
+    judges = others
+    if judges is None:
+        own = _spread(torch.nonzero(stored.fair)[:, 0], MOST_JUDGES)
+        judges = LeftOver(stored.rows.rows(own), stored.mean[own], stored.variance[own], stored.fair[own])
+        if not stored.fair.all() and len(own):
+            fair, learnt = (residual[each].square().mean(0) for each in (stored.fair, ~stored.fair))
+            inflation = (fair / learnt).sqrt().clamp(1.0, MOST_INFLATION)
+            residual = torch.where(stored.fair[:, None], residual, residual * inflation)
+    if len(judges.rows) < 2 or len(stored.rows) < 3:
+        return None
+    candidates = [_Candidate(stored.rows, residual, judges, own, likelihood, scale, n_neighbors) for scale in scales]
+    best = min(candidates, key=lambda each: each.found.fun)
+    return best.result()
+
+
+def _spread(index: Tensor, n_rows: int) -> Tensor:
+    """At most ``n_rows`` of some numbers, evenly spread over all."""
+    return index if len(index) <= n_rows else index[torch.arange(n_rows, device=index.device) * len(index) // n_rows]
+
+
+class _Candidate:
+    """The best correction of one scale."""
+
+    def __init__(
+        self,
+        rows: Batch,
+        residual: Tensor,
+        judges: LeftOver,
+        own: Tensor | None,
+        likelihood: AdditiveNoise,
+        scale: Tensor,
+        n_neighbors: int,
+    ):
+        self.judges, self.likelihood, self.scale = judges, likelihood, scale
+        self.noise = self.noise_of(likelihood)
+        numbers = {"lengthscale": scale, "variance": self.noise, "noise": self.noise}
+        self.local = Neighbours(rows.X, residual, rows.weight, **numbers, n_neighbors=n_neighbors)
+        self.near = self.local.neighbourhood(judges.rows.X, own)
+        self.weight = judges.rows.weight / judges.rows.weight.sum()
+        self.found = self._best()
+
+    def noise_of(self, likelihood: AdditiveNoise) -> Tensor:
+        """Variances (P,) of the noise of encoded targets."""
+        return self.scale.new_tensor(likelihood.noise_variance() / np.square(likelihood.units.scale))
+
+    def _best(self) -> OptimizeResult:
+        """By gradients, from the distances of neighbours."""
+        eighth = self.near.rows[:, min(START_NEIGHBOR, self.near.rows.shape[1]) - 1]
+        distance = ((self.local.X[eighth] - self.judges.rows.X) / self.scale).norm(dim=-1).median().clamp(min=1e-6)
+        floor = [rounding_variance(column) for column in self.judges.rows.y.mT.cpu().numpy()]
+        noise = self.noise.log().cpu().numpy()
+        low, high = noise + math.log(LEAST), noise + math.log(MOST)
+        low_noise = np.maximum(low, np.log(np.maximum(floor, 1e-12)))
+        start = [noise + math.log(SHARES[0]), np.maximum(noise + math.log(SHARES[1]), low_noise)]
+        ends = [*zip(low, high, strict=True), *zip(low_noise, np.maximum(high, low_noise), strict=True)]
+        length = math.log(distance.item())
+        return minimize(
+            self._negative,
+            np.concatenate([[length], *start]),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(length - REACH, length + REACH), *ends],
+            options={"maxiter": ITERATIONS},
+        )
+
+    def _set(self, vector: Tensor) -> None:
+        """Give ρ and the noise their values: logarithms of the lengthscale, of τ² and of σ²."""
+        n_outputs = len(self.noise)
+        self.local.lengthscale = self.scale * vector[0].exp()
+        self.local.variance, self.local.noise = vector[1 : n_outputs + 1].exp(), vector[n_outputs + 1 :].exp()
+
+    def _density(self) -> Tensor:
+        """Log densities (n,) of the judges, of Gaussians with the right moments."""
+        mean, variance = self.local.moments(self.judges.rows.X, self.near)
+        return _gaussian(
+            self.judges.rows.y - self.judges.mean - mean, self.judges.variance + variance + self.local.noise
+        )
+
+    def _negative(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        free = torch.tensor(vector, device=self.noise.device, requires_grad=True)
+        self._set(free)
+        value = -(self.weight * self._density()).sum()
+        return value.item(), torch.autograd.grad(value, free)[0].cpu().numpy()
+
+    @torch.no_grad()
+    def result(self) -> Correction:
+        """The correction, and what it gains."""
+        self._set(torch.as_tensor(self.found.x, device=self.noise.device))
+        plain = _gaussian(self.judges.rows.y - self.judges.mean, self.judges.variance + self.noise)
+        gain = self._density() - plain
+        mean = (self.weight * gain).sum()
+        error = ((self.weight * (gain - mean)).square().sum()).sqrt()
+        likelihood = deepcopy(self.likelihood)
+        likelihood.refine()
+        ratio = (self.local.noise / self.noise_of(likelihood)).log()
+        for each in likelihood.calibrated():
+            each.add_(ratio.to(each))
+        self.local.variance, self.local.noise = self.local.variance.detach(), self.local.noise.detach()
+        return Correction(self.local, likelihood, mean.item(), error.item())
+
+
+def _gaussian(residual: Tensor, variance: Tensor) -> Tensor:
+    """Log density of residuals (n, P), summed over outputs."""
+    return -0.5 * (residual.square() / variance + variance.log() + math.log(2 * math.pi)).sum(-1)

@@ -1,0 +1,310 @@
+"""The local GP of what a model leaves over: exact limits, the choice of it, and the faces of estimators."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, name_of, normal
+from sklearn.base import clone
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+from skdgp import AVDGPClassifier, AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
+from skdgp.gp import neighbours as neighbours_module
+from skdgp.gp.likelihoods import Gaussian
+from skdgp.gp.neighbours import Neighbours
+from skdgp.gp.units import Units
+from skdgp.gp.waves import Streams
+from skdgp.inference.batches import Batch
+from skdgp.inference.locality import LeftOver, look_around
+
+LENGTH, VARIANCE, NOISE = [0.7, 1.3], [0.8, 0.3], [0.02, 0.05]
+
+
+def make_local(n_rows=40, n_neighbors=100, n_outputs=1, weight=None, seed=0):
+    X, residual = normal(n_rows, 2, seed=seed), normal(n_rows, n_outputs, seed=seed + 1)
+    weight = torch.ones(n_rows) if weight is None else weight
+    numbers = (torch.tensor(each).double() for each in (LENGTH, VARIANCE[:n_outputs], NOISE[:n_outputs]))
+    numbers = dict(zip(("lengthscale", "variance", "noise"), numbers, strict=True))
+    return Neighbours(X, residual, weight, **numbers, n_neighbors=n_neighbors)
+
+
+def exact(local, output, rows=slice(None)):
+    kernel = ConstantKernel(VARIANCE[output]) * Matern(LENGTH, nu=1.5) + WhiteKernel(NOISE[output])
+    gp = GaussianProcessRegressor(kernel, optimizer=None)
+    return gp.fit(local.X[rows].numpy(), local.residual[rows, output].numpy())
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_with_as_many_neighbours_as_rows_it_is_the_exact_gp(n_outputs):
+    local, X = make_local(n_outputs=n_outputs), normal(7, 2, seed=5)
+    mean, variance = local.moments(X)
+    covariance = local.covariance(X)
+    for output in range(n_outputs):
+        expected, K = exact(local, output).predict(X.numpy(), return_cov=True)
+        K -= NOISE[output] * np.eye(7)
+        np.testing.assert_allclose(mean[:, output], expected, atol=1e-6)
+        np.testing.assert_allclose(variance[:, output], K.diagonal(), atol=1e-6)
+        np.testing.assert_allclose(covariance[output], K, atol=1e-6)
+
+
+def test_fewer_are_the_exact_gp_of_the_nearest_but_for_fading(monkeypatch):
+    monkeypatch.setattr(neighbours_module, "FADE", 1e-12)
+    local, X = make_local(n_neighbors=6), normal(5, 2, seed=5)
+    mean, variance = local.moments(X)
+    for row, found, spread in zip(X, mean, variance, strict=True):
+        nearest = ((local.X - row) / torch.tensor(LENGTH)).norm(dim=1).argsort()[:6]
+        expected, deviation = exact(local, 0, nearest).predict(row.numpy()[None], return_std=True)
+        assert found.item() == pytest.approx(expected[0], abs=1e-6)
+        assert spread.item() + NOISE[0] == pytest.approx(deviation[0] ** 2, abs=1e-6)
+
+
+def test_a_row_of_weight_two_is_that_row_twice():
+    weight = torch.arange(40) % 2 + 1.0
+    local, X = make_local(weight=weight), normal(5, 2, seed=5)
+    times = weight.long()
+    twice = Neighbours(
+        *(each.repeat_interleave(times, dim=0) for each in (local.X, local.residual, torch.ones(40))),
+        lengthscale=local.lengthscale,
+        variance=local.variance,
+        noise=local.noise,
+        n_neighbors=100,
+    )
+    for found, expected in zip(local.moments(X), twice.moments(X), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_neighbors", [5, 100])
+def test_functions_have_the_moments_that_rows_have(n_neighbors):
+    local, X = make_local(n_neighbors=n_neighbors, n_outputs=2).frozen(), normal(6, 2, seed=5)
+    draws = local.draw(Streams(range(4000)))(X)
+    mean, variance = local.moments(X)
+    covariance = local.covariance(X)
+    torch.testing.assert_close(covariance.diagonal(dim1=-2, dim2=-1).mT, variance, atol=1e-8, rtol=1e-6)
+    np.testing.assert_allclose(draws.mean(0), mean, atol=0.05)
+    for output in range(2):
+        np.testing.assert_allclose(torch.cov(draws[..., output].mT), covariance[output], atol=0.05)
+    some = local.draw(Streams([0, 1]))
+    torch.testing.assert_close(some(X[2:3]), draws[:2, 2:3])  # whatever rows and functions are beside
+
+
+def test_neighbours_that_come_and_go_make_no_steps(monkeypatch):
+    """Along a line: a thousand times finer, differences are far smaller, if they fade."""
+
+    def largest(n_points):
+        line = torch.linspace(-1, 1, n_points).double()[:, None] * torch.tensor([[1.0, 0.5]]).double()
+        return max(each.diff(dim=0).abs().max().item() for each in local.moments(line))
+
+    local = make_local(n_neighbors=6).frozen()
+    coarse, fine = largest(51), largest(50_001)
+    monkeypatch.setattr(neighbours_module, "FADE", 1e-12)
+    steps = largest(50_001)
+    assert fine < 0.01 * coarse and fine < 0.1 * steps
+
+
+def test_rows_are_not_their_own_neighbours():
+    local = make_local(n_neighbors=5)
+    own = torch.tensor([3, 17, 39])
+    near = local.neighbourhood(local.X[own], own)
+    assert near.rows.shape == (3, 5) and not (near.rows == own[:, None]).any()
+    with_self = local.neighbourhood(local.X[own])
+    assert (with_self.rows[:, 0] == own).all()
+    everything = make_local(n_neighbors=100).neighbourhood(local.X[own], own)
+    assert everything.rows.shape == (3, 39) and (everything.noise == 0).all()
+
+
+def test_rows_that_repeat_are_no_trouble():
+    local = make_local(n_neighbors=4)
+    same = Neighbours(
+        local.X[:3].repeat(5, 1),
+        local.residual[:15],
+        torch.ones(15),
+        lengthscale=local.lengthscale,
+        variance=local.variance,
+        noise=local.noise,
+        n_neighbors=4,
+    )
+    mean, variance = same.moments(local.X[:3])
+    assert mean.isfinite().all() and (variance >= 0).all() and (variance < VARIANCE[0]).all()
+    near = same.neighbourhood(local.X[:1], torch.tensor([0]))
+    assert not (near.rows == 0).any()
+
+
+@pytest.mark.parametrize("most_visited", [0.0, 1.0])
+def test_searches_agree(most_visited, monkeypatch):
+    monkeypatch.setattr(neighbours_module, "MOST_VISITED", most_visited)
+    local, X = make_local(n_rows=300, n_neighbors=7).frozen(), normal(20, 2, seed=5)
+    expected = (((local.X - X[:, None]) / local.lengthscale).square().sum(-1)).argsort(dim=1)[:, :7]
+    assert torch.equal(local.neighbourhood(X).rows, expected)
+
+
+# The choice.
+
+
+def make_left_over(n_rows=400, local=True, seed=0, n_outputs=1):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, size=(n_rows, 2))
+    rho = np.sin(6 * X[:, :1] + np.arange(n_outputs)) if local else 0.0
+    y = rho + 0.2 * rng.normal(size=(n_rows, n_outputs))
+    rows = Batch.of(X, y, dtype=np.float64)
+    return LeftOver(rows, torch.zeros_like(rows.y), torch.full_like(rows.y, 1e-3), torch.arange(n_rows) % 2 == 0)
+
+
+def make_likelihood(n_outputs=1, variance=0.5):
+    likelihood = Gaussian(n_outputs, excess=variance, floor=0.0).double().requires_grad_(False)
+    likelihood.units = Units([3.0] * n_outputs, [2.0] * n_outputs)
+    return likelihood
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_what_is_left_over_is_found(n_outputs):
+    scales = [torch.ones(2).double(), torch.tensor([0.1, 10.0]).double()]
+    found = look_around(make_left_over(n_outputs=n_outputs), None, make_likelihood(n_outputs), scales)
+    assert found.gain > 10 * found.error > 0
+    np.testing.assert_allclose(found.local.noise, 0.04, rtol=0.4)
+    np.testing.assert_allclose(found.likelihood.noise_variance(), 4 * found.local.noise, rtol=1e-6)
+    assert found.local.lengthscale[1] / found.local.lengthscale[0] == pytest.approx(
+        100.0
+    )  # the second column is useless
+    new = make_left_over(seed=1, n_outputs=n_outputs)
+    mean, _ = found.local.moments(new.rows.X)
+    assert (new.rows.y - mean).square().mean() < 0.1
+
+
+def test_nothing_is_found_where_nothing_is():
+    left_over = make_left_over(local=False)
+    found = look_around(left_over, None, make_likelihood(variance=0.04), [torch.ones(2).double()])
+    assert found.gain < 3 * found.error + 0.01
+    mean, _ = found.local.moments(left_over.rows.X)
+    assert mean.square().mean() < 0.01
+
+
+def test_residuals_that_were_learnt_are_made_larger():
+    left_over = make_left_over()
+    shrunk = left_over.rows.y * torch.where(left_over.fair, 1.0, 0.25)[:, None]
+    learnt = left_over._replace(mean=left_over.rows.y - shrunk)
+    found = look_around(learnt, None, make_likelihood(), [torch.ones(2).double()])
+    torch.testing.assert_close(found.local.residual, left_over.rows.y, rtol=0.15, atol=0.05)
+
+
+def test_rows_of_the_user_judge_and_too_few_do_not():
+    scales, stored = [torch.ones(2).double()], make_left_over()
+    unfair = stored._replace(fair=torch.zeros(400, dtype=torch.bool))
+    assert look_around(unfair, None, make_likelihood(), scales) is None
+    assert look_around(unfair, make_left_over(seed=3), make_likelihood(), scales).gain > 0.1
+
+
+def test_targets_on_a_grid_keep_its_noise():
+    left_over = make_left_over(local=False)
+    rounded = (3 * left_over.rows.y).round() / 3
+    X = left_over.rows.X.round()  # rows repeat, and so do their targets
+    rows = Batch(X, X[:, :1].sin().mul(3).round() / 3, left_over.rows.weight)
+    assert len(rounded.unique()) < 50
+    found = look_around(left_over._replace(rows=rows), None, make_likelihood(), [torch.ones(2).double()])
+    assert found.local.noise.item() >= (1 / 3) ** 2 / 12 * (1 - 1e-6)
+
+
+# Estimators.
+
+REGRESSORS = [
+    Tiny(AVDGPRegressor, **AVDGP).with_budget(base="gp", n_neighbors=6, n_estimators=2),
+    Tiny(DSDGPRegressor, **DSDGP).with_budget(n_neighbors=6),
+    Tiny(SOLVEGPRegressor, **SOLVEGP).with_budget(n_neighbors=6, base="gp"),
+]
+
+
+@pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
+class TestFaces:
+    def test_agree_with_each_other(self, tiny, wave):
+        X, y = wave
+        model = tiny().fit(X, y)
+        assert model.neighbors_["n_neighbors"] == 6 and model.neighbors_["length_scales"].shape == X.shape[1:]
+        mean, std = model.predict(X, return_std=True)
+        np.testing.assert_allclose(model.predict_dist(X).mean, mean)
+        latent = model.predict_dist(X, latent=True)
+        np.testing.assert_allclose(std**2 - latent.std**2, model.noise_variance_, rtol=1e-4, atol=1e-12)
+        assert model.neighbors_["noise_variance"] == pytest.approx(model.noise_variance_, rel=1e-4)
+        _, covariance = model.predict(X[:9], return_cov=True)
+        np.testing.assert_allclose(covariance.diagonal(), std[:9] ** 2, rtol=1e-4)
+        assert np.linalg.eigvalsh(covariance).min() > 0
+
+    def test_functions_and_gradients(self, tiny, wave):
+        X, y = wave
+        model = tiny().fit(X, y)
+        draws = model.sample_functions(300, random_state=0)
+        values, latent = draws(X[:6] + 0.01), model.predict_dist(X[:6] + 0.01, latent=True)
+        assert (np.abs(values.mean(1) - latent.mean) < 0.3 * latent.std + 1e-9).all()
+        np.testing.assert_allclose(values.std(1), latent.std, rtol=0.3)
+        gradient, deviation = model.predict_gradient(X[:3] + 0.01, return_std=True)
+        step = 1e-4 * np.eye(X.shape[1])
+        at = X[:3] + 0.01
+        slopes = np.stack([(model.predict(at + each) - model.predict(at - each)) / 2e-4 for each in step], axis=1)
+        np.testing.assert_allclose(gradient, slopes, rtol=0.05, atol=0.05 * np.abs(slopes).max())
+        assert (deviation > 0).all()
+
+    def test_last_in_files(self, tiny, wave):
+        model = tiny().fit(*wave)
+        again = pickle.loads(pickle.dumps(model))
+        assert np.array_equal(again.predict(wave[0]), model.predict(wave[0]))
+        assert again.neighbors_["gain"] == model.neighbors_["gain"] and clone(model).n_neighbors == 6
+
+    def test_of_several_outputs_with_weights_in_single_precision(self, tiny, wave):
+        X, y = wave[0].astype(np.float32), np.column_stack([wave[1], 100.0 * wave[0][:, 0]])
+        model = tiny().fit(X, y, np.arange(len(X)) % 3)
+        mean, std = model.predict(X, return_std=True)
+        assert mean.shape == std.shape == (len(X), 2) and np.isfinite(std).all() and (std > 0).all()
+        assert model.neighbors_["variance"].shape == (2,)
+        assert model.predict(X[:4], return_cov=True)[1].shape == (4, 4, 2)
+
+    def test_rows_of_the_user_judge(self, tiny, wave):
+        X, y = wave
+        model = tiny().fit(X[:80], y[:80], X_val=X[80:], y_val=y[80:])
+        assert model.neighbors_ is not None and len(model._ensemble.correction.local.X) == 80
+
+    def test_stored_models_hold_rows_unless_told_not_to(self, tiny, wave):
+        X, y = wave
+        assert len(tiny().fit(X, y)._ensemble.correction.local.X) == len(X)
+        model = tiny(n_neighbors=0, base=None).fit(X, y)
+        assert model.neighbors_ is None
+        arrays = [value for value in flat(model.__getstate__()) if isinstance(value, np.ndarray) and value.ndim == 2]
+        standard = (X - X.mean(0)) / X.std(0)
+        rows = {row.astype(np.float32).tobytes() for row in standard}
+        kept = {row.astype(np.float32).tobytes() for each in arrays if each.shape[1] == X.shape[1] for row in each}
+        assert not rows & kept or tiny.estimator is not AVDGPRegressor  # others have inducing points, which may be rows
+
+    def test_without_rows_to_judge_there_are_none(self, tiny, wave):
+        options = {"covariance": "diag"} if tiny.estimator is SOLVEGPRegressor else {}
+        assert tiny(early_stopping=False, **options).fit(*wave).neighbors_ is None
+
+
+def flat(state):
+    """All values of nested dictionaries and lists."""
+    if isinstance(state, dict):
+        for value in state.values():
+            yield from flat(value)
+    elif isinstance(state, list | tuple):
+        for value in state:
+            yield from flat(value)
+    else:
+        yield state
+
+
+def test_spikes_are_worth_neighbours_and_smooth_functions_are_not():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(600, 2))
+    spikes = (np.floor(12 * X[:, 0]) % 2) + 0.1 * rng.normal(size=600)
+    smooth = X[:, 0] + 0.1 * rng.normal(size=600)
+    model = DSDGPRegressor(n_inducing=10, max_iter=10, n_estimators=2, base=None, random_state=0)
+    found = model.fit(X[:500], spikes[:500])
+    assert found.neighbors_["gain"] > 0.2
+    with_them = found.score(X[500:], spikes[500:])
+    assert (
+        with_them > clone(model).set_params(n_neighbors=0).fit(X[:500], spikes[:500]).score(X[500:], spikes[500:]) + 0.3
+    )
+    assert clone(model).set_params(max_iter=60).fit(X, smooth).neighbors_ is None
+
+
+def test_streams_and_classifiers_have_none(wave):
+    assert REGRESSORS[0]().partial_fit(*wave).neighbors_ is None
+    assert "n_neighbors" not in AVDGPClassifier().get_params()
