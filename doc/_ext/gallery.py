@@ -13,6 +13,7 @@ STORIES = (
     "step_function",
     "depth",
     "letters",
+    "neighbours",
     "orthogonal",
     "prior_collapse",
     "choosing",

@@ -77,6 +77,9 @@ class DSDGPRegressor(DeepGPRegressor, DSDGP):
     base : {"gp"} or None, default="gp"
         What predictions are blended with: a sparse GP in closed form, which takes over where it predicts held-out rows
         better, and far from all rows. None leaves the model alone, and so does ``fit`` where no rows can judge.
+    n_neighbors : "auto" or int, default="auto"
+        Nearest training rows that correct each prediction by what was left over there. "auto" is 24 if held-out rows
+        gain more than chance explains, and 0 otherwise; 0 is no correction. With one the estimator keeps training rows.
     validation_fraction : float, default=0.1
         Share of the rows that a member holds out with ``early_stopping``.
     n_iter_no_change : int, default=100
@@ -125,6 +128,10 @@ class DSDGPRegressor(DeepGPRegressor, DSDGP):
         Inducing points of every layer, in the same units.
     base_weight_ : float
         Weight of the base in predictions near the rows that were learnt from, between 0 and 1; 0 without one.
+    neighbors_ : dict or None
+        The correction by nearest rows: their number ``"n_neighbors"``; ``"length_scales"`` of shape (n_features_in_,),
+        in units of the features; ``"variance"`` and ``"noise_variance"``, in the square of those of ``y``; and what the
+        mean log density of held-out rows gains, ``"gain"``, with its ``"standard_error"``. None without one.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Variance of the observation noise in the user's units, mean over members.
     device_ : torch.device
