@@ -131,12 +131,16 @@ def test_rows_that_repeat_are_no_trouble():
     assert not (near.rows == 0).any()
 
 
-@pytest.mark.parametrize("most_visited", [0.0, 1.0])
-def test_searches_agree(most_visited, monkeypatch):
-    monkeypatch.setattr(neighbours_module, "MOST_VISITED", most_visited)
-    local, X = make_local(n_rows=300, n_neighbors=7).frozen(), normal(20, 2, seed=5)
-    expected = (((local.X - X[:, None]) / local.lengthscale).square().sum(-1)).argsort(dim=1)[:, :7]
-    assert torch.equal(local.neighbourhood(X).rows, expected)
+@pytest.mark.parametrize("tree_features", [0, 8])
+@pytest.mark.parametrize("n_rows", [7, 300, 1230])
+def test_searches_agree(tree_features, n_rows, monkeypatch):
+    monkeypatch.setattr(neighbours_module, "TREE_FEATURES", tree_features)
+    monkeypatch.setattr(neighbours_module, "MATRIX_NUMBERS", 5 * n_rows)  # queries by fives
+    local, X = make_local(n_rows=n_rows, n_neighbors=7).frozen(), normal(23, 2, seed=5)
+    distance = ((local.X - X[:, None]) / local.lengthscale).norm(dim=-1)
+    found, index = local._nearest(X, 7)
+    assert torch.equal(index, distance.argsort(dim=1)[:, :7])
+    torch.testing.assert_close(found, distance.sort(dim=1).values[:, :7])
 
 
 # The choice.

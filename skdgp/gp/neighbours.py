@@ -19,10 +19,11 @@ Functions drawn are pathwise: with a function g drawn from the prior, and a draw
 
 from collections.abc import Callable
 from copy import copy
-from typing import NamedTuple, Self, cast
+from typing import NamedTuple, Self
 
+import numpy as np
 import torch
-from sklearn.neighbors import KDTree, NearestNeighbors
+from scipy.spatial import cKDTree
 from torch import Tensor, nn
 
 from .blend import Blended
@@ -42,10 +43,13 @@ FADE = 0.1
 LEAST_WEIGHT, JITTER = 1e-6, 1e-10
 
 #: Numbers that a matrix of distances or covariances may hold at a time.
-MATRIX_NUMBERS = 2**26
+MATRIX_NUMBERS = 2**21
 
-#: Rows whose searches show how much of a tree they visit, and the share of all from which on none is faster.
-PROBES, MOST_VISITED = 50, 0.08
+#: Features up to which a tree finds neighbours. With more it visits so many rows that looking at all of them is faster.
+TREE_FEATURES = 8
+
+#: Rows of which the nearest is found first where all are looked at. The nearest k are among those of k such groups.
+GROUP = 50
 
 
 class Neighbourhood(NamedTuple):
@@ -78,7 +82,7 @@ class Neighbours(nn.Module):
     lengthscale: Tensor
     variance: Tensor
     noise: Tensor
-    _tree: NearestNeighbors | None = None  # of a frozen one
+    _tree: cKDTree | None = None  # of a frozen one
 
     def __init__(
         self,
@@ -100,12 +104,8 @@ class Neighbours(nn.Module):
     def frozen(self) -> Self:
         """As it is, for many calls: rows are sorted for searches once."""
         found = copy(self)
-        if not self.X.is_cuda:
-            rows = (self.X / self.lengthscale).numpy()
-            tree, probes = KDTree(rows), rows[:: max(1, len(rows) // PROBES)]
-            tree.query(probes, self.n_neighbors)
-            visited = tree.get_n_calls() / (len(probes) * len(rows))
-            found._tree = NearestNeighbors(algorithm="brute" if visited > MOST_VISITED else "kd_tree").fit(rows)
+        if not self.X.is_cuda and self.X.shape[1] <= TREE_FEATURES:
+            found._tree = cKDTree((self.X / self.lengthscale).numpy())
         return found
 
     def numbers_per_row(self) -> int:
@@ -132,16 +132,16 @@ class Neighbours(nn.Module):
     def _nearest(self, X: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Distances, in lengthscales, and numbers of the nearest rows (B, k), the nearest first."""
         queries = X / self.lengthscale
-        if self.X.is_cuda:
-            rows = self.X / self.lengthscale
-            parts = [
-                torch.cdist(some, rows).topk(k, largest=False)
-                for some in queries.split(-(-MATRIX_NUMBERS // len(rows)))
-            ]
-            return torch.cat([each.values for each in parts]), torch.cat([each.indices for each in parts])
-        tree = self._tree or cast(NearestNeighbors, self.frozen()._tree)
-        distance, index = tree.kneighbors(queries.numpy(), k)
-        return torch.from_numpy(distance).to(X), torch.from_numpy(index)
+        if self._tree is not None:
+            distance, index = self._tree.query(queries.numpy(), np.arange(1, k + 1), workers=torch.get_num_threads())
+            return torch.from_numpy(distance).to(X), torch.from_numpy(index)
+        rows = self.X / self.lengthscale
+        centre = rows.mean(0)
+        parts = [
+            _search(some - centre, rows - centre, k) for some in queries.split(max(1, MATRIX_NUMBERS // len(rows)))
+        ]
+        distance, index = (torch.cat(column) for column in zip(*parts, strict=True))
+        return distance, index
 
     def moments(self, X: Tensor, near: Neighbourhood | None = None) -> tuple[Tensor, Tensor]:
         """Means and variances of ρ at X (B, Q), (B, P)."""
@@ -196,6 +196,24 @@ class Neighbours(nn.Module):
         kernel = StationaryKernel(PROFILE, len(self.lengthscale), ard=True).to(self.X)
         kernel.log_lengthscale.data.copy_(self.lengthscale.log())
         return kernel.requires_grad_(False)
+
+
+def _search(queries: Tensor, rows: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Distances and numbers of the nearest rows (B, k), by looking at all of them; ``squares`` are |rows|²."""
+    square = torch.addmm(squares, queries, rows.mT, alpha=-2.0)  # but for that of the query
+    n_groups = len(rows) // GROUP
+    candidates = torch.arange(len(rows), device=rows.device)
+    if n_groups > 2 * k:
+        groups = square[:, : n_groups * GROUP].unflatten(1, (n_groups, GROUP))
+        nearest = groups.amin(-1).topk(k, largest=False).indices  # (B, k)
+        within = torch.arange(GROUP, device=rows.device)
+        rest = torch.arange(n_groups * GROUP, len(rows), device=rows.device).expand(len(queries), -1)
+        candidates = torch.cat([(nearest[..., None] * GROUP + within).flatten(1), rest], dim=1)
+        square = square.gather(1, candidates)
+    chosen = square.topk(k, largest=False).indices
+    index = candidates[chosen] if candidates.dim() == 1 else candidates.gather(1, chosen)
+    distance, order = (rows[index] - queries[:, None]).norm(dim=-1).sort(dim=1)
+    return distance, index.gather(1, order)
 
 
 class Correction(nn.Module):

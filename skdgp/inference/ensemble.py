@@ -244,12 +244,16 @@ class Ensemble:
             for model in self.models:
                 plan.finish(model, data.to(self.device, self.dtype), plan.settings)
         if any(history.interrupted for history in histories):
-            warnings.warn(
-                f"Training was interrupted: the estimator is fitted with the best parameters so far, of "
-                f"{len(self)} of {len(seeds)} members. Call fit again to train it to the end.",
-                UserWarning,
-                stacklevel=5,
-            )
+            self._warn_of_interruption(len(seeds))
+
+    def _warn_of_interruption(self, n_wanted: int) -> None:
+        """Say that there are fewer members, or less trained ones."""
+        warnings.warn(
+            f"Training was interrupted: the estimator is fitted with the best parameters so far, of "
+            f"{len(self)} of {n_wanted} members. Call fit again to train it to the end.",
+            UserWarning,
+            stacklevel=6,
+        )
 
     def _calibrate(self, held_out: Sequence[Part | None], plan: Plan) -> None:
         """Correct members' likelihoods by what each holds out, if it does."""
