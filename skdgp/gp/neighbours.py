@@ -136,10 +136,10 @@ class Neighbours(nn.Module):
             distance, index = self._tree.query(queries.numpy(), np.arange(1, k + 1), workers=torch.get_num_threads())
             return torch.from_numpy(distance).to(X), torch.from_numpy(index)
         rows = self.X / self.lengthscale
-        centre = rows.mean(0)
-        parts = [
-            _search(some - centre, rows - centre, k) for some in queries.split(max(1, MATRIX_NUMBERS // len(rows)))
-        ]
+        centre = rows.mean(0)  # near the origin less cancels
+        rows, queries = rows - centre, queries - centre
+        squares = rows.square().sum(1)
+        parts = [_search(some, rows, squares, k) for some in queries.split(max(1, MATRIX_NUMBERS // len(rows)))]
         distance, index = (torch.cat(column) for column in zip(*parts, strict=True))
         return distance, index
 
