@@ -191,7 +191,7 @@ class _Probability(_Density):
 
     def scaled(self, mean: Tensor, log_factor: Tensor | float) -> Tensor:
         """Multiplied as deviations are."""
-        return mean * torch.as_tensor(0.5 * log_factor).exp()
+        return mean * math.e ** (0.5 * log_factor)
 
     def cost_of_noise(self) -> float | Tensor:
         """Of the temperature."""

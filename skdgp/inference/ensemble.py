@@ -332,7 +332,7 @@ class Ensemble:
             if held_out is not None and held_out.index is not None:
                 fair.append(torch.isin(cast(Tensor, part.index), held_out.index))
             else:
-                fair.append(torch.full((len(part),), judged or not own))
+                fair.append(torch.full((len(part),), judged or not own, device=data.X.device))
         by_member = torch.stack(fair).to(self.device)  # (E, n)
         known = by_member.any(0)
         share = (by_member | ~known).double()[..., None]
