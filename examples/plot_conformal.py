@@ -41,7 +41,7 @@ tests = {
 from skdgp import AVDGPRegressor
 from skdgp.metrics import coverage
 
-model = AVDGPRegressor(objective="predictive", beta=10.0, n_estimators=3, base=None, random_state=0).fit(
+model = AVDGPRegressor(objective="predictive", beta=10.0, n_estimators=3, base=None, n_neighbors=0, random_state=0).fit(
     X_train, y_train
 )
 X_same, y_same = tests["same range"]

@@ -42,7 +42,7 @@ from skdgp import DSDGPRegressor
 from skdgp.metrics import log_density_scorer
 
 depths = (1, 2, 3, 4)
-model = DSDGPRegressor(n_inducing=64, n_estimators=1, max_iter=40, base=None, random_state=0)
+model = DSDGPRegressor(n_inducing=64, n_estimators=1, max_iter=40, base=None, n_neighbors=0, random_state=0)
 halves = ShuffleSplit(2, test_size=0.5, random_state=0)
 searches = {}
 for story, (X, y) in stories.items():

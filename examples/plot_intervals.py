@@ -42,7 +42,7 @@ from skdgp import AVDGPRegressor
 fits = []
 for seed in range(3):
     start = AVDGPRegressor(
-        objective="predictive", beta=1.0, mean="identity", n_estimators=1, base=None, random_state=seed
+        objective="predictive", beta=1.0, mean="identity", n_estimators=1, base=None, n_neighbors=0, random_state=seed
     )
     fits.append(start.fit(X_train, y_train))
     print(f"Start {seed}: mean log density of held-out rows {start.validation_scores_.max():.2f}")

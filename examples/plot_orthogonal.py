@@ -48,7 +48,7 @@ print(f"Log evidence of the exact process: {evidence:.1f}")
 from skdgp import SOLVEGPRegressor
 from skdgp.metrics import crps, predictive_distribution
 
-params = {"base": None, "kernel": "rbf", "normalize_X": False, "random_state": 0}
+params = {"base": None, "n_neighbors": 0, "kernel": "rbf", "normalize_X": False, "random_state": 0}
 models = {
     "SVGP 5": SOLVEGPRegressor(5, 0, **params),
     "ODVGP 5 + 100": SOLVEGPRegressor(

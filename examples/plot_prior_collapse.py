@@ -139,7 +139,15 @@ from skdgp.metrics import crps
 X, y = make_waves(200, random_state=0)
 X_test, y_test = make_waves(1000, random_state=1)
 nothing = crps(y_test, PredictiveDistribution.gaussian(np.full(1000, y.mean()), np.full(1000, y.std())))
-params = {"base": None, "n_estimators": 1, "n_samples": 8, "batch_size": 60, "max_iter": 60, "random_state": 0}
+params = {
+    "base": None,
+    "n_neighbors": 0,
+    "n_estimators": 1,
+    "n_samples": 8,
+    "batch_size": 60,
+    "max_iter": 60,
+    "random_state": 0,
+}
 chains = {"ordinary": DSDGPRegressor(n_inducing=20, **params), "amortised": AVDGPRegressor(n_inducing=4, **params)}
 settings = [*product(chains, ("zero", "identity"), depths)]
 models = [clone(chains[chain]).set_params(mean=mean, hidden_dims=(1,) * (depth - 1)) for chain, mean, depth in settings]

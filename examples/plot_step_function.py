@@ -34,6 +34,7 @@ from skdgp import DSDGPRegressor
 
 params = {
     "base": None,
+    "n_neighbors": 0,
     "n_inducing": 32,
     "n_estimators": 1,
     "early_stopping": False,

@@ -68,7 +68,9 @@ def read_chunks(path):
 
 
 def make_model():
-    return DSDGPRegressor((), 128, batch_size=2000, max_iter=1, n_estimators=1, base=None, random_state=0)
+    return DSDGPRegressor(
+        (), 128, batch_size=2000, max_iter=1, n_estimators=1, base=None, n_neighbors=0, random_state=0
+    )
 
 
 streamed, rows, errors, growth = make_model(), [], [], []

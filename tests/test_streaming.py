@@ -99,7 +99,7 @@ class TestPartialFit:
         rng = np.random.default_rng(0)
         X = rng.uniform(-2, 2, (2000, 2))
         y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(2000)
-        model = DSDGPRegressor((), 30, batch_size=100, base=None, random_state=0)
+        model = DSDGPRegressor((), 30, batch_size=100, base=None, n_neighbors=0, random_state=0)
         whole = clone(model).set_params(max_iter=25).fit(X, y)
         for _ in range(2):
             for part in chunks(X, y, 4):
