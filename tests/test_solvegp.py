@@ -48,7 +48,9 @@ def test_every_posterior_and_objective(wave, whiten, covariance, orthogonal_cova
 
 def test_a_row_of_weight_two_is_that_row_twice(wave):
     X, y = wave[0][:40], wave[1][:40]
-    model = tiny(30, 10, max_iter=10, base=None)  # a base is judged by rows that are left out, however often they come
+    model = tiny(
+        30, 10, max_iter=10, base=None, n_neighbors=0
+    )  # a base is judged by rows that are left out, however often they come
     weighted = clone(model).fit(X, y, sample_weight=np.full(40, 2.0))
     repeated = clone(model).fit(np.repeat(X, 2, axis=0), np.repeat(y, 2))
     mean, std = weighted.predict(X, return_std=True)

@@ -23,7 +23,8 @@ class Measured(SphinxDirective):
     final_argument_whitespace = True
     has_content = True
     option_spec = dict.fromkeys(
-        ("rows", "values", "columns", "where", "statistic", "count", "ratio", "rank-over"), directives.unchanged_required
+        ("rows", "values", "columns", "where", "statistic", "count", "ratio", "rank-over"),
+        directives.unchanged_required,
     )
 
     def run(self):
