@@ -65,6 +65,12 @@ def test_fits_that_fail_say_so():
         AVDGPClassifier(**poor).fit(X, y > 0)
 
 
+def test_four_digits_are_enough():
+    X, _ = make_data()
+    for y in (np.ones(120), X @ [1.0, -2.0, 0.5]):
+        assert 7.5 < linear_score(Batch.of(X, y, dtype=np.float64)) < 8.0
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_gap_that_chance_explains_is_no_failure():
     rows = Batch.of(*make_data(), dtype=np.float64)

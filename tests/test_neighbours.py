@@ -16,6 +16,8 @@ from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.neighbours import Neighbours
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
+from skdgp.inference import ensemble as ensemble_module
+from skdgp.inference import locality
 from skdgp.inference.batches import Batch
 from skdgp.inference.locality import LeftOver, look_around
 
@@ -207,6 +209,24 @@ def test_targets_on_a_grid_keep_its_noise():
     assert len(rounded.unique()) < 50
     found = look_around(left_over._replace(rows=rows), None, make_likelihood(), [torch.ones(2).double()])
     assert found.local.noise.item() >= (1 / 3) ** 2 / 12 * (1 - 1e-6)
+
+
+def test_many_neighbours_have_few_judges(monkeypatch):
+    sizes = []
+    plain = Neighbours.neighbourhood
+    monkeypatch.setattr(Neighbours, "neighbourhood", lambda *args: sizes.append(len(args[1])) or plain(*args))
+    monkeypatch.setattr(locality, "JUDGED_NUMBERS", 50 * 100)
+    for n_neighbors in (5, 10, 100):
+        look_around(make_left_over(), None, make_likelihood(), [torch.ones(2).double()], n_neighbors)
+    assert sizes == [200, 50, 16]
+
+
+def test_numbers_beyond_floating_point_leave_the_model_alone(wave, monkeypatch):
+    def fail(*_):
+        raise np.linalg.LinAlgError("never")
+
+    monkeypatch.setattr(ensemble_module, "look_around", fail)
+    assert REGRESSORS[1]().fit(*wave).neighbors_ is None
 
 
 # Estimators.

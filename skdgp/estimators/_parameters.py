@@ -27,7 +27,7 @@ RULES = {
     "kernel": [StrOptions(set(PROFILES)), callable],
     "ard": ["boolean"],
     "base": [StrOptions({"gp"}), None],
-    "n_neighbors": [NON_NEGATIVE, AUTO],
+    "n_neighbors": [Interval(Integral, 0, 1000, closed="both"), AUTO],
     "share_kernel": ["boolean"],
     "mean": [StrOptions({"zero", "linear", "identity"})],
     "covariance": [StrOptions({"diag", "full"})],

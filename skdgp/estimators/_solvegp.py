@@ -85,7 +85,8 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         better, and far from all rows. None leaves the model alone, and so does ``fit`` where no rows can judge.
     n_neighbors : "auto" or int, default="auto"
         Nearest training rows that correct each prediction by what was left over there. "auto" is 24 if held-out rows
-        gain more than chance explains, and 0 otherwise; 0 is no correction. With one the estimator keeps training rows.
+        gain more than chance explains, and 0 otherwise; 0 is no correction, and 1000 are the most. With a correction
+        the estimator keeps training rows.
     validation_fraction : float, default=0.1
         Share of the rows that a member holds out with ``early_stopping``.
     n_iter_no_change : int, default=1000

@@ -308,7 +308,10 @@ class Ensemble:
             scales.append(length / length.log().mean().exp())
         left_over = self._left_over(stored, basis, data, split, plan)
         likelihood = cast(AdditiveNoise, self.likelihoods[0])
-        found = look_around(left_over, others, likelihood, scales, n_neighbors or N_NEIGHBORS)
+        try:
+            found = look_around(left_over, others, likelihood, scales, n_neighbors or N_NEIGHBORS)
+        except np.linalg.LinAlgError:
+            return None
         if found is None or (n_neighbors is None and found.gain <= ERRORS * found.error):
             return None
         return found

@@ -13,6 +13,9 @@ MOST_FEATURES = 1000
 #: Added to the diagonal of features' second moments: columns may depend on one another.
 RIDGE = 1e-6
 
+#: Least variance of its residuals: a model that knows four digits of the targets has not failed, however linear they are.
+LEAST_VARIANCE = 1e-8
+
 
 def linear_score(rows: Batch) -> float | None:
     """Mean log density of rows by least squares with Gaussian noise, each of them left out; None for many features.
@@ -28,5 +31,5 @@ def linear_score(rows: Batch) -> float | None:
     slopes = torch.linalg.solve(moments, X.mT @ y)
     leverage: Tensor = (X * torch.linalg.solve(moments, X.mT).mT).sum(1, keepdim=True)
     left = (y - X @ slopes) / (1.0 - leverage.clamp(max=1.0 - 1e-6))
-    variance = left.square().mean(0)  # weights are in y already
+    variance = left.square().mean(0).clamp(min=LEAST_VARIANCE)  # weights are in y already
     return float(-0.5 * (variance.log() + math.log(2 * math.pi) + 1.0).sum())

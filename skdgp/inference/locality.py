@@ -17,8 +17,9 @@ from .batches import Batch
 #: Neighbours where nobody says how many. Twelve are nearly as good, and fifty no better.
 N_NEIGHBORS = 24
 
-#: Rows whose residuals are kept, a random part of more; and those that judge.
-MOST_ROWS, MOST_JUDGES = 50_000, 1500
+#: Rows whose residuals are kept, a random part of more; and those that judge, at least and at most, within the numbers
+#: that correlations of their neighbours may have.
+MOST_ROWS, FEWEST_JUDGES, MOST_JUDGES, JUDGED_NUMBERS = 50_000, 16, 1500, 2**25
 
 #: Standard errors by which the mean log density of the judges has to gain, if nobody asks for neighbours.
 ERRORS = 2.0
@@ -42,6 +43,10 @@ class LeftOver(NamedTuple):
     mean: Tensor
     variance: Tensor
     fair: Tensor
+
+    def some(self, index: Tensor) -> "LeftOver":
+        """The rows at ``index``."""
+        return LeftOver(self.rows.rows(index), self.mean[index], self.variance[index], self.fair[index])
 
 
 def look_around(
@@ -70,10 +75,12 @@ def look_around(
     Correction or None
     """
     residual, own = stored.rows.y - stored.mean, None
-    judges = others
-    if judges is None:
-        own = _spread(torch.nonzero(stored.fair)[:, 0], MOST_JUDGES)
-        judges = LeftOver(stored.rows.rows(own), stored.mean[own], stored.variance[own], stored.fair[own])
+    n_judges = max(FEWEST_JUDGES, min(MOST_JUDGES, JUDGED_NUMBERS // min(n_neighbors, len(stored.rows)) ** 2))
+    those = stored if others is None else others
+    chosen = _spread(torch.nonzero(those.fair)[:, 0], n_judges)
+    judges = those.some(chosen)
+    if others is None:
+        own = chosen
         if not stored.fair.all() and len(own):
             fair, learnt = (residual[each].square().mean(0) for each in (stored.fair, ~stored.fair))
             inflation = (fair / learnt).sqrt().clamp(1.0, MOST_INFLATION)
