@@ -13,7 +13,7 @@ MOST_FEATURES = 1000
 #: Added to the diagonal of features' second moments: columns may depend on one another.
 RIDGE = 1e-6
 
-#: Least variance of its residuals: a model that knows four digits of the targets has not failed, however linear they are.
+#: Least variance of its residuals: a model that knows four digits of the targets has not failed, however linear.
 LEAST_VARIANCE = 1e-8
 
 
