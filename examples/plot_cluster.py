@@ -51,9 +51,8 @@ def score(model, X, y):
 X, y = make_letters(1500, random_state=0)
 # What takes longest comes first, so that no worker waits for it in the end.
 hidden_dims, n_inducing = [(2, 2), (2,), ()], [24, 48, 96]
-model = TimedClassifier(
-    n_estimators=1, n_samples=4, batch_size=200, max_iter=24, learning_rate=0.1, device="cpu", random_state=0
-)
+params = {"n_estimators": 1, "n_samples": 4, "batch_size": 200, "max_iter": 24, "learning_rate": 0.1, "base": None}
+model = TimedClassifier(device="cpu", random_state=0, **params)  # with a base all of them would be much alike
 search = GridSearchCV(
     model,
     {"hidden_dims": hidden_dims, "n_inducing": n_inducing},

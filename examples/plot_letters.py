@@ -34,7 +34,7 @@ from skdgp import AVDGPClassifier
 
 n_inducing = {"3 layers": (4, 2, 2), "2 layers": (4, 4), "1 layer": (8,)}
 budget = {"n_estimators": 1, "n_samples": 4, "network_width": 64, "batch_size": 400, "max_iter": 100}
-params = {"mean": "identity", "random_state": 1} | budget
+params = {"mean": "identity", "base": None, "random_state": 1} | budget
 models = [AVDGPClassifier((2,) * (len(each) - 1), each, **params) for each in n_inducing.values()]
 fitted = Parallel(n_jobs=-1)(delayed(model.fit)(X, y) for model in models)
 models = dict(reversed([*zip(n_inducing, fitted, strict=True)]))

@@ -52,20 +52,26 @@ print(X_train.head().round(1).to_string())
 # ------------
 # Words become columns of zeros and ones, where a missing heating is a category of its own. Missing years are filled
 # with the mean year, and marked. The deep GP standardises features and prices itself. By default it is an ensemble;
-# here it is a single model with few samples, for speed.
+# here it is a single model with few samples, for speed. The base that predictions are blended with would make the
+# candidates much alike, and is left out; so are neighbours.
+
+import warnings
 
 from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from skdgp import AVDGPRegressor
 
+warnings.filterwarnings("ignore", category=ConvergenceWarning)  # of the quick search's first rounds: three epochs
+
 prepare = make_column_transformer(
     (OneHotEncoder(handle_unknown="ignore", sparse_output=False), make_column_selector(dtype_exclude="number")),
     (SimpleImputer(add_indicator=True), make_column_selector(dtype_include="number")),
 )
-deep_gp = AVDGPRegressor(n_estimators=1, n_samples=8, max_iter=27, random_state=0)
+deep_gp = AVDGPRegressor(n_estimators=1, n_samples=8, max_iter=27, base=None, n_neighbors=0, random_state=0)
 pipeline = Pipeline([("prepare", prepare), ("model", deep_gp)])
 
 # %%
