@@ -17,7 +17,7 @@ from skdgp.gp.units import Units
 from skdgp.inference import base as base_module
 from skdgp.inference.base import fit_base, fit_base_of_classes, greedy_points, judge_base, known
 from skdgp.inference.batches import Batch, Part
-from skdgp.inference.blending import EDGE, Judged, _Probability, blend
+from skdgp.inference.blending import EDGE, Judged, _Density, _Probability, blend
 from skdgp.inference.collapsed import left_out, set_posteriors
 
 
@@ -184,6 +184,20 @@ def test_the_edge_of_the_data_is_far_from_its_points():
     smooth = model.layers[0].kernel.parts[0]
     nearest = smooth(model.layers[0].Z, data.X)[0].amax(0) / smooth.variance
     assert blend(model, make_likelihood(), rows)[0].edge.item() == pytest.approx(nearest.quantile(EDGE).item())
+
+
+def test_a_base_that_was_scaled_still_leaves_rows_out():
+    """Where targets lie on a grid, whose noise floor is a part of the noise."""
+    data = make_data(200, noise=0.3)
+    data = Batch(data.X, data.y.mul(4).round() / 4, data.weight)
+    model, basis = fit_base(data), Part(data, torch.arange(200))
+    assert model.likelihood.floor.item() > 1e-3
+    [(mean, variance)] = judge_base(model, [basis], basis)
+    density = _Density(model, make_likelihood(), [Judged(data, mean, variance, mean, variance)])
+    density.multiply(model, np.log(3.0))
+    [(again, larger)] = judge_base(model, [basis], basis)
+    torch.testing.assert_close(again, mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(larger, 3 * variance, rtol=1e-4, atol=1e-8)
 
 
 # Classes.

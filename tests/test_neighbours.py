@@ -77,9 +77,12 @@ def test_a_row_of_weight_two_is_that_row_twice():
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("noise", [NOISE, [0.5, 2.0]])
 @pytest.mark.parametrize("n_neighbors", [5, 100])
-def test_functions_have_the_moments_that_rows_have(n_neighbors):
-    local, X = make_local(n_neighbors=n_neighbors, n_outputs=2).frozen(), normal(6, 2, seed=5)
+def test_functions_have_the_moments_that_rows_have(n_neighbors, noise):
+    local, X = make_local(n_neighbors=n_neighbors, n_outputs=2), normal(6, 2, seed=5)
+    local.noise = torch.tensor(noise).double()
+    local = local.frozen()
     draws = local.draw(Streams(range(4000)))(X)
     mean, variance = local.moments(X)
     covariance = local.covariance(X)

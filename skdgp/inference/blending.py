@@ -15,7 +15,7 @@ from ..gp.blend import Blend, near_data, nearness
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import SumKernel
-from ..gp.likelihoods import AdditiveNoise, Classification, Likelihood, Tempered
+from ..gp.likelihoods import AdditiveNoise, Classification, Gaussian, Likelihood, Tempered
 from ..gp.means import ConstantMean
 from .batches import Batch
 
@@ -173,8 +173,9 @@ class _Density:
     def multiply(self, base: DeepGP, log_factor: float) -> None:
         """Multiply kernel and noise of the base, in place. Its posterior speaks of whitened inducing variables."""
         layer = cast(GlobalLayer, base.layers[0])
-        for each in base.likelihood.calibrated():
-            each.add_(log_factor)
+        likelihood = cast(Gaussian, base.likelihood)
+        likelihood.floor.mul_(math.exp(log_factor))
+        likelihood.log_excess.add_(log_factor)
         for part in cast(SumKernel, layer.kernel).parts:
             cast(Tensor, part.log_variance).add_(log_factor)
         layer.q.mean.mul_(math.exp(-0.5 * log_factor))

@@ -11,7 +11,7 @@ from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 
 from ..gp.likelihoods import AdditiveNoise, rounding_variance
-from ..gp.neighbours import Correction, Neighbours
+from ..gp.neighbours import Correction, Neighbourhood, Neighbours
 from .batches import Batch
 
 #: Neighbours where nobody says how many. Twelve are nearly as good, and fifty no better.
@@ -83,13 +83,22 @@ def look_around(
         own = chosen
         if not stored.fair.all() and len(own):
             fair, learnt = (residual[each].square().mean(0) for each in (stored.fair, ~stored.fair))
-            inflation = (fair / learnt).sqrt().clamp(1.0, MOST_INFLATION)
+            inflation = (fair / learnt.clamp(min=1e-300)).sqrt().clamp(1.0, MOST_INFLATION)  # nothing may be left
             residual = torch.where(stored.fair[:, None], residual, residual * inflation)
     if len(judges.rows) < 2 or len(stored.rows) < 3:
         return None
-    candidates = [_Candidate(stored.rows, residual, judges, own, likelihood, scale, n_neighbors) for scale in scales]
-    best = min(candidates, key=lambda each: each.found.fun)
-    return best.result()
+    noise, candidates = _noise_of(likelihood).to(residual), []
+    for scale in scales:
+        numbers = {"lengthscale": scale, "variance": noise, "noise": noise}
+        local = Neighbours(stored.rows.X, residual, stored.rows.weight, **numbers, n_neighbors=n_neighbors)
+        near = local.neighbourhood(judges.rows.X, own)
+        candidates.append(_Candidate(local, judges, near, likelihood))
+    return min(candidates, key=lambda each: each.found.fun).result()
+
+
+def _noise_of(likelihood: AdditiveNoise) -> Tensor:
+    """Variances (P,) of the noise of encoded targets."""
+    return torch.from_numpy(likelihood.noise_variance() / np.square(likelihood.units.scale))
 
 
 def _spread(index: Tensor, n_rows: int) -> Tensor:
@@ -98,29 +107,13 @@ def _spread(index: Tensor, n_rows: int) -> Tensor:
 
 
 class _Candidate:
-    """The best correction of one scale."""
+    """The best correction of one scale, which is what lengthscales are to begin with."""
 
-    def __init__(
-        self,
-        rows: Batch,
-        residual: Tensor,
-        judges: LeftOver,
-        own: Tensor | None,
-        likelihood: AdditiveNoise,
-        scale: Tensor,
-        n_neighbors: int,
-    ):
-        self.judges, self.likelihood, self.scale = judges, likelihood, scale
-        self.noise = self.noise_of(likelihood)
-        numbers = {"lengthscale": scale, "variance": self.noise, "noise": self.noise}
-        self.local = Neighbours(rows.X, residual, rows.weight, **numbers, n_neighbors=n_neighbors)
-        self.near = self.local.neighbourhood(judges.rows.X, own)
+    def __init__(self, local: Neighbours, judges: LeftOver, near: Neighbourhood, likelihood: AdditiveNoise):
+        self.local, self.judges, self.near, self.likelihood = local, judges, near, likelihood
+        self.scale, self.noise = local.lengthscale, local.noise
         self.weight = judges.rows.weight / judges.rows.weight.sum()
         self.found = self._best()
-
-    def noise_of(self, likelihood: AdditiveNoise) -> Tensor:
-        """Variances (P,) of the noise of encoded targets."""
-        return self.scale.new_tensor(likelihood.noise_variance() / np.square(likelihood.units.scale))
 
     def _best(self) -> OptimizeResult:
         """By gradients, from the distances of neighbours."""
@@ -171,7 +164,7 @@ class _Candidate:
         error = ((self.weight * (gain - mean)).square().sum()).sqrt()
         likelihood = deepcopy(self.likelihood)
         likelihood.refine()
-        ratio = (self.local.noise / self.noise_of(likelihood)).log()
+        ratio = (self.local.noise / _noise_of(likelihood).to(self.noise)).log()
         for each in likelihood.calibrated():
             each.add_(ratio.to(each))
         self.local.variance, self.local.noise = self.local.variance.detach(), self.local.noise.detach()
