@@ -1,7 +1,7 @@
 """What is used of scikit-learn that is not public there: a new version of it can break this file alone."""
 
 from sklearn.base import _fit_context as fit_context
-from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions, validate_params
 from sklearn.utils.validation import _check_sample_weight as check_sample_weight
 
 try:
@@ -26,6 +26,7 @@ def is_search(estimator) -> bool:
 __all__ = [
     "CALLBACK_STATE",
     "CallbackSupportMixin",
+    "HasMethods",
     "Interval",
     "StrOptions",
     "check_sample_weight",

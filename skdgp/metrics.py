@@ -143,7 +143,7 @@ def pit_values(y_true, dist):
     >>> pit_values([0.0, 2.0], PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 1.0])).round(4)
     array([0.5   , 0.8413])
     """
-    return dist.cdf(_observations(y_true, dist))
+    return dist.pit(_observations(y_true, dist))
 
 
 def calibration_error(y_true, dist, *, sample_weight=None):

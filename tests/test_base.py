@@ -10,9 +10,10 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
+from skdgp.gp.classes import Bernoulli, RobustMax
 from skdgp.gp.deep_gp import Marginals
 from skdgp.gp.kernels import LinearKernel, StationaryKernel, SumKernel
-from skdgp.gp.likelihoods import Bernoulli, Gaussian, RobustMax
+from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.units import Units
 from skdgp.inference import base as base_module
 from skdgp.inference.base import fit_base, fit_base_of_classes, greedy_points, judge_base, known

@@ -10,7 +10,8 @@ from scipy.stats import multivariate_normal, norm
 from torch.overrides import TorchFunctionMode
 
 from skdgp.gp import likelihoods, special
-from skdgp.gp.likelihoods import Bernoulli, Gaussian, RobustMax, Tempered
+from skdgp.gp.classes import Bernoulli, RobustMax, Tempered
+from skdgp.gp.likelihoods import Gaussian
 
 N_SAMPLES, N_ROWS = 2, 3
 EPSILON = 0.02  # of slips; larger than anyone would choose, so that they show

@@ -7,8 +7,9 @@ import pytest
 import torch
 from helpers import ELBO, PEAK, Line, climb, generator, make_data, normal, settings
 
+from skdgp.gp.classes import Bernoulli, RobustMax
 from skdgp.gp.kernels import StationaryKernel
-from skdgp.gp.likelihoods import Bernoulli, Gaussian, RobustMax
+from skdgp.gp.likelihoods import Gaussian
 from skdgp.inference import minibatches
 from skdgp.inference.batches import Batch, Part, side_by_side
 from skdgp.inference.minibatches import train

@@ -13,8 +13,9 @@ import torch
 from helpers import REGRESSORS, TINY, every_family, known, name_of, targets
 
 from skdgp.gp import rowwise, special, waves
+from skdgp.gp.classes import Bernoulli, RobustMax
 from skdgp.gp.kernels import PROFILES
-from skdgp.gp.likelihoods import Bernoulli, Gaussian, RobustMax
+from skdgp.gp.likelihoods import Gaussian
 from skdgp.methods import AVDGP, DSDGP, SOLVEGP
 
 X = np.random.default_rng(0).uniform(-2, 2, size=(40, 3))

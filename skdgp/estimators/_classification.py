@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from .._sklearn import CallbackSupportMixin, fit_context
-from ..gp.likelihoods import Bernoulli, Classification, RobustMax
+from ..gp.classes import Bernoulli, Classification, RobustMax
 from ..inference.threads import threads_for
 from ..methods.inducing import shaping
 from . import _functions, _shell

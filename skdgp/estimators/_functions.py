@@ -8,11 +8,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..gp.likelihoods import AdditiveNoise, Likelihood
+from ..gp.likelihoods import Likelihood, Regression
 from ..inference.joint import FunctionSet
 from ..inference.threads import threads_for
 from . import _shell
 from ._rows import check_query
+from ._targets import back, back_slopes
 
 
 class FunctionDraws:
@@ -103,7 +104,7 @@ class FunctionDraws:
             classes given the function.
         """
         X = self._prepared(X)
-        return self._gathered(self._set.values(X), len(X))
+        return self._flat(back(self._transformer, _gathered(self._set.values(X), len(X), len(self))))
 
     @threads_for()
     def gradient(self, X):
@@ -121,27 +122,42 @@ class FunctionDraws:
             (n_samples, n_classes, n_features, n_functions).
         """
         X = self._prepared(X)
-        found = self._gathered(self._set.gradients(X), len(X))
-        return found / np.asarray(self._estimator._input_units.scale)[:, None]
+        found = _gathered(self._set.gradients(X), len(X), len(self))
+        if self._transformer is not None:
+            values = _gathered(self._set.values(X), len(X), len(self))
+            found = found * back_slopes(self._transformer, values)[:, :, None]
+        return self._flat(found / np.asarray(self._estimator._input_units.scale)[:, None])
 
-    def draw_noise(self, n_rows: int, rng: np.random.RandomState) -> np.ndarray:
-        """Noise of observations (n_rows, P, n_functions) by the members that functions belong to."""
-        likelihoods = [cast(AdditiveNoise, likelihood) for likelihood in self._set.likelihoods]
-        shape = (n_rows, likelihoods[0].n_outputs)
-        return np.stack([likelihood.draw_noise(shape, rng) for likelihood in likelihoods], axis=-1)
+    def observations(self, X, rng: np.random.RandomState) -> np.ndarray:
+        """Observations of a regressor's functions, of the shape of their values."""
+        X = self._prepared(X)
+        values = _gathered(self._set.with_response(lambda _, values: values).values(X), len(X), len(self))
+        likelihoods = [cast(Regression, likelihood) for likelihood in self._set.likelihoods]
+        drawn = [each.draw(values[..., i], rng) for i, each in enumerate(likelihoods)]
+        return self._flat(back(self._transformer, np.stack(drawn, axis=-1)))
+
+    @property
+    def _transformer(self):
+        """Of a regressor's targets, if there is one."""
+        return getattr(self._estimator, "target_transformer_", None)
 
     def _prepared(self, X) -> np.ndarray:
         """Rows in the units of the models."""
         return _shell.prepared(self._estimator)(check_query(self._estimator, X)).astype(np.float64)
 
-    def _gathered(self, parts, n_rows: int) -> np.ndarray:
-        """Values (n, K, ..., S) of all rows and functions, from those (S', B, K, ...) of some."""
-        found = np.empty(0)
-        for places, rows, values in parts:
-            if not found.size:
-                found = np.empty((n_rows, *values.shape[2:], len(self)))
-            found[rows, ..., places] = np.moveaxis(values, 0, -1)
+    def _flat(self, found: np.ndarray) -> np.ndarray:
+        """Values (n, P, ...) without the axis of outputs where there is none."""
         return found[:, 0] if getattr(self._estimator, "_y_is_flat", False) else found
+
+
+def _gathered(parts, n_rows: int, n_functions: int) -> np.ndarray:
+    """Values (n, K, ..., S) of all rows and functions, from those (S', B, K, ...) of some."""
+    found = np.empty(0)
+    for places, rows, values in parts:
+        if not found.size:
+            found = np.empty((n_rows, *values.shape[2:], n_functions))
+        found[rows, ..., places] = np.moveaxis(values, 0, -1)
+    return found
 
 
 def _response(likelihood: Likelihood, values: Tensor) -> Tensor:

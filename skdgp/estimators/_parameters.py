@@ -6,10 +6,12 @@ from typing import dataclass_transform
 
 import numpy as np
 
-from .._sklearn import Interval, StrOptions
+from .._sklearn import HasMethods, Interval, StrOptions
 from ..gp.kernels import PROFILES
+from ..gp.likelihoods import Regression
 from ..gp.networks import INFERENCE_NETWORKS
 from ..inference.objectives import OBJECTIVES
+from ..methods.likelihoods import LIKELIHOODS
 
 POSITIVE = Interval(Integral, 1, None, closed="left")
 NON_NEGATIVE = Interval(Integral, 0, None, closed="left")
@@ -26,6 +28,8 @@ RULES = {
     "objective": [StrOptions(set(OBJECTIVES))],
     "kernel": [StrOptions(set(PROFILES)), callable],
     "ard": ["boolean"],
+    "likelihood": [StrOptions(set(LIKELIHOODS)), Regression, callable],
+    "target_transform": [StrOptions({"log"}), HasMethods(["fit", "transform", "inverse_transform"]), None],
     "base": [StrOptions({"gp"}), None],
     "n_neighbors": [Interval(Integral, 0, 1000, closed="both"), AUTO],
     "share_kernel": ["boolean"],

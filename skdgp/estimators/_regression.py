@@ -1,22 +1,26 @@
 """What all regressors share: targets in the user's units in; means, deviations and samples in them out."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from .._sklearn import CallbackSupportMixin, fit_context
-from ..distributions import PredictiveDistribution, central_levels
-from ..gp.likelihoods import AdditiveNoise, Gaussian
+from ..distributions import Mixture, TransformedDistribution, central_levels
+from ..gp.deep_gp import Marginals
+from ..gp.likelihoods import AdditiveNoise, Likelihood, Regression
 from ..inference.joint import joint_covariance, mean_gradient
 from ..inference.threads import threads_for
 from ..methods.inducing import Auto, shaping
+from ..methods.likelihoods import POSITIVE_TARGETS, make_likelihood
 from . import _functions, _shell
 from ._rows import FLOATS, check_query
+from ._targets import fitted_transform, transformed
 
 #: Functions whose gradients' deviation stands for that of all, where there is no closed form.
 GRADIENT_DRAWS = 128
@@ -27,6 +31,8 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     """The face of a regressor, which derives from a method of :mod:`skdgp.methods` too."""
 
     _: KW_ONLY
+    likelihood: str | Regression | Callable[[int], Regression] = shaping("gaussian")
+    target_transform: Any = shaping(None)
     base: str | None = "gp"
     n_neighbors: int | Auto = "auto"
     validation_fraction: float = 0.1
@@ -51,16 +57,29 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     def __setstate__(self, state):
         super().__setstate__(_shell.from_state(state))
 
-    def _start_likelihood(self, y: np.ndarray) -> AdditiveNoise:
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        named = isinstance(self.likelihood, str) and self.likelihood in POSITIVE_TARGETS
+        logarithm = isinstance(self.target_transform, str) and self.target_transform == "log"
+        tags.target_tags.positive_only = named or logarithm
+        return tags
+
+    def _start_likelihood(self, y: np.ndarray) -> Regression:
         """The likelihood of targets like ``y``, which does not know their units yet."""
         self._y_is_flat = y.ndim == 1
-        return self.make_likelihood(self._encode(y).shape[1])
+        numbers = self._numbers(y)
+        self.target_transformer_ = fitted_transform(self.target_transform, numbers)
+        return self.make_likelihood(numbers.shape[1])
 
-    def make_likelihood(self, n_outputs: int) -> AdditiveNoise:
+    def make_likelihood(self, n_outputs: int) -> Regression:
         """The likelihood of so many targets; a class of its own may have another."""
-        return Gaussian(n_outputs)
+        return make_likelihood(self.likelihood, n_outputs)
 
     def _encode(self, y: np.ndarray) -> np.ndarray:
+        """Targets (n,) or (n, P) as finite numbers (n, P), transformed."""
+        return transformed(getattr(self, "target_transformer_", None), self._numbers(y))
+
+    def _numbers(self, y: np.ndarray) -> np.ndarray:
         """Targets (n,) or (n, P) as finite numbers (n, P)."""
         if y.dtype.kind in "mM":
             raise ValueError(f"y holds dates or durations, {y.dtype}: turn them into numbers, such as days, before.")
@@ -180,8 +199,15 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     @property
     def noise_variance_(self):
-        """Variance of the observation noise in the user's units, mean over members: float, or of shape (n_outputs,)."""
-        check_is_fitted(self)
+        """Variance of the observation noise in the user's units, mean over members: float, or of shape (n_outputs,).
+
+        AttributeError where it is not the same everywhere.
+        """
+        if not isinstance(_shell.fitted(self).likelihoods[0], AdditiveNoise):
+            raise AttributeError(
+                f"likelihood={self.likelihood!r} has no noise_variance_, since its noise depends on the row: compare "
+                "predict_dist(X).var with predict_dist(X, latent=True).var."
+            )
         variance = self._mean_noise_variance()
         return float(variance[0]) if self._y_is_flat else variance
 
@@ -204,7 +230,8 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     def _mean_noise_variance(self) -> np.ndarray:
         """Of every output (P,), in the square of the user's units."""
-        return np.mean([likelihood.noise_variance() for likelihood in self._ensemble.likelihoods], axis=0)
+        likelihoods = cast(list[AdditiveNoise], self._ensemble.likelihoods)
+        return np.mean([likelihood.noise_variance() for likelihood in likelihoods], axis=0)
 
     @threads_for()
     def predict(self, X, return_std=False, return_cov=False, latent=False):
@@ -264,12 +291,22 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     def _covariance(self, X: np.ndarray, latent: bool) -> np.ndarray:
         """Joint covariances (n, n) or (n, n, P) of rows, in the square of the user's units."""
-        covariance = joint_covariance(self._ensemble, _shell.prepared(self)(X))  # (P, n, n)
-        units, index = self._ensemble.models[0].likelihood.units, np.arange(len(X))
-        covariance = np.moveaxis(covariance, 0, -1) * np.square(units.scale)
+        self._refuse_transform("return_cov=True", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
+        covariance = joint_covariance(self._ensemble, _shell.prepared(self)(X))  # (D, n, n)
+        likelihood, index = cast(Regression, self._ensemble.likelihoods[0]), np.arange(len(X))
+        plain = isinstance(likelihood, AdditiveNoise)
+        without, whole = (None, None) if plain else (self._distribution(X, True), self._distribution(X))
+        deviation = np.empty(0) if without is None else without.std.reshape(len(X), -1)
+        covariance = likelihood.joint(covariance, deviation)  # (n, n, P)
         if not latent:
-            covariance[index, index] += self._mean_noise_variance()
+            noise = self._mean_noise_variance() if plain else (whole.var - without.var).reshape(len(X), -1)
+            covariance[index, index] += noise
         return covariance[..., 0] if self._y_is_flat else covariance
+
+    def _refuse_transform(self, what: str, instead: str) -> None:
+        """ValueError where targets are transformed, which ``what`` has no formula for."""
+        if self.target_transform is not None:
+            raise ValueError(f"{what} has no formula with target_transform={self.target_transform!r}: {instead}.")
 
     @threads_for()
     def predict_gradient(self, X, return_std=False):
@@ -312,12 +349,15 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
                 "kernel='matern12' has functions without derivatives, so that gradients have no deviation: choose "
                 "'matern32', 'matern52' or 'rbf', or leave return_std out."
             )
-        gradient, variance = mean_gradient(self._ensemble, _shell.prepared(self)(X), return_std=return_std)
-        scale = np.asarray(self._ensemble.models[0].likelihood.units.scale)[:, None] / self._input_units.scale  # (P, Q)
-        gradient = self._flat(gradient * scale)
+        self._refuse_transform("predict_gradient", "sample_functions(1000).gradient(X) has those of functions")
+        rows = _shell.prepared(self)(X)
+        gradient, variance = mean_gradient(self._ensemble, rows, _mean_response, return_std=return_std)
+        gradient = self._flat(gradient / self._input_units.scale)
         if not return_std:
             return gradient
-        if variance is not None:
+        likelihood = self._ensemble.models[0].likelihood
+        if variance is not None and isinstance(likelihood, AdditiveNoise):
+            scale = np.asarray(likelihood.units.scale)[:, None] / self._input_units.scale  # (P, Q)
             return gradient, self._flat(np.sqrt(variance) * scale)
         seeds = _functions.draw_seeds("n_functions", GRADIENT_DRAWS, np.random.RandomState(0))
         return gradient, _functions.FunctionDraws(self, seeds).gradient(X).std(axis=-1)
@@ -480,10 +520,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         check_is_fitted(self)
         rng = check_random_state(random_state)
         functions = _functions.FunctionDraws(self, _functions.draw_seeds("n_samples", n_samples, rng))
-        draws = functions(X)
-        if not latent:
-            draws += self._flat(functions.draw_noise(len(draws), rng))
-        return draws
+        return functions(X) if latent else functions.observations(X, rng)
 
     def _flat(self, values: np.ndarray) -> np.ndarray:
         """Values (n, P, ...) without the axis of outputs where ``y`` had none."""
@@ -491,22 +528,31 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     def _empty(self, n_rows: int, *trailing: int) -> np.ndarray:
         """Room for values of every row, and of every output if ``y`` had an axis for them."""
-        outputs = () if self._y_is_flat else (self._ensemble.models[0].likelihood.n_outputs,)
+        outputs = () if self._y_is_flat else (cast(Regression, self._ensemble.models[0].likelihood).n_targets,)
         return np.empty((n_rows, *outputs, *trailing))
 
-    def _distribution(self, X: np.ndarray, latent: bool = False) -> PredictiveDistribution:
+    def _distribution(self, X: np.ndarray, latent: bool = False) -> Mixture:
         """The predictive distribution of all rows."""
-        return PredictiveDistribution.concatenate([dist for _, dist in self._distributions(X, latent)])
+        parts = [dist for _, dist in self._distributions(X, latent)]
+        return parts[0].concatenate(parts)
 
-    def _distributions(self, X: np.ndarray, latent: bool = False) -> Iterator[tuple[slice, PredictiveDistribution]]:
+    def _distributions(self, X: np.ndarray, latent: bool = False) -> Iterator[tuple[slice, Mixture]]:
         """Predictive distributions of one batch of rows after the other, all members side by side."""
+        transformer = getattr(self, "target_transformer_", None)  # not in files of earlier versions
 
-        def mixture(likelihoods, marginals) -> PredictiveDistribution:
+        def mixture(likelihoods, marginals) -> Mixture:
             parts = [
                 likelihood.predictive(each.mean, each.variance, each.log_weight, latent=latent)
                 for likelihood, each in zip(likelihoods, marginals, strict=True)
             ]
-            dist = PredictiveDistribution.mixture(parts)
+            dist = parts[0].mixture(parts)
+            if transformer is not None:
+                dist = TransformedDistribution(dist, transformer)
             return dist[:, 0] if self._y_is_flat else dist
 
         return _shell.predict(self, X, mixture)
+
+
+def _mean_response(likelihood: Likelihood, marginals: Marginals) -> Tensor:
+    """Means of observations (B, P), in the user's units."""
+    return cast(Regression, likelihood).mean_response(marginals.mean, marginals.variance, marginals.log_weight)

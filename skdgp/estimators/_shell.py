@@ -261,7 +261,8 @@ def _n_neighbors(estimator) -> int | None:
 def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:
     """Warn where a linear model says more of rows that it has not learnt from."""
     held_out = ensemble.held_out
-    if held_out is None or is_classifier(estimator) or len(data) < MIN_ROWS_TO_COMPARE:
+    comparable = ensemble.models[0].likelihood.has_base and not is_classifier(estimator)
+    if held_out is None or not comparable or len(data) < MIN_ROWS_TO_COMPARE:
         return
     line = linear_score(data.rows(torch.from_numpy(order[:INITIAL_ROWS])))
     chance = math.sqrt(2.0 / held_out.n_rows)  # twice the error of the mean: a Gaussian's log density varies by 1/2

@@ -65,6 +65,7 @@ class Blend(nn.Module):
     def joined(self, t: Tensor, deep: Marginals, base: Marginals) -> Marginals:
         """Marginals of f from those of h, a mixture of any number of Gaussians, and of g, a single one."""
         t, g_mean, g_variance = (each.to(deep.mean) for each in (t, base.mean, base.variance))
+        g_mean, g_variance = (like_deep(each, deep.mean) for each in (g_mean, g_variance))
         mean = t * deep.mean + (1 - t) * g_mean
         return deep._replace(mean=mean, variance=t.square() * deep.variance + (1 - t).square() * g_variance)
 
@@ -80,6 +81,11 @@ def near_data(correlation: Tensor, variance: Tensor, edge: float, spread: float)
     """t/w, (B, 1), from r (B, 1) and v (B, P); r counts only if the base knows where the data are."""
     known = (spread / variance.mean(-1, keepdim=True)).clamp(max=1.0).square()
     return known * (correlation / edge).clamp(max=1.0) if edge >= LEAST_EDGE else known
+
+
+def like_deep(base: Tensor, deep: Tensor) -> Tensor:
+    """Numbers (..., P) of the base, and zeros for function values of the deep GP (..., D) that it knows nothing of."""
+    return nn.functional.pad(base, (0, deep.shape[-1] - base.shape[-1]))
 
 
 class Blended(nn.Module):
@@ -131,16 +137,16 @@ class Blended(nn.Module):
         g, h = self.blend.base.draw(streams), self.deep.draw(streams)
 
         def function(X: Tensor) -> Tensor:
-            t = self.blend.share(X, self.blend.base(X)).to(X)
-            return t * h(X) + (1 - t) * g(X)
+            t, values = self.blend.share(X, self.blend.base(X)).to(X), h(X)
+            return t * values + (1 - t) * like_deep(g(X), values)
 
         return function
 
     def covariance(self, X: Tensor, streams: Streams) -> Tensor:
         """See :meth:`.DeepGP.covariance`."""
         t = self.blend.share(X, self.blend.base(X)).to(X)  # (B, 1)
-        h, g = (model.covariance(X, streams) for model in (self.deep, self.blend.base))
-        return t * t.mT * h + (1 - t) * (1 - t).mT * g
+        h, g = (model.covariance(X, streams) for model in (self.deep, self.blend.base))  # (D, B, B), (P, B, B)
+        return t * t.mT * h + (1 - t) * (1 - t).mT * like_deep(g.movedim(0, -1), h.movedim(0, -1)).movedim(-1, 0)
 
     def gradient_variance(self, X: Tensor) -> None:
         """None: derivatives of t, which depend on the row, enter."""

@@ -10,6 +10,9 @@ from torch import Tensor
 from .autograd import Function
 from .linalg import being_recorded
 
+#: Nodes of Gauss-Hermite quadrature for expectations that have no closed form.
+N_NODES = 20
+
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 

@@ -11,11 +11,12 @@ from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from ..gp.blend import Blend, near_data, nearness
+from ..gp.blend import Blend, like_deep, near_data, nearness
+from ..gp.classes import Classification, Tempered
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import SumKernel
-from ..gp.likelihoods import AdditiveNoise, Classification, Gaussian, Likelihood, Tempered
+from ..gp.likelihoods import AdditiveNoise, Gaussian, Likelihood
 from ..gp.means import ConstantMean
 from .batches import Batch
 
@@ -111,11 +112,12 @@ class _Density:
         weight = torch.cat([each.rows.weight for each in judged]).double()
         self.total_weight = weight.sum()  # a row of weight 2 is that row twice
         self.row_weight = weight / self.total_weight
-        self.h, self.v, self.g, self.s = (torch.cat(column) for column in list(zip(*judged, strict=True))[1:])
+        self.h, self.v, g, s = (torch.cat(column) for column in list(zip(*judged, strict=True))[1:])
         correlation = nearness(base, torch.cat([each.rows.X for each in judged]))
         self.edge = float(correlation.quantile(EDGE))
-        self.spread = float(self.s.mean(-1).quantile(1 - EDGE))
-        self.near = near_data(correlation, self.s, self.edge, self.spread)
+        self.spread = float(s.mean(-1).quantile(1 - EDGE))
+        self.near = near_data(correlation, s, self.edge, self.spread)
+        self.g, self.s = (like_deep(each, self.h) for each in (g, s))
 
     def moments(self, weight: Tensor, log_factor: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances (n, P) of the blend's function values."""
@@ -161,9 +163,11 @@ class _Density:
         return 0.0
 
     def noise_for(self, weight: float) -> np.ndarray:
-        """Logarithms of the noise that goes with a weight: what means leave."""
+        """Logarithms of the noise that goes with a weight: what means leave, if noise is the same everywhere."""
+        if not isinstance(self.likelihood, AdditiveNoise):
+            return self.learnt
         self.take(np.concatenate([[weight, 0.0], self.learnt]))
-        likelihood = cast(AdditiveNoise, self.likelihood)
+        likelihood = self.likelihood
         mean, _ = self.moments(*self.y.new_tensor([weight, 0.0]))
         left = (self.row_weight[:, None] * (self.y - mean).square()).sum(0).cpu().numpy()
         ratio = left * np.square(likelihood.units.scale) / likelihood.noise_variance()  # targets may be constant

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ..gp.blend import Blend, Blended
+from ..gp.classes import Classification
 from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.kernels import StationaryKernel, SumKernel
-from ..gp.likelihoods import AdditiveNoise, Classification, Likelihood
+from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.neighbours import Corrected, Correction, corrected
 from .base import fit_base, fit_base_of_classes, judge_base, known
 from .batches import Batch, Part
@@ -237,7 +238,8 @@ class Ensemble:
         self._calibrate([learner.held_out for learner in trained], plan)
         if foundation is not None:
             self._blend_with(*foundation, data, split, plan)
-        if n_neighbors != 0 and (split.n_rows or split.rows is not None or plan.judge is not None):
+        kriged = getattr(self.models[0].likelihood, "kriged", False)
+        if kriged and n_neighbors != 0 and (split.n_rows or split.rows is not None or plan.judge is not None):
             basis = None if foundation is None else foundation[1]
             self.correction = self._corrected(basis, data, split, plan, n_neighbors)
         if split.to_judge and plan.finish is not None:
@@ -265,7 +267,7 @@ class Ensemble:
 
     def _foundation(self, likelihood: Likelihood, data: Batch, split: Split, plan: Plan) -> tuple[DeepGP, Part] | None:
         """The base of members that there are rows to judge by, and what it knows; None if it cannot be computed."""
-        if not split.n_rows and split.rows is None and plan.judge is None:
+        if not likelihood.has_base or (not split.n_rows and split.rows is None and plan.judge is None):
             return None
         basis = known(Batch(data.X, likelihood.regressands(data.y), data.weight), split.order)
         make = fit_base_of_classes if isinstance(likelihood, Classification) else fit_base

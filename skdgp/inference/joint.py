@@ -4,7 +4,7 @@ All is computed in float64, whatever the precision of predictions: covariances o
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..gp.blend import Blended
 from ..gp.conditionals import with_variances
-from ..gp.deep_gp import DeepGP
+from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.likelihoods import Likelihood
 from ..gp.neighbours import Corrected
 from ..gp.waves import Streams
@@ -34,6 +34,10 @@ Predictor = DeepGP | Blended | Corrected
 
 #: Function values (S, B, P) of a member, in the user's units or as probabilities: (S, B, K).
 Response = Callable[[Likelihood, Tensor], Tensor]
+
+
+#: Means (B, P) of what a member predicts.
+Mean = Callable[[Likelihood, Marginals], Tensor]
 
 
 def joint_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
@@ -57,8 +61,10 @@ def joint_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
     return np.mean(covariances, axis=0) + np.einsum("epi,epj->pij", centred, centred) / len(means)
 
 
-def mean_gradient(ensemble: Ensemble, X: np.ndarray, *, return_std: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """Gradients (n, P, Q) of mean function values with respect to rows (n, Q), and variances of those of functions.
+def mean_gradient(
+    ensemble: Ensemble, X: np.ndarray, mean: Mean, *, return_std: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Gradients (n, P, Q) of means with respect to rows (n, Q), and variances of those of function values.
 
     Variances are None where they are not asked for, or have no closed form.
     """
@@ -68,7 +74,7 @@ def mean_gradient(ensemble: Ensemble, X: np.ndarray, *, return_std: bool) -> tup
         block.requires_grad_()
         used = slice(rows.stop - rows.start)
         with threads_for(models[0].products(len(block))):
-            each = torch.stack([row_gradients(model(block).moments()[0], block)[used] for model in models])
+            each = torch.stack([row_gradients(mean(model.likelihood, model(block)), block)[used] for model in models])
         gradients.append(each.mean(0).cpu().numpy())
         known = [model.gradient_variance(block.detach()[used]) for model in models if return_std]
         own = [variance for variance in known if variance is not None]
@@ -110,6 +116,12 @@ class FunctionSet:
     def likelihoods(self) -> list[Likelihood]:
         """Of the member that each function belongs to."""
         return [self._members[number].likelihood for number in self._number]
+
+    def with_response(self, response: Response) -> "FunctionSet":
+        """The same functions, which mean something else."""
+        other = copy(self)
+        other.response = response
+        return other
 
     def values(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
         """Of some of the functions their places, then some of the rows of ``X`` (n, Q), and the values (S', B, K)."""

@@ -36,7 +36,7 @@ MOVED = {
         "OrthogonalLayer": "global_layer",
         "Posterior": "global_layer",
     }.items()
-}
+} | {f"skdgp.gp.likelihoods:{name}": f"skdgp.gp.classes:{name}" for name in ("Bernoulli", "RobustMax", "Tempered")}
 
 #: What every module has; the rest of its attributes are its own.
 _INTERNAL = frozenset(vars(nn.Module()))

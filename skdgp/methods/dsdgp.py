@@ -103,7 +103,8 @@ class DSDGP:
             if depth == 0 and not isinstance(self.n_inducing, str):
                 warn_of_few_rows({"n_inducing": n_inducing, "n_orthogonal": self.n_orthogonal}, len(points))
             hidden = depth < len(hidden_dims)
-            layers.append(self.make_layer(inputs, points, n_inducing, n_outputs, generator, hidden=hidden))
+            alike = hidden or likelihood.alike
+            layers.append(self.make_layer(inputs, points, n_inducing, n_outputs, generator, hidden=hidden, alike=alike))
             with torch.no_grad():
                 inputs = layers[-1](inputs[None], inputs)[0][0]  # as they reach the next layer
         return DeepGP(layers, make_propagation(self.propagation, hidden_dims, self.n_samples, generator), likelihood)
@@ -122,9 +123,11 @@ class DSDGP:
         generator: torch.Generator,
         *,
         hidden: bool,
+        alike: bool = True,
     ) -> Layer:
-        """One of the layers, for inputs (N, Q)."""
-        kernel = make_kernel(self.kernel, inputs.shape[1], 1 if self.share_kernel else n_outputs, ard=self.ard)
+        """One of the layers, for inputs (N, Q); outputs that are not ``alike`` have kernels of their own."""
+        n_kernels = 1 if self.share_kernel and alike else n_outputs
+        kernel = make_kernel(self.kernel, inputs.shape[1], n_kernels, ard=self.ard)
         mean = make_mean(self.mean, inputs, n_outputs) if hidden else ZeroMean(n_outputs)
         v = points.new_zeros(n_outputs, min(n_inducing, len(points)))
         if hidden and self.mean == "zero":

@@ -6,9 +6,10 @@ from dataclasses import KW_ONLY, dataclass, replace
 import torch
 from torch import Tensor
 
+from ..gp.classes import Classification
 from ..gp.deep_gp import DeepGP
 from ..gp.kernels import Kernel, make_kernel
-from ..gp.likelihoods import Classification, Likelihood
+from ..gp.likelihoods import Likelihood
 from ..gp.means import ZeroMean
 from ..gp.propagation import make_propagation
 from ..inference import collapsed, solved
@@ -33,7 +34,13 @@ SOLVED_STEPS, SOLVED_ROWS = (500, 700), 100_000
 COLLAPSED_ROWS, COLLAPSED_ITERATIONS = 2000, 200
 
 #: What posteriors in closed form take for granted, and what a collapsed fit does.
-CLOSED_NEEDS = {"covariance": "full", "orthogonal_covariance": "free", "whiten": True, "objective": "elbo"}
+CLOSED_NEEDS = {
+    "covariance": "full",
+    "orthogonal_covariance": "free",
+    "whiten": True,
+    "objective": "elbo",
+    "likelihood": "gaussian",
+}
 COLLAPSED_NEEDS = CLOSED_NEEDS | {"beta": "auto"}
 
 #: What "auto" is for the weight of the penalty: the bound itself, and less for regression by minibatches, where it
@@ -115,7 +122,8 @@ class SOLVEGP:
 
     def _against_closed_forms(self) -> dict[str, object]:
         """Parameters that leave the posterior without an optimum in closed form."""
-        return {name: getattr(self, name) for name, needed in CLOSED_NEEDS.items() if getattr(self, name) != needed}
+        values = {name: getattr(self, name, needed) for name, needed in CLOSED_NEEDS.items()}
+        return {name: value for name, value in values.items() if value != CLOSED_NEEDS[name]}
 
     def n_points(self, auto: int = INDUCING) -> dict[str, int]:
         """Inducing points asked for, by parameter."""
@@ -137,7 +145,7 @@ class SOLVEGP:
         # Where rows are few both sets get their share of them.
         n_inducing = max(1, round(asked["n_inducing"] * min(1.0, len(points) / sum(asked.values()))))
         layer = make_global_layer(
-            make_kernel(self.kernel, X.shape[1], ard=self.ard),
+            make_kernel(self.kernel, X.shape[1], 1 if likelihood.alike else likelihood.n_outputs, ard=self.ard),
             ZeroMean(likelihood.n_outputs),
             points,
             points.new_zeros(likelihood.n_outputs, n_inducing),

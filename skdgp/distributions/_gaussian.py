@@ -1,0 +1,234 @@
+"""The predictive distribution: a mixture of Gaussians for every row, and for every output of it."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+
+from ._mixture import Mixture, integrated_score
+
+#: Components whose pairs a score may count; with more of them it is an integral.
+MOST_PAIRED = 256
+
+#: Probability beyond either end of that integral.
+TAIL = 1e-10
+
+#: Where the search for a quantile stops: at this distance from it in standard deviations, one step before the last.
+QUANTILE_TOLERANCE = 1e-5
+
+#: Steps of Newton's method before every other one halves the bracket, and steps that shrink any bracket to nothing.
+MAX_NEWTON, MAX_SEARCH = 6, 400
+
+
+@dataclass(frozen=True, eq=False)
+class PredictiveDistribution(Mixture):
+    """Gaussian mixtures, one for every row (and output), whose components' weights all rows share.
+
+    Made by ``predict_dist`` of the regressors; made by hand, it gives the predictions of any other model,
+    such as a mean and a standard deviation (see :meth:`gaussian`), the same methods and scores.
+    All methods work row by row, and points broadcast against rows as in NumPy: of shape ``(n,)`` they are one
+    point for each row, of shape ``(k, 1)`` the same k points for all rows, with results of shape ``(k, n)``.
+
+    Parameters
+    ----------
+    means, variances : array-like of shape (S, n) or (S, n, P)
+        Moments of S components for n rows (and P outputs), in the user's units and their square. Variances are
+        positive.
+    weights : array-like of shape (S,)
+        Non-negative, summing to one.
+
+    Attributes
+    ----------
+    shape : tuple
+        ``(n,)`` or ``(n, P)``.
+    mean, var, std : ndarray of shape (n,) or (n, P)
+        Moments of the mixtures, in the same units.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match, or if these are not moments and weights of a mixture.
+
+    Examples
+    --------
+    >>> from skdgp import PredictiveDistribution
+    >>> dist = PredictiveDistribution([[0.0, 10.0], [2.0, 10.0]], [[1.0, 4.0], [1.0, 4.0]], [0.5, 0.5])
+    >>> dist.mean, dist.std.round(4)
+    (array([ 1., 10.]), array([1.4142, 2.    ]))
+    >>> dist.cdf([2.0, 10.0]).round(4)
+    array([0.7386, 0.5   ])
+    >>> lower, upper = dist.interval(0.9)
+    >>> lower.round(4), upper.round(4)
+    (array([-1.2845,  6.7103]), array([ 3.2845, 13.2897]))
+    >>> dist.crps([1.0, 10.0]).round(4)
+    array([0.3594, 0.4674])
+    """
+
+    means: np.ndarray
+    variances: np.ndarray
+    weights: np.ndarray
+
+    ARRAYS: ClassVar = ("means", "variances")
+
+    def __post_init__(self):
+        self._check()
+        m, v = self.means, self.variances
+        if not (np.isfinite(m).all() and np.isfinite(v).all() and (v > 0).all()):
+            raise ValueError("Means must be finite, and variances positive and finite: some are not.")
+
+    @classmethod
+    def gaussian(cls, mean, std):
+        """One Gaussian per row.
+
+        Parameters
+        ----------
+        mean, std : array-like of shape (n,) or (n, P)
+            Such as scikit-learn's ``predict(X, return_std=True)`` returns them. Deviations are positive.
+
+        Returns
+        -------
+        PredictiveDistribution
+            Of shape ``(n,)`` or ``(n, P)``.
+
+        Raises
+        ------
+        ValueError
+            If shapes do not match, or if these are no moments.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
+        PredictiveDistribution(shape=(2,), 1 components)
+        """
+        return cls(np.asarray(mean)[None], np.asarray(std, dtype=np.float64)[None] ** 2, np.ones(1))
+
+    @property
+    def component_means(self) -> np.ndarray:
+        """``means``."""
+        return self.means
+
+    @property
+    def component_variances(self) -> np.ndarray:
+        """``variances``."""
+        return self.variances
+
+    def _log_density(self, y, m, v):
+        with np.errstate(divide="ignore"):
+            log_weight = np.log(self.weights)[:, None]
+        parts = -0.5 * ((y - m) ** 2 / v + np.log(2 * np.pi * v)) + log_weight  # (S, N)
+        largest = parts.max(axis=0)
+        return largest + np.log(np.exp(parts - largest).sum(axis=0))
+
+    def _cdf(self, y, m, v):
+        return self.weights @ _ndtr((y - m) / np.sqrt(v))
+
+    def _quantile(self, q, m, v):
+        return _quantile(q, m, v, self.weights)
+
+    def _crps(self, y, m, v):
+        w = self.weights
+        if len(w) > MOST_PAIRED:
+            return self._integrated_crps(y, m, v)
+        total = w @ _mean_absolute(y - m, v) - 0.5 * w**2 @ _mean_absolute(np.zeros_like(m), 2 * v)
+        for s in range(len(w) - 1):  # every pair once, hence without the ½
+            later = slice(s + 1, None)
+            total -= w[s] * (w[later] @ _mean_absolute(m[s] - m[later], v[s] + v[later]))
+        return total
+
+    def _integrated_crps(self, y, m, v):
+        """∫ (F(t) − 1{t ≥ y})² dt by t = median + s sinh u: a time that grows as S, and few nodes far out."""
+        middle, low, high = (_quantile(np.full_like(y, q), m, v, self.weights) for q in (0.5, TAIL, 1 - TAIL))
+        s = np.sqrt(v.min(axis=0))
+        ends = ((np.minimum(low, y), middle), (np.maximum(high, y), middle), (y, middle))
+        low, high, u = (np.arcsinh((t - centre) / s) for t, centre in ends)
+
+        def cdf(u):
+            return self._cdf(middle + s * np.sinh(u), m, v)
+
+        return integrated_score(cdf, u, low, high, lambda u: s * np.cosh(u))
+
+    def _draw(self, components, rng):
+        # Rows first: the numbers that a row gets do not depend on how many rows come after it.
+        noise = np.moveaxis(rng.standard_normal((len(self), len(components), *self.shape[1:])), 1, 0)
+        return self.means[components] + np.sqrt(self.variances[components]) * noise
+
+
+def _ndtr(z: np.ndarray) -> np.ndarray:
+    """Φ(z), overwriting ``z``. PyTorch's erf is several times faster than SciPy's."""
+    z *= math.sqrt(0.5)
+    torch.from_numpy(z).erf_()
+    z += 1.0
+    z *= 0.5
+    return z
+
+
+def _mean_absolute(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """A(μ, v) = E|N(μ, v)|, overwriting the mean."""
+    deviation = np.sqrt(variance)
+    z = mean / deviation
+    density = np.square(z)
+    density *= -0.5
+    torch.from_numpy(density).exp_()
+    density *= deviation
+    density *= math.sqrt(2 / math.pi)
+    z *= math.sqrt(0.5)
+    torch.from_numpy(z).erf_()
+    z *= mean
+    density += z
+    return density
+
+
+def _quantile(q: np.ndarray, m: np.ndarray, v: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Quantiles (N,) of mixtures (S, N)."""
+    rate = 1 / np.sqrt(v)
+    z = ndtri(q)
+    centre = weights @ m
+    with np.errstate(invalid="ignore"):
+        ends = m + z / rate  # no component's CDF crosses q outside these
+    lower, upper = ends.min(axis=0), ends.max(axis=0)
+    x = np.clip(centre + z * np.sqrt(weights @ (v + (m - centre) ** 2)), lower, upper)
+    found, rows = x.copy(), np.arange(len(x))  # rows that are still searched for
+    for turn in range(MAX_SEARCH):
+        going = np.nextafter(lower, np.inf) < upper  # false where the bracket is closed, or infinite
+        if going.mean() < 0.7:  # copies cost about as much as a step
+            found[rows] = x
+            if not going.any():
+                break
+            m, rate = m[:, going], rate[:, going]
+            x, lower, upper, q, z, rows = (column[going] for column in (x, lower, upper, q, z, rows))
+        # Newton's method can go back and forth forever; halving the bracket now and then ends that.
+        halve = turn >= MAX_NEWTON and turn % 2 == 0
+        F, p = _cdf_and_density(x, m, rate, weights)
+        x, lower, upper = _newton_step(x, F, p, (lower, upper), q, z, sharpest=rate.max(axis=0), halve=halve)
+    found[rows] = x
+    return found
+
+
+def _cdf_and_density(x, m, rate, weights):
+    """F(x) and p(x) of mixtures with components of means ``m`` and deviations 1/``rate``."""
+    u = (x - m) * rate
+    density = np.square(u)
+    density *= -0.5
+    torch.from_numpy(density).exp_()
+    density *= rate
+    return weights @ _ndtr(u), weights @ density * (1 / math.sqrt(2 * math.pi))
+
+
+def _newton_step(x, F, p, bracket, q, z, *, sharpest, halve):
+    """The next guess, and its bracket; where the guess is good enough the bracket closes."""
+    lower, upper = bracket
+    below = F < q
+    lower, upper = np.where(below, x, lower), np.where(below, upper, x)
+    reached = ndtri(F)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        step = (z - reached) * np.exp(-0.5 * reached**2) / (math.sqrt(2 * math.pi) * p)  # d Φ⁻¹(F) = p/φ(Φ⁻¹(F)) dx
+        proposed = x + step
+        # The next guess has the square of this one's error, in deviations of the sharpest component.
+        done = (np.abs(z - reached) < QUANTILE_TOLERANCE) & (np.abs(step) * sharpest < QUANTILE_TOLERANCE)
+    inside = (proposed >= lower) & (proposed <= upper) & (not halve)
+    proposed = np.where(inside | done, np.clip(proposed, lower, upper), 0.5 * (lower + upper))
+    return proposed, np.where(done, proposed, lower), np.where(done, proposed, upper)

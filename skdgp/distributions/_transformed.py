@@ -1,0 +1,172 @@
+"""Distributions of targets that a monotone function turns into mixtures of Gaussians."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ._gaussian import PredictiveDistribution
+from ._mixture import Mixture, integrated_score
+
+#: Nodes of Gauss-Hermite quadrature for each component's moments.
+N_NODES = 32
+
+#: Probability beyond either end of a score's integral.
+TAIL = 1e-10
+
+#: Share of its size by which a target is moved to see how fast it changes the function.
+STEP = 1e-5
+
+
+class Logarithm:
+    """The natural logarithm, as a transformer."""
+
+    def transform(self, y):
+        """Logarithms."""
+        return np.log(y)
+
+    def inverse_transform(self, z):
+        """Exponentials."""
+        return np.exp(z)
+
+
+class TransformedDistribution(Mixture):
+    """y = g(z), g monotone and z a mixture of Gaussians: density, quantiles and draws by the change of variables.
+
+    Made by ``predict_dist`` of regressors with ``target_transform``, and with ``latent=True`` of those of counts and
+    positive numbers. It has the methods of :class:`~skdgp.PredictiveDistribution`. Its mean and variance are those of
+    y, and not g of those of z.
+
+    Parameters
+    ----------
+    dist : PredictiveDistribution
+        Of z.
+    transform : "log" or transformer
+        Fitted, with ``transform`` from y (n, P) to z, and ``inverse_transform``. Each column is strictly monotone.
+    output : int, default=None
+        Which column ``dist`` is of, where it has the shape ``(n,)`` and the transformer several.
+
+    Attributes
+    ----------
+    shape : tuple
+        ``(n,)`` or ``(n, P)``.
+    mean, var, std : ndarray of shape (n,) or (n, P)
+        Moments of y.
+
+    Examples
+    --------
+    >>> from skdgp import PredictiveDistribution
+    >>> from skdgp.distributions import TransformedDistribution
+    >>> dist = TransformedDistribution(PredictiveDistribution.gaussian([0.0, 1.0], [0.5, 0.5]), "log")
+    >>> dist.mean.round(4), dist.ppf(0.5).round(4)  # a log-normal distribution
+    (array([1.1331, 3.0802]), array([1.    , 2.7183]))
+    >>> dist.pdf([-1.0, 3.0]).round(4)
+    array([0.    , 0.2609])
+    """
+
+    ARRAYS = ("means", "variances")
+
+    def __init__(self, dist, transform, output=None):
+        self.dist, self.output = dist, output
+        self.transform = Logarithm() if isinstance(transform, str) and transform == "log" else transform
+        self.means, self.variances, self.weights = dist.means, dist.variances, dist.weights
+
+    def __getitem__(self, index):
+        output = index[1] if isinstance(index, tuple) and len(index) > 1 else self.output
+        return TransformedDistribution(self.dist[index], self.transform, output)
+
+    @classmethod
+    def concatenate(cls, parts):
+        """See :meth:`.Mixture.concatenate`."""
+        return cls(PredictiveDistribution.concatenate([part.dist for part in parts]), *parts[0]._how)
+
+    @classmethod
+    def mixture(cls, parts):
+        """See :meth:`.Mixture.mixture`."""
+        return cls(PredictiveDistribution.mixture([part.dist for part in parts]), *parts[0]._how)
+
+    @property
+    def _how(self) -> tuple[Any, int | None]:
+        return self.transform, self.output
+
+    @cached_property
+    def mean(self):
+        """Means of y, by quadrature."""
+        return self._expected(lambda y: y)
+
+    @cached_property
+    def var(self):
+        """Variances of y, by quadrature."""
+        return self._expected(lambda y: (y - self.mean) ** 2)
+
+    def logpdf(self, y):
+        """See :meth:`.Mixture.logpdf`: log p(z) + log |dz/dy|."""
+        y = np.asarray(y, dtype=np.float64) + np.zeros(self.shape)
+        z = self._forward(y)
+        inside = np.isfinite(z)
+        with np.errstate(divide="ignore"):
+            found = self.dist.logpdf(np.where(inside, z, 0.0)) + np.log(self._slope(y))
+        return np.where(inside, found, -np.inf)
+
+    def cdf(self, y):
+        """See :meth:`.Mixture.cdf`."""
+        z = self._forward(np.asarray(y, dtype=np.float64) + np.zeros(self.shape))
+        inside = ~np.isnan(z)
+        p = self.dist.cdf(np.where(inside, z, 0.0))
+        return np.where(inside, p if self._rising else 1 - p, 0.0)
+
+    def ppf(self, q):
+        """See :meth:`.Mixture.ppf`."""
+        return self._backward(self.dist.ppf(q if self._rising else 1 - np.asarray(q, dtype=np.float64)))
+
+    def _draw(self, components, rng):
+        return self._backward(self.dist._draw(components, rng))
+
+    def crps(self, y):
+        """See :meth:`.Mixture.crps`: the integral over z, to six digits."""
+        y = np.asarray(y, dtype=np.float64) + np.zeros(self.shape)
+        low, high = (self.dist.ppf(q) + np.zeros(y.shape) for q in (TAIL, 1 - TAIL))
+        z = self._forward(y)
+        first, last = self._backward(low), self._backward(high)
+        beyond = np.maximum(np.minimum(first, last) - y, 0) + np.maximum(y - np.maximum(first, last), 0)
+        z = np.clip(np.nan_to_num(z, nan=-np.inf if self._rising else np.inf), low, high)
+        return beyond + integrated_score(self.dist.cdf, z, low, high, lambda u: 1 / self._slope(self._backward(u)))
+
+    @cached_property
+    def _rising(self) -> bool:
+        """Whether g increases."""
+        centre, spread = self.dist.mean, self.dist.std
+        return bool((self._backward(centre + spread) > self._backward(centre - spread)).all())
+
+    def _expected(self, function):
+        nodes, shares = np.polynomial.hermite_e.hermegauss(N_NODES)
+        deviation, total = np.sqrt(self.variances), np.zeros(self.shape)
+        for node, share in zip(nodes, shares / shares.sum(), strict=True):
+            total += share * np.tensordot(self.weights, function(self._backward(self.means + node * deviation)), axes=1)
+        return total
+
+    def _slope(self, y):
+        """|dz/dy|, by differences."""
+        if isinstance(self.transform, Logarithm):
+            with np.errstate(divide="ignore"):
+                return np.where(y > 0, 1 / np.maximum(y, 0.0), 0.0)
+        step = STEP * np.maximum(np.abs(y), STEP)
+        return np.abs(self._forward(y + step) - self._forward(y - step)) / (2 * step)
+
+    def _forward(self, y):
+        """z of targets (..., n) or (..., n, P); NaN where there is none."""
+        return self._columns(self.transform.transform, y)
+
+    def _backward(self, z):
+        """Its inverse."""
+        return self._columns(self.transform.inverse_transform, z)
+
+    def _columns(self, function, values):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            if isinstance(self.transform, Logarithm):
+                return function(values)
+            if len(self.shape) == 2:
+                return np.asarray(function(values.reshape(-1, self.shape[1]))).reshape(values.shape)
+            n_columns = getattr(self.transform, "n_features_in_", 1)
+            table = np.repeat(values.reshape(-1, 1), n_columns, axis=1)
+            return np.asarray(function(table))[:, self.output or 0].reshape(values.shape)

@@ -1,0 +1,284 @@
+"""Counts and positive numbers, whose mean is the exponential of a function.
+
+Targets of mean μ = exp(f + c), where c is the logarithm of the mean of all targets, so that f starts at zero. Noise is
+the family's own: that of a Poisson, negative binomial or gamma distribution.
+"""
+
+import math
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..distributions import (
+    CountDistribution,
+    GammaDistribution,
+    Mixture,
+    PredictiveDistribution,
+    TransformedDistribution,
+)
+from .likelihoods import Regression
+from .special import N_NODES, gauss_hermite
+
+#: Dispersion that training starts from, and the least there is.
+INITIAL_DISPERSION, LEAST_DISPERSION = 0.2, 1e-6
+
+#: Steps of Newton's method towards the function value that is most likely after its observation, and how far each goes.
+NEWTON_STEPS, LONGEST = 12, 2.0
+
+_LOG_2PI = math.log(2 * math.pi)
+
+
+class LogLink(Regression):
+    """E y = exp(f + c); see the module's docstring.
+
+    Parameters
+    ----------
+    n_outputs : int
+        P, number of targets.
+    """
+
+    has_base = False
+    shift: tuple[float, ...]
+
+    def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
+        """c, of targets that are not all zero; 0 without ``normalize``."""
+        y = self.checked(y).astype(np.float64)
+        mean = np.average(y, axis=0, weights=weight)
+        self.shift = tuple(np.log(np.where(mean > 0, mean, 1.0)).tolist()) if normalize else y.shape[1] * (0.0,)
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Targets as they are."""
+        return self.checked(y)
+
+    def regressands(self, y: Tensor) -> Tensor:
+        """Logarithms, less c."""
+        return (y + 0.5).log() - y.new_tensor(self.shift)
+
+    def response(self, f: Tensor) -> Tensor:
+        """Means of targets."""
+        return self._log_mean(f).exp()
+
+    def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
+        """See :meth:`.Regression.mean_response`."""
+        return (log_weight.exp()[..., None] * (self._log_mean(mean) + 0.5 * variance).exp()).sum(0)
+
+    def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """Σ_p log ∫ p(y | f) N(f | m, v) df, by Gauss-Hermite quadrature around the largest value of the integrand."""
+        m, v, y = self._log_mean(mean), variance.clamp(min=1e-12), y.unsqueeze(-3)
+        with torch.no_grad():
+            eta = (m / v + y * (y + 0.5).log()) / (1 / v + y)
+            for _ in range(NEWTON_STEPS):
+                slope, curvature = self.derivatives(y, eta)
+                step = (slope - (eta - m) / v) / (curvature + 1 / v)
+                eta = eta + step.clamp(-LONGEST, LONGEST)
+            _, curvature = self.derivatives(y, eta)
+            s = (curvature + 1 / v).rsqrt()
+            nodes, weights = gauss_hermite(N_NODES, mean)
+            there = eta[..., None] + s[..., None] * nodes  # (..., S, B, P, K)
+            log_weight = weights.log() + 0.5 * nodes.square() + s.log()[..., None]
+        prior = -0.5 * ((there - m[..., None]).square() / v[..., None] + v.log()[..., None])
+        return torch.logsumexp(self.log_prob(y[..., None], there) + prior + log_weight, dim=-1).sum(-1)
+
+    def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> Mixture:
+        """See :meth:`.Regression.predictive`; without noise it is the distribution of the mean."""
+        m, v = (each.double().cpu().numpy() for each in (self._log_mean(mean), variance))
+        weight = log_weight[:, 0].double().softmax(0).cpu().numpy()
+        if latent:
+            return TransformedDistribution(PredictiveDistribution(m, np.maximum(v, 1e-12), weight), "log")
+        return self.family(m, v, np.broadcast_to(self.dispersion_of(), m.shape), weight)
+
+    def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+        """See :meth:`.Regression.draw`."""
+        m = (f + np.asarray(self.shift))[None]
+        return self.family(m, np.zeros_like(m), np.broadcast_to(self.dispersion_of(), m.shape), [1.0]).rvs(None, rng)
+
+    def joint(self, covariance: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+        """See :meth:`.Regression.joint`. Correlations are those of exponentials of jointly Gaussian values."""
+        rates = np.expm1(np.moveaxis(covariance, 0, -1))  # (B, B, P)
+        index = np.arange(len(rates))
+        own = np.sqrt(np.maximum(rates[index, index], 1e-300))  # (B, P)
+        return rates / (own[:, None] * own) * (deviation[:, None] * deviation)
+
+    # What a family says.
+
+    #: Of predictions.
+    family: ClassVar
+
+    def dispersion_of(self) -> np.ndarray:
+        """Dispersions (P,), as of :mod:`skdgp.distributions`."""
+        raise NotImplementedError
+
+    def log_prob(self, y: Tensor, log_mean: Tensor) -> Tensor:
+        """log p(y | μ), elementwise; the dimension of outputs is the last but one."""
+        raise NotImplementedError
+
+    def derivatives(self, y: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
+        """Its slope with respect to log μ, and minus its curvature; outputs are the last dimension."""
+        raise NotImplementedError
+
+    def _log_mean(self, f: Tensor) -> Tensor:
+        return f + f.new_tensor(self.shift)
+
+
+class _Counts(LogLink):
+    """Targets are 0, 1, 2, ..."""
+
+    family = CountDistribution
+
+    def checked(self, y: np.ndarray) -> np.ndarray:
+        """Non-negative integers; ValueError that names the row where they are not."""
+        y = super().checked(y)
+        wrong = ~((y >= 0) & (y == np.floor(y))).all(axis=1)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise ValueError(
+                f"Counts are non-negative integers, but y holds {y[row].tolist()} in row {row}: choose another "
+                "likelihood, such as 'gamma' for positive numbers, or correct the row."
+            )
+        return y
+
+
+class Poisson(_Counts):
+    """y ~ Poisson(μ)."""
+
+    def dispersion_of(self) -> np.ndarray:
+        """None."""
+        return np.zeros(self.n_outputs)
+
+    def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """Σ_p y m − exp(m + ½ v) − log y!."""
+        m, y = self._log_mean(mean), y.unsqueeze(-3)
+        return (y * m - (m + 0.5 * variance).exp() - torch.lgamma(y + 1)).sum(-1)
+
+    def log_prob(self, y: Tensor, log_mean: Tensor) -> Tensor:
+        """See :meth:`LogLink.log_prob`."""
+        return y * log_mean - log_mean.exp() - torch.lgamma(y + 1)
+
+    def derivatives(self, y: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`LogLink.derivatives`."""
+        mu = log_mean.exp()
+        return y - mu, mu
+
+
+class NegativeBinomial(_Counts):
+    """y ~ Poisson(μ γ), γ ~ Gamma(1/d, 1/d): counts of variance μ + d μ², more than a Poisson distribution's.
+
+    Parameters
+    ----------
+    n_outputs : int
+        P, number of targets.
+    """
+
+    def __init__(self, n_outputs: int):
+        super().__init__(n_outputs)
+        self.log_dispersion = _log_dispersion(n_outputs)
+
+    @property
+    def dispersion(self) -> Tensor:
+        """d (P,)."""
+        return LEAST_DISPERSION + self.log_dispersion.exp()
+
+    def calibrated(self) -> list[nn.Parameter]:
+        """log d."""
+        return [self.log_dispersion]
+
+    def dispersion_of(self) -> np.ndarray:
+        """d."""
+        return self.dispersion.detach().double().cpu().numpy()
+
+    def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """By Gauss-Hermite quadrature of the one term that needs it."""
+        m, y, d = self._log_mean(mean), y.unsqueeze(-3), self.dispersion[..., None, None, :]
+        nodes, weights = gauss_hermite(N_NODES, mean)
+        place = (m + d.log())[..., None] + variance.sqrt()[..., None] * nodes
+        bend = (nn.functional.softplus(place) * weights).sum(-1)
+        return (_level(y, d) + y * (m + d.log()) - (y + 1 / d) * bend).sum(-1)
+
+    def log_prob(self, y: Tensor, log_mean: Tensor) -> Tensor:
+        """See :meth:`LogLink.log_prob`."""
+        d = self.dispersion[..., None, None, :, None]
+        place = log_mean + d.log()
+        return _level(y, d) + y * place - (y + 1 / d) * nn.functional.softplus(place)
+
+    def derivatives(self, y: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`LogLink.derivatives`."""
+        d = self.dispersion[..., None, None, :]
+        share = torch.sigmoid(log_mean + d.log())
+        return y - (y + 1 / d) * share, (y + 1 / d) * share * (1 - share)
+
+
+class Gamma(LogLink):
+    """y ~ Gamma(1/d, 1/(d μ)): positive and skewed, with a standard deviation of √d times the mean.
+
+    Parameters
+    ----------
+    n_outputs : int
+        P, number of targets.
+    """
+
+    family = GammaDistribution
+
+    def __init__(self, n_outputs: int):
+        super().__init__(n_outputs)
+        self.log_dispersion = _log_dispersion(n_outputs)
+
+    @property
+    def dispersion(self) -> Tensor:
+        """d (P,)."""
+        return LEAST_DISPERSION + self.log_dispersion.exp()
+
+    def checked(self, y: np.ndarray) -> np.ndarray:
+        """Positive numbers; ValueError that names the row where they are not."""
+        y = super().checked(y)
+        wrong = ~(y > 0).all(axis=1)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise ValueError(
+                f"likelihood='gamma' is for positive targets, but y holds {y[row].tolist()} in row {row}: choose "
+                "another likelihood, or add what is missing to all rows."
+            )
+        return y
+
+    def calibrated(self) -> list[nn.Parameter]:
+        """log d."""
+        return [self.log_dispersion]
+
+    def dispersion_of(self) -> np.ndarray:
+        """d."""
+        return self.dispersion.detach().double().cpu().numpy()
+
+    def regressands(self, y: Tensor) -> Tensor:
+        """Logarithms, less c."""
+        return y.log() - y.new_tensor(self.shift)
+
+    def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """Σ_p a log a − log Γ(a) + (a − 1) log y − a (m + y exp(−m + ½ v)), a = 1/d."""
+        m, y, a = self._log_mean(mean), y.unsqueeze(-3), 1 / self.dispersion[..., None, None, :]
+        return (_gamma_level(y, a) - a * (m - y.log() + y * (0.5 * variance - m).exp())).sum(-1)
+
+    def log_prob(self, y: Tensor, log_mean: Tensor) -> Tensor:
+        """See :meth:`LogLink.log_prob`."""
+        a = 1 / self.dispersion[..., None, None, :, None]
+        return _gamma_level(y, a) - a * (log_mean - y.log() + y * (-log_mean).exp())
+
+    def derivatives(self, y: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`LogLink.derivatives`."""
+        a = 1 / self.dispersion[..., None, None, :]
+        ratio = y * (-log_mean).exp()
+        return a * (ratio - 1), a * ratio
+
+
+def _log_dispersion(n_outputs: int) -> nn.Parameter:
+    return nn.Parameter(torch.full((n_outputs,), math.log(INITIAL_DISPERSION), device="cpu", dtype=torch.float32))
+
+
+def _level(y: Tensor, d: Tensor) -> Tensor:
+    """What the negative binomial distribution has that does not depend on the mean."""
+    return torch.lgamma(y + 1 / d) - torch.lgamma(1 / d) - torch.lgamma(y + 1)
+
+
+def _gamma_level(y: Tensor, a: Tensor) -> Tensor:
+    """What the gamma distribution has that does not depend on the mean, times y."""
+    return a * a.log() - torch.lgamma(a) - y.log()

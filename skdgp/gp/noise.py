@@ -1,0 +1,237 @@
+"""Noise that is not one Gaussian: with heavy tails, and of a variance that depends on the row."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..distributions import PredictiveDistribution
+from .likelihoods import INITIAL_EXCESS, NOISE_FLOOR, AdditiveNoise, Regression, rounding_variance
+from .special import N_NODES, gauss_hermite
+from .units import Units
+
+_LOG_2PI = math.log(2 * math.pi)
+
+#: Degrees of freedom that training starts from, and what they stay above: the variance is finite.
+INITIAL_FREEDOM, LEAST_FREEDOM = 5.0, 2.0
+
+#: Gaussians whose mixture stands for a Student t distribution; they leave out a probability of exp(−LEFT_OUT).
+N_PRECISIONS, LEFT_OUT = 48, 50.0
+
+#: Gaussians that stand for an uncertain variance.
+N_VARIANCES = 10
+
+#: The interquartile range of a Gaussian of deviation one.
+_QUARTILES = 1.3489795
+
+
+class StudentT(AdditiveNoise):
+    """y = f + σ ε, ε of a Student t distribution with ν degrees of freedom: a few targets may be far out.
+
+    It is a Gaussian whose precision is random, ε | λ ~ N(0, 1/λ), λ ~ Gamma(ν/2, ν/2), and so predictions are mixtures
+    of Gaussians. Outputs have their own σ, and one ν. Units are those of the middle half of the targets.
+
+    Parameters
+    ----------
+    n_outputs : int
+        P, number of targets.
+    """
+
+    kriged = False
+    floor: Tensor
+
+    def __init__(self, n_outputs: int):
+        super().__init__(n_outputs)
+        excess = torch.full((n_outputs,), math.log(INITIAL_EXCESS), device="cpu", dtype=torch.float32)
+        self.log_excess = nn.Parameter(excess)
+        freedom = math.log(INITIAL_FREEDOM - LEAST_FREEDOM)
+        self.log_freedom = nn.Parameter(torch.full((1,), freedom, device="cpu", dtype=torch.float32))
+        self.register_buffer("floor", torch.full((n_outputs,), NOISE_FLOOR, device="cpu", dtype=torch.float32))
+
+    @property
+    def degrees_of_freedom(self) -> Tensor:
+        """ν, (1,)."""
+        return LEAST_FREEDOM + self.log_freedom.exp()
+
+    @property
+    def scale(self) -> Tensor:
+        """σ² (P,), of encoded targets."""
+        return self.floor + self.log_excess.exp()
+
+    def numbers_per_row(self, n_samples: int) -> int:
+        """See :meth:`.Likelihood.numbers_per_row`."""
+        return n_samples * self.n_outputs * N_PRECISIONS
+
+    def units_of(self, y: np.ndarray, weight: np.ndarray | None, *, normalize: bool) -> Units:
+        """Median, and the deviation of a Gaussian with these quartiles, if there is a range between them."""
+        plain = Units.of(y, weight, normalize=normalize)
+        if not normalize:
+            return plain
+        low, middle, high = (_quantile(y, weight, q) for q in (0.25, 0.5, 0.75))
+        scale = (high - low) / _QUARTILES
+        narrow = scale < np.finfo(np.float32).eps * np.abs(middle) + 1e-3 * np.asarray(plain.scale)
+        return Units(np.where(narrow, plain.shift, middle), np.where(narrow, plain.scale, scale))
+
+    def initialise(self, y: Tensor, weight: Tensor) -> None:
+        """Where targets look rounded, σ² is never less than what rounding has added."""
+        n_rows = weight.sum().item()
+        floor = [max(NOISE_FLOOR, rounding_variance(column, n_rows)) for column in y.T.numpy()]
+        self.floor.copy_(self.floor.new_tensor(floor))
+
+    def calibrated(self) -> list[nn.Parameter]:
+        """The excess of σ² over its floor."""
+        return [self.log_excess]
+
+    def noise(self) -> tuple[Tensor, Tensor]:
+        """By the trapezoidal rule in u = log λ, whose density is proportional to exp(ν/2 (u − exp u))."""
+        freedom = self.degrees_of_freedom
+        with torch.no_grad():
+            reach = LEFT_OUT / freedom + (2 * LEFT_OUT / freedom).sqrt()
+            high = reach.log1p()  # exp(u) = 1 + reach
+            place = torch.linspace(0, 1, N_PRECISIONS, dtype=freedom.dtype, device=freedom.device)
+            u = -reach[..., None] + (reach + high)[..., None] * place  # (..., 1, K)
+        log_weight = (0.5 * freedom[..., None] * (u - u.exp())).log_softmax(-1)[..., 0, :]
+        return log_weight, (-u).exp().mT * self.scale[..., None, :]
+
+    def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """By Gauss-Hermite quadrature."""
+        nodes, weights = gauss_hermite(N_NODES, mean)
+        squares = ((y.unsqueeze(-3) - mean)[..., None] - variance.sqrt()[..., None] * nodes).square()
+        freedom, scale = (each[..., None, None, :] for each in (self.degrees_of_freedom, self.scale))
+        tail = (torch.log1p(squares / (freedom * scale)[..., None]) * weights).sum(-1)
+        level = torch.lgamma(0.5 * freedom + 0.5) - torch.lgamma(0.5 * freedom)
+        level = level - 0.5 * (math.pi * freedom * scale).log()
+        return (level - 0.5 * (freedom + 1) * tail).sum(-1)
+
+    def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """Σ_p log Σ_k w_k N(y | m, v + σ²/λ_k)."""
+        log_weight, noise = self.noise()
+        total = variance[..., None] + noise.mT[..., None, None, :, :]  # (..., S, B, P, K)
+        log_density = -0.5 * ((y.unsqueeze(-3) - mean).square()[..., None] / total + total.log() + _LOG_2PI)
+        return torch.logsumexp(log_density + log_weight[..., None, None, None, :], dim=-1).sum(-1)
+
+
+def _quantile(y: np.ndarray, weight: np.ndarray | None, q: float) -> np.ndarray:
+    """Quantiles (P,) of weighted columns (N, P)."""
+    weight = np.ones(len(y)) if weight is None else weight
+    order = np.argsort(y, axis=0)
+    share = np.cumsum(weight[order], axis=0) / weight.sum()
+    place = (share < q - 1e-9).sum(axis=0).clip(max=len(y) - 1)
+    return np.take_along_axis(y, np.take_along_axis(order, place[None], axis=0), axis=0)[0].astype(np.float64)
+
+
+class Heteroskedastic(Regression):
+    """y = f + exp(½ (g + b)) ε: the logarithm of the noise variance is a function of the row as well.
+
+    Function values are f of every target, then g of every target; b is learnt. Expectations have a closed form
+    (tutorial, Sec. 4.1).
+
+    Parameters
+    ----------
+    n_targets : int
+        P, number of targets.
+    """
+
+    alike = False
+    floor: Tensor
+    units: Units
+
+    def __init__(self, n_targets: int):
+        super().__init__(2 * n_targets)
+        level = math.log(INITIAL_EXCESS) - 0.5  # exp g has a mean of exp(½) at first
+        self.log_level = nn.Parameter(torch.full((n_targets,), level, device="cpu", dtype=torch.float32))
+        self.register_buffer("floor", torch.full((n_targets,), NOISE_FLOOR, device="cpu", dtype=torch.float32))
+
+    @property
+    def n_targets(self) -> int:
+        """P."""
+        return self.n_outputs // 2
+
+    def numbers_per_row(self, n_samples: int) -> int:
+        """See :meth:`.Likelihood.numbers_per_row`."""
+        return n_samples * self.n_targets * N_VARIANCES
+
+    def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
+        """See :meth:`.AdditiveNoise.learn_units`."""
+        plain = AdditiveNoise(self.n_targets)
+        plain.learn_units(y, weight, normalize=normalize)
+        self.units = plain.units
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Standardised targets."""
+        return self.units.standardise(self.checked(y))
+
+    def initialise(self, y: Tensor, weight: Tensor) -> None:
+        """Where targets look rounded, the noise is never less than what rounding has added."""
+        n_rows = weight.sum().item()
+        floor = [max(NOISE_FLOOR, rounding_variance(column, n_rows)) for column in y.T.numpy()]
+        self.floor.copy_(self.floor.new_tensor(floor))
+
+    def calibrated(self) -> list[nn.Parameter]:
+        """b."""
+        return [self.log_level]
+
+    def log_jacobian(self) -> float:
+        """See :meth:`.Likelihood.log_jacobian`."""
+        return -float(np.log(self.units.scale).sum())
+
+    def response(self, f: Tensor) -> Tensor:
+        """f in the user's units."""
+        scale, shift = (f.new_tensor(each) for each in (self.units.scale, self.units.shift))
+        return f[..., : self.n_targets] * scale + shift
+
+    def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """−½ Σ_p [log 2π + m₂ + exp(−m₂ + ½ v₂) ((y − m₁)² + v₁)], m₂ with b (tutorial, Sec. 4.1)."""
+        m1, m2, v1, v2 = self._parts(mean, variance)
+        squares = (y.unsqueeze(-3) - m1).square() + v1
+        return -0.5 * (_LOG_2PI + m2 + (0.5 * v2 - m2).exp() * squares).sum(-1)
+
+    def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """Σ_p log ∫ N(y | m₁, v₁ + exp g) N(g | m₂, v₂) dg, by Gauss-Hermite quadrature."""
+        m1, m2, v1, v2 = self._parts(mean, variance)
+        nodes, weights = gauss_hermite(N_NODES, mean)
+        total = v1[..., None] + self._noise(m2[..., None] + v2.sqrt()[..., None] * nodes)  # (..., S, B, P, K)
+        log_density = -0.5 * ((y.unsqueeze(-3) - m1).square()[..., None] / total + total.log() + _LOG_2PI)
+        return torch.logsumexp(log_density + weights.log(), dim=-1).sum(-1)
+
+    def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> PredictiveDistribution:
+        """See :meth:`.Regression.predictive`; a component for each of ``N_VARIANCES`` variances of the noise."""
+        m1, m2, v1, v2 = self._parts(mean.double(), variance.double())
+        scale, shift = np.asarray(self.units.scale), np.asarray(self.units.shift)
+        log_share = log_weight[:, 0].double().log_softmax(0)
+        if latent:
+            total = v1[None]
+        else:
+            nodes, weights = gauss_hermite(N_VARIANCES, m1)
+            noise = self._noise(m2[..., None] + v2.sqrt()[..., None] * nodes).movedim(-1, 0)  # (K, S, B, P)
+            total, log_share = v1 + noise, (weights.log()[:, None] + log_share).flatten()
+        means = m1.expand(total.shape).flatten(0, 1).cpu().numpy()
+        variances = total.flatten(0, 1).cpu().numpy()
+        return PredictiveDistribution(means * scale + shift, variances * scale**2, log_share.exp().cpu().numpy())
+
+    def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
+        """See :meth:`.Regression.mean_response`."""
+        return self.response((log_weight.exp()[..., None] * mean).sum(0))
+
+    def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+        """See :meth:`.Regression.draw`."""
+        f, g = np.split(f, 2, axis=-1)
+        level, floor = (each.detach().double().cpu().numpy() for each in (self.log_level, self.floor))
+        deviation = np.sqrt(np.exp(g + level) + floor)
+        standard = f + deviation * rng.standard_normal(f.shape)
+        return standard * np.asarray(self.units.scale) + np.asarray(self.units.shift)
+
+    def joint(self, covariance: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+        """See :meth:`.Regression.joint`."""
+        return np.moveaxis(covariance[: self.n_targets], 0, -1) * np.square(self.units.scale)
+
+    def _parts(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Means of f and of log variances, and variances of both."""
+        m1, g = mean.split(self.n_targets, dim=-1)
+        v1, v2 = variance.split(self.n_targets, dim=-1)
+        return m1, g + self.log_level[..., None, None, :].to(g), v1, v2
+
+    def _noise(self, log_variance: Tensor) -> Tensor:
+        """Variances (..., P, K), not below the floor."""
+        return log_variance.exp() + self.floor[..., None, None, :, None].to(log_variance)

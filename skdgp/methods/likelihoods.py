@@ -1,0 +1,52 @@
+"""Likelihoods of regressors, by name."""
+
+from collections.abc import Callable
+from copy import deepcopy
+
+from ..gp.likelihoods import Gaussian, Regression
+from ..gp.log_link import Gamma, NegativeBinomial, Poisson
+from ..gp.noise import Heteroskedastic, StudentT
+
+LIKELIHOODS: dict[str, Callable[[int], Regression]] = {
+    "gaussian": Gaussian,
+    "heteroskedastic": Heteroskedastic,
+    "student_t": StudentT,
+    "poisson": Poisson,
+    "negative_binomial": NegativeBinomial,
+    "gamma": Gamma,
+}
+
+#: Those of positive targets, and of targets that are not negative.
+POSITIVE_TARGETS = ("poisson", "negative_binomial", "gamma")
+
+
+def make_likelihood(likelihood: str | Regression | Callable[[int], Regression], n_targets: int) -> Regression:
+    """An untrained likelihood of so many targets.
+
+    Parameters
+    ----------
+    likelihood : str, Regression or callable
+        A name, or a likelihood to copy, or what makes one of a number of targets, such as its class.
+    n_targets : int
+
+    Raises
+    ------
+    ValueError
+        If it is of another number of targets.
+    TypeError
+        If it is no likelihood of a regressor.
+    """
+    if isinstance(likelihood, str):
+        return LIKELIHOODS[likelihood](n_targets)
+    made = deepcopy(likelihood) if isinstance(likelihood, Regression) else likelihood(n_targets)
+    if not isinstance(made, Regression):
+        raise TypeError(
+            f"likelihood={likelihood!r} makes {type(made).__name__}, which is no likelihood of a regressor: derive it "
+            "from skdgp.gp.likelihoods.Regression or AdditiveNoise."
+        )
+    if made.n_targets != n_targets:
+        raise ValueError(
+            f"likelihood={likelihood!r} is of {made.n_targets} targets, but y has {n_targets}: match them, or pass the "
+            "class."
+        )
+    return made
