@@ -23,7 +23,7 @@ QUANTILE_TOLERANCE = 1e-5
 MAX_NEWTON, MAX_SEARCH = 6, 400
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PredictiveDistribution(Mixture):
     """Gaussian mixtures, one for every row (and output), whose components' weights all rows share.
 

@@ -37,7 +37,7 @@ SLACK = 1e-13
 SCORE_NUMBERS = 2**22
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _LogLink(Mixture):
     """What the families share; their documentation says what the arrays are."""
 

@@ -238,8 +238,9 @@ def _hold_out(
     """Which rows judge: the user's, or a share of all, or none."""
     if rows is not None:
         return Split(order, _to_batch(estimator, rows, likelihood, data.X.numpy().dtype))
-    wanted = _has_base(estimator) or _n_neighbors(estimator) != 0
-    to_judge = not estimator.early_stopping and plan.finish is not None and wanted
+    kriged = getattr(likelihood, "kriged", False) and _n_neighbors(estimator) != 0
+    wanted = kriged or (_has_base(estimator) and likelihood.has_base)
+    to_judge = not estimator.early_stopping and (plan.finish is not None or plan.hold_out) and wanted
     if not (estimator.early_stopping or to_judge) or len(data) < MIN_ROWS_TO_SPLIT:
         return Split(order)
     n_rows = min(max(1, round(estimator.validation_fraction * len(data))), len(data) - 1)
@@ -261,7 +262,7 @@ def _n_neighbors(estimator) -> int | None:
 def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:
     """Warn where a linear model says more of rows that it has not learnt from."""
     held_out = ensemble.held_out
-    comparable = ensemble.models[0].likelihood.has_base and not is_classifier(estimator)
+    comparable = hasattr(ensemble.models[0].likelihood, "units")  # densities of standardised targets
     if held_out is None or not comparable or len(data) < MIN_ROWS_TO_COMPARE:
         return
     line = linear_score(data.rows(torch.from_numpy(order[:INITIAL_ROWS])))

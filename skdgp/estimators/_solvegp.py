@@ -5,7 +5,7 @@ import numpy as np
 from ..gp.global_layer import OrthogonalLayer
 from ..inference.ensemble import Plan
 from ..methods import SOLVEGP
-from ..methods.solvegp import MINIBATCH_BETA
+from ..methods.solvegp import BETA, MINIBATCH_BETA
 from ._classification import DeepGPClassifier
 from ._parameters import AUTO, POSITIVE, RULES, estimator
 from ._regression import DeepGPRegressor
@@ -185,14 +185,17 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         return fitted(self).plan_name
 
     def plan(
-        self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float = MINIBATCH_BETA
+        self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float | None = None
     ) -> Plan:
         """How a member is trained: collapsed, or with ``n_rows`` of which a chunk is there at a time."""
+        gaussian = self.likelihood == "gaussian"
+        beta = beta or (MINIBATCH_BETA if gaussian else BETA)
         if n_chunk is None and self.choose(self.method, n_rows, held_out=held_out) == "collapsed":
             return self.plan_collapsed(n_rows)
         if n_chunk is not None and self.method == "collapsed":
             raise ValueError("method='collapsed' needs all rows at once, got a chunk of them: set method='svi'.")
-        return self.plan_solved(n_rows, beta) if n_chunk is None else super().plan(n_rows, n_chunk, beta=beta)
+        plan = self.plan_solved(n_rows, beta) if n_chunk is None else super().plan(n_rows, n_chunk, beta=beta)
+        return plan._replace(hold_out=not gaussian)
 
 
 @estimator(**OWN_RULES)

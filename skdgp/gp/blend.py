@@ -34,8 +34,8 @@ class Blend(nn.Module):
         Of one layer, with a sum of kernels for all outputs, of which the first is a stationary one.
     likelihood : Likelihood
         Of the blend, of targets in the same units as the members'.
-    weight : float
-        w.
+    weight : float, or Tensor of shape (1,) or (D,)
+        w, of all function values of the deep GP, or of each.
     edge : float
         r₀.
     spread : float
@@ -46,21 +46,23 @@ class Blend(nn.Module):
     edge: Tensor
     spread: Tensor
 
-    def __init__(self, base: DeepGP, likelihood: Likelihood, *, weight: float, edge: float, spread: float):
+    def __init__(self, base: DeepGP, likelihood: Likelihood, *, weight: float | Tensor, edge: float, spread: float):
         super().__init__()
         self.base, self.likelihood = base, likelihood
-        for name, value in {"weight": weight, "edge": edge, "spread": spread}.items():
+        self.register_buffer("weight", torch.as_tensor(weight, dtype=torch.float64, device="cpu").reshape(-1).clone())
+        for name, value in {"edge": edge, "spread": spread}.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device="cpu"))
 
     def frozen(self) -> "Blend":
         """The blend as it is, for many calls; see :meth:`.Layer.frozen`."""
-        numbers = {name: value.item() for name, value in self.named_buffers(recurse=False)}
-        return Blend(self.base.frozen(), self.likelihood, **numbers)
+        edges = {"edge": self.edge.item(), "spread": self.spread.item()}
+        return Blend(self.base.frozen(), self.likelihood, weight=self.weight, **edges)
 
     def share(self, X: Tensor, base: Marginals) -> Tensor:
-        """t of rows X (B, Q), of shape (B, 1), from the base's marginals there."""
+        """t of rows X (B, Q), of shape (B, 1 or D), from the base's marginals there."""
         edge, spread = self.edge.item(), self.spread.item()
-        return self.weight.item() * near_data(nearness(self.base, X), base.variance[0], edge, spread)
+        near = near_data(nearness(self.base, X), base.variance[0], edge, spread)
+        return self.weight.reshape(-1).to(near) * near  # a single number in files of earlier versions
 
     def joined(self, t: Tensor, deep: Marginals, base: Marginals) -> Marginals:
         """Marginals of f from those of h, a mixture of any number of Gaussians, and of g, a single one."""
@@ -144,7 +146,7 @@ class Blended(nn.Module):
 
     def covariance(self, X: Tensor, streams: Streams) -> Tensor:
         """See :meth:`.DeepGP.covariance`."""
-        t = self.blend.share(X, self.blend.base(X)).to(X)  # (B, 1)
+        t = self.blend.share(X, self.blend.base(X)).to(X).mT[..., None]  # (1 or D, B, 1)
         h, g = (model.covariance(X, streams) for model in (self.deep, self.blend.base))  # (D, B, B), (P, B, B)
         return t * t.mT * h + (1 - t) * (1 - t).mT * like_deep(g.movedim(0, -1), h.movedim(0, -1)).movedim(-1, 0)
 

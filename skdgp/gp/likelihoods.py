@@ -37,15 +37,17 @@ class Likelihood(nn.Module):
         P, function values per row.
     """
 
-    #: Whether least squares make a base for it; see :meth:`regressands`.
-    has_base: ClassVar[bool] = True
-
     #: Whether its function values mean the same, so that they may share a kernel.
     alike: ClassVar[bool] = True
 
     def __init__(self, n_outputs: int):
         super().__init__()
         self.n_outputs = n_outputs
+
+    @property
+    def has_base(self) -> bool:
+        """Whether least squares make a base for it; see :meth:`regressands`."""
+        return True
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the largest tensor that prediction makes, for each row."""

@@ -24,6 +24,9 @@ from .special import N_NODES, gauss_hermite
 #: Dispersion that training starts from, and the least there is.
 INITIAL_DISPERSION, LEAST_DISPERSION = 0.2, 1e-6
 
+#: The least that the noise of logarithms is taken for.
+LEAST_START = 1e-3
+
 #: Steps of Newton's method towards the function value that is most likely after its observation, and how far each goes.
 NEWTON_STEPS, LONGEST = 12, 2.0
 
@@ -39,8 +42,12 @@ class LogLink(Regression):
         P, number of targets.
     """
 
-    has_base = False
     shift: tuple[float, ...]
+
+    @property
+    def has_base(self) -> bool:
+        """With one target: each would have weights of its own."""
+        return self.n_outputs == 1
 
     def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
         """c, of targets that are not all zero; 0 without ``normalize``."""
@@ -110,6 +117,9 @@ class LogLink(Regression):
         """Dispersions (P,), as of :mod:`skdgp.distributions`."""
         raise NotImplementedError
 
+    def start_dispersion(self, noise: float) -> None:
+        """Take the dispersion from the noise variance of the targets' logarithms, in place."""
+
     def log_prob(self, y: Tensor, log_mean: Tensor) -> Tensor:
         """log p(y | μ), elementwise; the dimension of outputs is the last but one."""
         raise NotImplementedError
@@ -120,6 +130,33 @@ class LogLink(Regression):
 
     def _log_mean(self, f: Tensor) -> Tensor:
         return f + f.new_tensor(self.shift)
+
+
+class _Dispersed(LogLink):
+    """Targets have a dispersion d, which is learnt."""
+
+    def __init__(self, n_outputs: int):
+        super().__init__(n_outputs)
+        start = torch.full((n_outputs,), math.log(INITIAL_DISPERSION), device="cpu", dtype=torch.float32)
+        self.log_dispersion = nn.Parameter(start)
+
+    @property
+    def dispersion(self) -> Tensor:
+        """d (P,)."""
+        return LEAST_DISPERSION + self.log_dispersion.exp()
+
+    def calibrated(self) -> list[nn.Parameter]:
+        """log d."""
+        return [self.log_dispersion]
+
+    def dispersion_of(self) -> np.ndarray:
+        """d."""
+        return self.dispersion.detach().double().cpu().numpy()
+
+    @torch.no_grad()
+    def start_dispersion(self, noise: float) -> None:
+        """See :meth:`LogLink.start_dispersion`."""
+        self.log_dispersion.fill_(math.log(max(noise, LEAST_START)))
 
 
 class _Counts(LogLink):
@@ -162,7 +199,7 @@ class Poisson(_Counts):
         return y - mu, mu
 
 
-class NegativeBinomial(_Counts):
+class NegativeBinomial(_Dispersed, _Counts):
     """y ~ Poisson(μ γ), γ ~ Gamma(1/d, 1/d): counts of variance μ + d μ², more than a Poisson distribution's.
 
     Parameters
@@ -170,23 +207,6 @@ class NegativeBinomial(_Counts):
     n_outputs : int
         P, number of targets.
     """
-
-    def __init__(self, n_outputs: int):
-        super().__init__(n_outputs)
-        self.log_dispersion = _log_dispersion(n_outputs)
-
-    @property
-    def dispersion(self) -> Tensor:
-        """d (P,)."""
-        return LEAST_DISPERSION + self.log_dispersion.exp()
-
-    def calibrated(self) -> list[nn.Parameter]:
-        """log d."""
-        return [self.log_dispersion]
-
-    def dispersion_of(self) -> np.ndarray:
-        """d."""
-        return self.dispersion.detach().double().cpu().numpy()
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """By Gauss-Hermite quadrature of the one term that needs it."""
@@ -209,7 +229,7 @@ class NegativeBinomial(_Counts):
         return y - (y + 1 / d) * share, (y + 1 / d) * share * (1 - share)
 
 
-class Gamma(LogLink):
+class Gamma(_Dispersed):
     """y ~ Gamma(1/d, 1/(d μ)): positive and skewed, with a standard deviation of √d times the mean.
 
     Parameters
@@ -219,15 +239,6 @@ class Gamma(LogLink):
     """
 
     family = GammaDistribution
-
-    def __init__(self, n_outputs: int):
-        super().__init__(n_outputs)
-        self.log_dispersion = _log_dispersion(n_outputs)
-
-    @property
-    def dispersion(self) -> Tensor:
-        """d (P,)."""
-        return LEAST_DISPERSION + self.log_dispersion.exp()
 
     def checked(self, y: np.ndarray) -> np.ndarray:
         """Positive numbers; ValueError that names the row where they are not."""
@@ -240,14 +251,6 @@ class Gamma(LogLink):
                 "another likelihood, or add what is missing to all rows."
             )
         return y
-
-    def calibrated(self) -> list[nn.Parameter]:
-        """log d."""
-        return [self.log_dispersion]
-
-    def dispersion_of(self) -> np.ndarray:
-        """d."""
-        return self.dispersion.detach().double().cpu().numpy()
 
     def regressands(self, y: Tensor) -> Tensor:
         """Logarithms, less c."""
@@ -268,10 +271,6 @@ class Gamma(LogLink):
         a = 1 / self.dispersion[..., None, None, :]
         ratio = y * (-log_mean).exp()
         return a * (ratio - 1), a * ratio
-
-
-def _log_dispersion(n_outputs: int) -> nn.Parameter:
-    return nn.Parameter(torch.full((n_outputs,), math.log(INITIAL_DISPERSION), device="cpu", dtype=torch.float32))
 
 
 def _level(y: Tensor, d: Tensor) -> Tensor:

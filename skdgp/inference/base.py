@@ -19,6 +19,7 @@ from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import Kernel, LinearKernel, StationaryKernel, SumKernel
 from ..gp.likelihoods import Gaussian, rounding_variance
+from ..gp.log_link import LogLink
 from ..gp.means import ConstantMean, ZeroMean
 from ..gp.propagation import make_propagation
 from .batches import Batch, Part
@@ -47,6 +48,10 @@ FEWEST_POINTS, POINTS, CANDIDATES, LEFT_OVER = 100, 1000, 2000, 0.1
 #: Least variance of the noise of a base for classes, over that of what stands for them. A class is no smooth function
 #: of the features: with less noise the evidence prefers functions with a bend at every row.
 CLASS_NOISE = 0.1
+
+#: Newton's method for a posterior that has no closed form: steps at most, what the last one changes, how far a target's
+#: number may be from the function, and the least weight of a row.
+NEWTON_STEPS, CONVERGED, LONGEST, LEAST_CURVATURE = 30, 1e-3, 5.0, 1e-6
 
 #: How far linear functions go on beyond the data, over each feature's range.
 BEYOND = 0.1
@@ -100,6 +105,44 @@ def fit_base_of_classes(rows: Batch) -> DeepGP:
     model = _fit(rows, (CLASS_NOISE * spread)[None])
     cast(GlobalLayer, model.layers[0]).mean = ConstantMean(centre)
     return model
+
+
+def fit_base_of_means(rows: Batch, likelihood: LogLink) -> tuple[DeepGP, Batch]:
+    """The same for targets whose mean is the exponential of the function.
+
+    The kernel is what makes logarithms of targets most likely. The posterior is Laplace's approximation, whose mode
+    Newton's method finds by least squares that are weighted anew each time (Rasmussen and Williams, 2006, Sec. 3.4).
+
+    Parameters
+    ----------
+    rows : Batch
+        Encoded targets, of one output.
+    likelihood : LogLink
+        Of the targets. Its dispersion changes, in place.
+
+    Returns
+    -------
+    model : DeepGP
+        Its likelihood is Gaussian noise of variance one.
+    learnt : Batch
+        The numbers that stand for targets in the end, with their weights: the posterior is that of these.
+    """
+    logarithms = likelihood.regressands(rows.y)
+    model = fit_base(Batch(rows.X, logarithms, rows.weight))
+    likelihood.start_dispersion(cast(Gaussian, model.likelihood).variance.item())
+    model.likelihood = Gaussian(1, excess=1.0, floor=0.0).to(rows.X).requires_grad_(False)
+    f = model(rows.X).mean[0]
+    for _ in range(NEWTON_STEPS):
+        log_mean = f + f.new_tensor(likelihood.shift)
+        slope, curvature = (each[0] for each in likelihood.derivatives(rows.y[None], log_mean[None]))
+        curvature = curvature.clamp(min=LEAST_CURVATURE)
+        step = (slope / curvature).clamp(-LONGEST, LONGEST)
+        learnt = Batch(rows.X, f + step, rows.weight * curvature[:, 0])
+        set_posteriors(model, learnt)
+        before, f = f, model(rows.X).mean[0]
+        if (f - before).abs().max() < CONVERGED:
+            break
+    return model, learnt
 
 
 def _fit(rows: Batch, floor: Tensor) -> DeepGP:

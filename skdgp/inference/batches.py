@@ -98,6 +98,13 @@ class Part:
         """Where in the table some of these rows are."""
         return index if self.index is None else self.index[index]
 
+    def with_targets(self, rows: Batch) -> "Part":
+        """The same part of a table that has these targets and weights in its place."""
+        y, weight = self.data.y.double().clone(), self.data.weight.double().clone()
+        there = slice(None) if self.index is None else self.index
+        y[there], weight[there] = rows.y.to(y), rows.weight.to(weight)
+        return Part(Batch(self.data.X, y, weight), self.index)
+
     def mean_weight(self) -> float:
         """Mean of the rows' weights."""
         weight = self.data.weight if self.index is None else self.data.weight[self.index]

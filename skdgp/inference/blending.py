@@ -89,10 +89,12 @@ def blend(base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged]) -> tup
     kind = _Probability if isinstance(likelihood, Classification) else _Density
     density = kind(base, likelihood, judged)
     best = min((density.maximise(weight) for weight in STARTS), key=lambda found: found.fun)
-    weight, log_factor, *_ = density.take(best.x)
+    weight, log_factor = density.take(best.x)
     density.multiply(base, log_factor)
     edges = {"edge": density.edge, "spread": math.exp(log_factor) * density.spread}
-    found = Blend(base, density.likelihood.requires_grad_(False), weight=float(weight), **edges)
+    found = Blend(
+        base, density.likelihood.requires_grad_(False), weight=density.by_value(torch.from_numpy(weight)), **edges
+    )
     return found, -float(best.fun)
 
 
@@ -107,44 +109,55 @@ class _Density:
     def __init__(self, base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged]):
         self.likelihood = self.to_calibrate(deepcopy(likelihood)).double().requires_grad_(True)
         self.noise = self.likelihood.calibrated()
-        self.learnt = parameters_to_vector(self.noise).detach().cpu().numpy()
+        self.learnt = np.concatenate([each.detach().cpu().numpy().ravel() for each in self.noise] or [np.zeros(0)])
         self.y = torch.cat([each.rows.y for each in judged]).double()
         weight = torch.cat([each.rows.weight for each in judged]).double()
         self.total_weight = weight.sum()  # a row of weight 2 is that row twice
         self.row_weight = weight / self.total_weight
         self.h, self.v, g, s = (torch.cat(column) for column in list(zip(*judged, strict=True))[1:])
         correlation = nearness(base, torch.cat([each.rows.X for each in judged]))
+        self.n_weights = 1 if likelihood.alike else 2  # of functions that mean the same
         self.edge = float(correlation.quantile(EDGE))
         self.spread = float(s.mean(-1).quantile(1 - EDGE))
         self.near = near_data(correlation, s, self.edge, self.spread)
         self.g, self.s = (like_deep(each, self.h) for each in (g, s))
 
+    def by_value(self, weight: Tensor) -> Tensor:
+        """Weights of every function value, (1,) or (D,), from those of functions that mean the same."""
+        return weight if self.n_weights == 1 else weight.repeat_interleave(self.h.shape[1] // self.n_weights)
+
     def moments(self, weight: Tensor, log_factor: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and variances (n, P) of the blend's function values."""
-        t = weight * self.near
+        """Means and variances (n, D) of the blend's function values."""
+        t = self.by_value(weight) * self.near
         mean = t * self.h + (1 - t) * self.scaled(self.g, log_factor)
         return mean, t.square() * self.v + (1 - t).square() * log_factor.exp() * self.s
 
-    def take(self, vector: np.ndarray) -> np.ndarray:
-        """Let the likelihood have its part of the vector, which is returned."""
-        vector_to_parameters(torch.as_tensor(vector[2:], device=self.y.device), self.noise)
-        return vector
+    def take(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
+        """Let the likelihood have its part of the vector, of which weights and the log factor are returned."""
+        weight, log_factor, noise = np.split(vector, [self.n_weights, self.n_weights + 1])
+        vector_to_parameters(torch.as_tensor(noise, device=self.y.device), self.noise)
+        return weight, float(log_factor[0])
 
     def negative(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         """Its negative, and the slopes of that."""
         self.take(vector)
-        free = torch.tensor(vector[:2], device=self.y.device, requires_grad=True)
-        mean, variance = self.moments(free[0], free[1])
+        free = torch.tensor(vector[: self.n_weights + 1], device=self.y.device, requires_grad=True)
+        mean, variance = self.moments(free[:-1], free[-1])
         density = self.likelihood.log_predictive(self.y, mean[None], variance[None])[0]
-        cost = self.factor.cost(free[1]) + self.cost_of_noise()
+        cost = self.factor.cost(free[-1]) + self.cost_of_noise()
         value = cost / self.total_weight - (self.row_weight * density).sum()
         slopes = torch.autograd.grad(value, [free, *self.noise])
         return value.item(), parameters_to_vector(slopes).cpu().numpy()
 
     def maximise(self, weight: float) -> OptimizeResult:
         """From a weight, and what goes with it."""
-        start = np.concatenate([[weight, self.factor.mean], self.noise_for(weight).clip(*LOGARITHMS)])
-        limits = [(0.0, 1.0), (self.factor.low, self.factor.high), *(LOGARITHMS for _ in self.learnt)]
+        weights = self.n_weights * [weight]
+        start = np.concatenate([[*weights, self.factor.mean], self.noise_for(weight).clip(*LOGARITHMS)])
+        limits = [
+            *(self.n_weights * [(0.0, 1.0)]),
+            (self.factor.low, self.factor.high),
+            *(LOGARITHMS for _ in self.learnt),
+        ]
         return minimize(self.negative, start, jac=True, method="L-BFGS-B", bounds=limits)
 
     # What a base for classes does otherwise.
@@ -168,7 +181,7 @@ class _Density:
             return self.learnt
         self.take(np.concatenate([[weight, 0.0], self.learnt]))
         likelihood = self.likelihood
-        mean, _ = self.moments(*self.y.new_tensor([weight, 0.0]))
+        mean, _ = self.moments(*self.y.new_tensor([[weight], [0.0]]))
         left = (self.row_weight[:, None] * (self.y - mean).square()).sum(0).cpu().numpy()
         ratio = left * np.square(likelihood.units.scale) / likelihood.noise_variance()  # targets may be constant
         return (self.learnt.reshape(-1, len(left)) + np.log(np.maximum(ratio, SMALLEST_RATIO))).ravel()

@@ -15,8 +15,9 @@ from ..gp.classes import Classification
 from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.kernels import StationaryKernel, SumKernel
 from ..gp.likelihoods import AdditiveNoise, Likelihood
+from ..gp.log_link import LogLink
 from ..gp.neighbours import Corrected, Correction, corrected
-from .base import fit_base, fit_base_of_classes, judge_base, known
+from .base import fit_base, fit_base_of_classes, fit_base_of_means, judge_base, known
 from .batches import Batch, Part
 from .blending import Judged, blend
 from .calibration import MAX_ROWS, PRIOR_ROWS, marginals_of, recalibrate
@@ -52,7 +53,8 @@ class Plan(NamedTuple):
 
     ``precision`` is that of training; ``finish`` is called with every trained model in the precision of its
     predictions, with the rows that it has learnt from, and with the settings. ``judge`` says what such a model would
-    have said of some of these rows had it not learnt from them; without it only rows that are held out can judge.
+    have said of some of these rows had it not learnt from them; without it only rows that are held out can judge. With
+    ``hold_out`` some are, though training itself needs none.
     """
 
     trainer: Trainer
@@ -61,6 +63,7 @@ class Plan(NamedTuple):
     name: str
     finish: Callable[[DeepGP, Batch, Settings], None] | None = None
     judge: Judge | None = None
+    hold_out: bool = False
 
     def n_epochs(self, n_members: int) -> int:
         """Epochs at most: members share those of minibatches, and a collapsed fit is of one after the other."""
@@ -270,9 +273,13 @@ class Ensemble:
         if not likelihood.has_base or (not split.n_rows and split.rows is None and plan.judge is None):
             return None
         basis = known(Batch(data.X, likelihood.regressands(data.y), data.weight), split.order)
-        make = fit_base_of_classes if isinstance(likelihood, Classification) else fit_base
+        rows = basis.rows().to(self.device, torch.float64)
         try:
-            return make(basis.rows().to(self.device, torch.float64)), basis
+            if isinstance(likelihood, LogLink):
+                targets = Part(data, basis.index).rows().to(self.device, torch.float64)
+                base, learnt = fit_base_of_means(targets, deepcopy(likelihood).to(rows.X))
+                return base, basis.with_targets(learnt)
+            return (fit_base_of_classes if isinstance(likelihood, Classification) else fit_base)(rows), basis
         except np.linalg.LinAlgError:
             return None
 
@@ -439,7 +446,7 @@ class Ensemble:
     @property
     def base_weight(self) -> float:
         """Weight of the base near rows that were learnt from; 0 without one."""
-        return 0.0 if self.blend is None else 1.0 - self.blend.weight.item()
+        return 0.0 if self.blend is None else 1.0 - self.blend.weight.reshape(-1)[0].item()
 
     @property
     def likelihoods(self) -> list[Likelihood]:

@@ -6,10 +6,9 @@ from dataclasses import KW_ONLY, dataclass, replace
 import torch
 from torch import Tensor
 
-from ..gp.classes import Classification
 from ..gp.deep_gp import DeepGP
 from ..gp.kernels import Kernel, make_kernel
-from ..gp.likelihoods import Likelihood
+from ..gp.likelihoods import Gaussian, Likelihood
 from ..gp.means import ZeroMean
 from ..gp.propagation import make_propagation
 from ..inference import collapsed, solved
@@ -17,7 +16,7 @@ from ..inference.ensemble import Plan
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import Auto, cluster_centres, make_global_layer, shaping, warn_of_few_rows
 
-#: Inducing points of either set. Classifiers of fewer rows than ``FEW_ROWS``, which have no closed form, take fewer of
+#: Inducing points of either set. Tables of fewer rows than ``FEW_ROWS`` whose noise is not Gaussian take fewer of
 #: them where there are few features: ``PER_FEATURE`` for each, but ``FEWEST`` at least.
 INDUCING = 256
 FEW_ROWS, PER_FEATURE, FEWEST = 2000, 16, 64
@@ -136,7 +135,7 @@ class SOLVEGP:
         Warns if there are fewer distinct rows than inducing points asked for.
         """
         auto = INDUCING
-        if isinstance(likelihood, Classification) and len(X) < FEW_ROWS:
+        if not isinstance(likelihood, Gaussian) and len(X) < FEW_ROWS:
             auto = min(INDUCING, max(FEWEST, PER_FEATURE * X.shape[1]))
         asked = self.n_points(auto)
         points = cluster_centres(X, sum(asked.values()), generator)
