@@ -23,6 +23,13 @@ def is_search(estimator) -> bool:
     return isinstance(estimator, BaseSearchCV)
 
 
+def is_transformed_target(estimator) -> bool:
+    """Whether it is a TransformedTargetRegressor."""
+    from sklearn.compose import TransformedTargetRegressor  # likewise
+
+    return isinstance(estimator, TransformedTargetRegressor)
+
+
 __all__ = [
     "CALLBACK_STATE",
     "CallbackSupportMixin",
@@ -32,5 +39,6 @@ __all__ = [
     "check_sample_weight",
     "fit_context",
     "is_search",
+    "is_transformed_target",
     "validate_params",
 ]

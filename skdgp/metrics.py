@@ -13,8 +13,8 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from ._sklearn import is_search
-from .distributions import PredictiveDistribution, central_levels
+from ._sklearn import is_search, is_transformed_target
+from .distributions import PredictiveDistribution, TransformedDistribution, central_levels
 
 __all__ = [
     "calibration_error",
@@ -381,6 +381,8 @@ class DistributionScorer:
 def predictive_distribution(estimator, X):
     """What a regressor, or a pipeline or search that ends in one, predicts for rows ``X``.
 
+    Of a ``TransformedTargetRegressor`` it is the distribution of the targets themselves, if its function is monotone.
+
     Parameters
     ----------
     estimator : object
@@ -417,6 +419,11 @@ def predictive_distribution(estimator, X):
     if is_search(estimator):
         check_is_fitted(estimator, "best_estimator_")
         return predictive_distribution(estimator.best_estimator_, X)
+    if is_transformed_target(estimator):
+        check_is_fitted(estimator)
+        inside = predictive_distribution(estimator.regressor_, X)
+        flat = len(inside.shape) == 1
+        return TransformedDistribution(inside, estimator.transformer_, 0 if flat else None)
     try:
         mean, std = estimator.predict(X, return_std=True)
     except TypeError as error:

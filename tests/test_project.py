@@ -19,6 +19,7 @@ from scipy.stats import laplace, norm
 from sklearn.gaussian_process.kernels import RationalQuadratic as SklearnRationalQuadratic
 
 import skdgp
+from skdgp import DSDGPRegressor
 from skdgp.gp.waves import Streams
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -160,15 +161,15 @@ def test_likelihood_of_the_contributing_page_works(contributed):
     (X, y), rng = surface(400), np.random.default_rng(1)
     y = 50 + 10 * (y + 0.3 * rng.laplace(size=len(y)))
     options = {"hidden_dims": (), "n_inducing": 50, "max_iter": 40, "n_estimators": 5, "random_state": 0}
-    model = contributed.LaplaceGPRegressor(**options).fit(X[:300], y[:300])
+    model = DSDGPRegressor(likelihood=contributed.Laplace, **options).fit(X[:300], y[:300])
     lower, upper = model.predict_interval(X[300:], 0.9).T
     assert 0.8 < np.mean((lower < y[300:]) & (y[300:] < upper)) < 0.98
     assert model.noise_variance_ == pytest.approx(2 * 3.0**2, rel=0.4)
     noise = model.sample_y(X, 200, random_state=0) - model.sample_y(X, 200, random_state=0, latent=True)
     assert noise.var() == pytest.approx(model.noise_variance_, rel=0.05)
     assert np.mean(noise**4) / noise.var() ** 2 == pytest.approx(6, abs=1)  # heavier tails than a Gaussian's 3
-    plain = contributed.LaplaceGPRegressor(**options, early_stopping=False).fit(X[:300], y[:300])
-    streamed = contributed.LaplaceGPRegressor(**options).partial_fit(X[:300], y[:300])
+    plain = DSDGPRegressor(likelihood=contributed.Laplace, **options, early_stopping=False).fit(X[:300], y[:300])
+    streamed = DSDGPRegressor(likelihood=contributed.Laplace, **options).partial_fit(X[:300], y[:300])
     assert streamed.partial_fit(X[:300], y[:300]).noise_variance_ != plain.noise_variance_ != model.noise_variance_
     assert_survives_storage(model, X)
 

@@ -13,8 +13,8 @@ from ._mixture import Mixture, integrated_score
 #: Components whose pairs a score may count; with more of them it is an integral.
 MOST_PAIRED = 256
 
-#: Probability beyond either end of that integral.
-TAIL = 1e-10
+#: Probability beyond either end of that integral, and its parts on either side of the observation.
+TAIL, N_PARTS = 1e-10, 16
 
 #: Where the search for a quantile stops: at this distance from it in standard deviations, one step before the last.
 QUANTILE_TOLERANCE = 1e-5
@@ -149,7 +149,7 @@ class PredictiveDistribution(Mixture):
         def cdf(u):
             return self._cdf(middle + s * np.sinh(u), m, v)
 
-        return integrated_score(cdf, u, low, high, lambda u: s * np.cosh(u))
+        return integrated_score(cdf, u, low, high, lambda u: s * np.cosh(u), N_PARTS)
 
     def _draw(self, components, rng):
         # Rows first: the numbers that a row gets do not depend on how many rows come after it.

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.optimize.elementwise import find_root
-from scipy.special import betainc, gammainc, gammaincc, gammaincinv, gammaln, pdtr, pdtrik, xlogy
+from scipy.special import betainc, gammainc, gammaincc, gammaincinv, gammaln, ndtri, pdtr, pdtrik, xlogy
 
 from ._mixture import Mixture, integrated_score
 
@@ -94,19 +94,19 @@ class _LogLink(Mixture):
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             parts = self._family_log_density(y, log_rate, dispersion) + np.log(weight)[:, None]
             largest = parts.max(axis=0)
-            safe = np.where(np.isfinite(largest), largest, 0.0)
-            return largest + np.log(np.exp(parts - safe).sum(axis=0)) - np.where(np.isfinite(largest), 0.0, largest)
+            found = largest + np.log(np.exp(parts - largest).sum(axis=0))
+        return np.where(largest > -np.inf, found, -np.inf)
 
     def _cdf(self, y, *numbers):
         log_rate, dispersion, weight = self._expanded(*numbers)
         return np.clip(weight @ self._family_cdf(y, log_rate, dispersion), 0.0, 1.0)
 
     def _draw(self, components, rng):
-        size = (len(self), len(components), *self.shape[1:])
-        noise, *uniform = (rng.standard_normal(size), rng.random_sample(size), rng.random_sample(size))
-        noise, *uniform = (np.moveaxis(each, 1, 0) for each in (noise, *uniform))
+        # Rows first: the numbers that a row gets do not depend on how many rows come after it.
+        uniform = rng.random_sample((len(self), len(components), *self.shape[1:], 3))
+        first, second, third = (np.moveaxis(uniform[..., i], 1, 0) for i in range(3))
         m, v, d = (each[components] for each in self._arrays)
-        return self._family_draw(np.exp(m + np.sqrt(v) * noise), d, *uniform)
+        return self._family_draw(np.exp(m + np.sqrt(v) * ndtri(first)), d, second, third)
 
     def _family_log_density(self, y, log_rate, dispersion):
         raise NotImplementedError

@@ -18,13 +18,13 @@ where ``numbers`` are those of a chunk of rows and outputs side by side, (S, N).
 import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-#: Nodes of a score's integral on either side of the observation, in as many parts.
-SCORE_NODES, SCORE_PARTS = 12, 5
+#: Nodes of each part of a score's integral.
+SCORE_NODES = 12
 
 #: Numbers that an intermediate array may hold; small enough to stay in the processor's cache.
 CHUNK_NUMBERS = 2**16
@@ -82,17 +82,11 @@ class Mixture:
         """Their variances."""
         raise NotImplementedError
 
-    def _log_density(self, y: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def _cdf(self, y: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def _quantile(self, q: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def _crps(self, y: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+    #: What a family says; see the module's docstring.
+    _log_density: Callable[..., np.ndarray]
+    _cdf: Callable[..., np.ndarray]
+    _quantile: Callable[..., np.ndarray]
+    _crps: Callable[..., np.ndarray]
 
     def pit(self, y, random_state=None):
         """Probability integral transform of observations: uniform where predictions are calibrated.
@@ -142,7 +136,7 @@ class Mixture:
         array([0., 1., 5.])
         """
         columns = zip(*(part._arrays for part in parts), strict=True)
-        return cls(*(np.concatenate(column, axis=1) for column in columns), parts[0].weights)
+        return cast(Any, cls)(*(np.concatenate(column, axis=1) for column in columns), parts[0].weights)
 
     @classmethod
     def mixture(cls, parts):
@@ -168,7 +162,7 @@ class Mixture:
         """
         columns = zip(*(part._arrays for part in parts), strict=True)
         weights = np.concatenate([part.weights for part in parts]) / len(parts)
-        return cls(*(np.concatenate(column) for column in columns), weights)
+        return cast(Any, cls)(*(np.concatenate(column) for column in columns), weights)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -184,7 +178,7 @@ class Mixture:
         if np.ndim(rows) == 0 and not isinstance(rows, slice):
             rows = [rows]
         chosen = (slice(None), rows, *outputs)
-        return type(self)(*(array[chosen] for array in self._arrays), self.weights)
+        return cast(Any, type(self))(*(array[chosen] for array in self._arrays), self.weights)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, {len(self.weights)} components)"
@@ -515,16 +509,18 @@ def central_levels(confidence_level: float) -> tuple[float, float]:
     return (1 - confidence_level) / 2, (1 + confidence_level) / 2
 
 
-def integrated_score(cdf: Callable, y: np.ndarray, low: np.ndarray, high: np.ndarray, slope: Callable) -> np.ndarray:
+def integrated_score(
+    cdf: Callable, y: np.ndarray, low: np.ndarray, high: np.ndarray, slope: Callable, n_parts: int = 5
+) -> np.ndarray:
     """∫ (F(u) − 1{u ≥ y})² slope(u) du from ``low`` to ``high``, all (N,), by Gauss-Legendre quadrature.
 
-    Either side of ``y`` is integrated by itself, since the integrand jumps there.
+    Either side of ``y`` is integrated by itself, since the integrand jumps there, and in so many parts.
     """
     nodes, weights = np.polynomial.legendre.leggauss(SCORE_NODES)
     total = np.zeros_like(y)
     for start, end, above in ((low, y, 0.0), (y, high, 1.0)):
-        width = (end - start) / SCORE_PARTS
-        for part in range(SCORE_PARTS):
+        width = (end - start) / n_parts
+        for part in range(n_parts):
             for node, weight in zip(nodes, weights, strict=True):
                 u = start + (part + 0.5 * (node + 1)) * width
                 total += 0.5 * weight * width * (cdf(u) - above) ** 2 * slope(u)

@@ -155,18 +155,26 @@ class TransformedDistribution(Mixture):
 
     def _forward(self, y):
         """z of targets (..., n) or (..., n, P); NaN where there is none."""
-        return self._columns(self.transform.transform, y)
+        return self._columns(self.transform.transform, y, self._middle)
+
+    @cached_property
+    def _middle(self):
+        """A row of targets: those whose z are zero."""
+        plain = isinstance(self.transform, Logarithm) or len(self.shape) == 2
+        zero = np.zeros((1, getattr(self.transform, "n_features_in_", 1)))
+        return 0.0 if plain else np.asarray(self.transform.inverse_transform(zero))
 
     def _backward(self, z):
         """Its inverse."""
         return self._columns(self.transform.inverse_transform, z)
 
-    def _columns(self, function, values):
+    def _columns(self, function, values, others=0.0):
+        """``function`` of values (..., n) or (..., n, P); of a single output ``others`` stand for the rest of a row."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             if isinstance(self.transform, Logarithm):
                 return function(values)
             if len(self.shape) == 2:
                 return np.asarray(function(values.reshape(-1, self.shape[1]))).reshape(values.shape)
-            n_columns = getattr(self.transform, "n_features_in_", 1)
-            table = np.repeat(values.reshape(-1, 1), n_columns, axis=1)
+            table = np.zeros((values.size, getattr(self.transform, "n_features_in_", 1))) + others
+            table[:, self.output or 0] = values.ravel()
             return np.asarray(function(table))[:, self.output or 0].reshape(values.shape)

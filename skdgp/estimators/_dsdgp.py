@@ -74,6 +74,15 @@ class DSDGPRegressor(DeepGPRegressor, DSDGP):
         Whether every member holds out rows, of each class alike, and keeps the parameters of the epoch with the best
         log predictive density, or probability, there. Held-out rows then set a regressor's noise variance. False leaves
         the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
+    likelihood : str, likelihood or its class, default="gaussian"
+        Distribution of targets around the function. "gaussian"; "heteroskedastic", Gaussian with a variance of each
+        row's own; "student_t", where some targets are far out; "poisson" and "negative_binomial", counts, the latter
+        with more variance; "gamma", positive and skewed. Or one of your own; see CONTRIBUTING. Neighbours correct
+        "gaussian" and your own additive noise.
+    target_transform : "log", transformer or None, default=None
+        What turns targets into those that the model learns, such as ``PowerTransformer()``: a transformer of
+        scikit-learn that is strictly monotone in each of its columns. Predictions are in the units of ``y`` again, with
+        densities, quantiles and draws to match. ``lower_bound_`` and ``noise_variance_`` are of transformed targets.
     base : {"gp"} or None, default="gp"
         What predictions are blended with: a sparse GP in closed form, which takes over where it predicts held-out rows
         better, and far from all rows. None leaves the model alone, and so does ``fit`` where no rows can judge.
@@ -133,6 +142,9 @@ class DSDGPRegressor(DeepGPRegressor, DSDGP):
         The correction by nearest rows: their number ``"n_neighbors"``; ``"length_scales"`` of shape (n_features_in_,),
         in units of the features; ``"variance"`` and ``"noise_variance"``, in the square of those of ``y``; and what the
         mean log density of held-out rows gains, ``"gain"``, with its ``"standard_error"``. None without one.
+    target_transformer_ : object or None
+        ``target_transform``, fitted, with ``transform`` and an ``inverse_transform`` that goes no farther beyond the
+        targets of ``fit`` than ten of their ranges.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Variance of the observation noise in the user's units, mean over members.
     device_ : torch.device

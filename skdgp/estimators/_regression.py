@@ -286,20 +286,21 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
             if return_std:
                 std[rows] = dist.std
         if return_cov:
-            return mean, self._covariance(X, latent)
-        return (mean, std) if return_std else mean
+            return _Pair((mean, self._covariance(X, latent)))
+        return _Pair((mean, std)) if return_std else mean
 
     def _covariance(self, X: np.ndarray, latent: bool) -> np.ndarray:
         """Joint covariances (n, n) or (n, n, P) of rows, in the square of the user's units."""
         self._refuse_transform("return_cov=True", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
         covariance = joint_covariance(self._ensemble, _shell.prepared(self)(X))  # (D, n, n)
         likelihood, index = cast(Regression, self._ensemble.likelihoods[0]), np.arange(len(X))
-        plain = isinstance(likelihood, AdditiveNoise)
-        without, whole = (None, None) if plain else (self._distribution(X, True), self._distribution(X))
-        deviation = np.empty(0) if without is None else without.std.reshape(len(X), -1)
+        if isinstance(likelihood, AdditiveNoise):
+            deviation, noise = np.empty(0), self._mean_noise_variance()
+        else:
+            without, whole = self._distribution(X, True), self._distribution(X)
+            deviation, noise = (each.reshape(len(X), -1) for each in (without.std, whole.var - without.var))
         covariance = likelihood.joint(covariance, deviation)  # (n, n, P)
         if not latent:
-            noise = self._mean_noise_variance() if plain else (whole.var - without.var).reshape(len(X), -1)
             covariance[index, index] += noise
         return covariance[..., 0] if self._y_is_flat else covariance
 
@@ -551,6 +552,20 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
             return dist[:, 0] if self._y_is_flat else dist
 
         return _shell.predict(self, X, mixture)
+
+
+class _Pair(tuple):
+    """A mean, and how sure it is."""
+
+    __slots__ = ()
+
+    @property
+    def ndim(self):
+        """What TransformedTargetRegressor asks for, which cannot transform a deviation."""
+        raise TypeError(
+            "TransformedTargetRegressor transforms means alone, and cannot pass on return_std=True or return_cov=True: "
+            "set target_transform of the regressor instead, or use skdgp.metrics.predictive_distribution."
+        )
 
 
 def _mean_response(likelihood: Likelihood, marginals: Marginals) -> Tensor:

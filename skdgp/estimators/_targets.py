@@ -5,12 +5,52 @@ from sklearn.base import clone
 
 from ..distributions import Logarithm
 
+#: How far beyond the targets of ``fit`` predictions may be, in ranges of these targets.
+BEYOND = 10.0
+
+
+class Bounded:
+    """A fitted transformer whose inverse stays near the targets that it was fitted to.
+
+    Some inverses have a pole: where a power is negative, z that a Gaussian may well have stand for infinite targets.
+
+    Parameters
+    ----------
+    transformer : transformer
+    y : ndarray of shape (n, P)
+    """
+
+    def __init__(self, transformer, y: np.ndarray):
+        self.transformer, self.n_features_in_ = transformer, y.shape[1]
+        low, high = y.min(axis=0), y.max(axis=0)
+        reach = BEYOND * (high - low)
+        rising = self._there(high, 1.0) >= self._there(low, -1.0)
+        below, above = self._there(low - reach, np.nan), self._there(high + reach, np.nan)
+        first, last = np.where(rising, below, above), np.where(rising, above, below)
+        self.low, self.high = np.where(np.isnan(first), -np.inf, first), np.where(np.isnan(last), np.inf, last)
+
+    def transform(self, y):
+        """See the transformer."""
+        return self.transformer.transform(y)
+
+    def inverse_transform(self, z):
+        """See the transformer; targets are not farther out than ten of their ranges."""
+        return self.transformer.inverse_transform(np.clip(z, self.low, self.high))
+
+    def _there(self, y: np.ndarray, otherwise: float) -> np.ndarray:
+        """z (P,) of targets (P,)."""
+        try:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                return np.asarray(self.transformer.transform(y[None]))[0]
+        except ValueError:  # no such target
+            return np.full(len(y), otherwise)
+
 
 def fitted_transform(target_transform, y: np.ndarray):
     """A transformer fitted to targets (n, P); None if there is none."""
     if target_transform is None:
         return None
-    return Logarithm() if isinstance(target_transform, str) else clone(target_transform).fit(y)
+    return Logarithm() if isinstance(target_transform, str) else Bounded(clone(target_transform).fit(y), y)
 
 
 def transformed(transformer, y: np.ndarray) -> np.ndarray:
@@ -34,9 +74,8 @@ def back(transformer, z: np.ndarray) -> np.ndarray:
     if transformer is None:
         return z
     rows = np.moveaxis(z, 1, -1)
-    return np.moveaxis(
-        np.asarray(transformer.inverse_transform(rows.reshape(-1, z.shape[1]))).reshape(rows.shape), -1, 1
-    )
+    found = np.asarray(transformer.inverse_transform(rows.reshape(-1, z.shape[1])))
+    return np.moveaxis(found.reshape(rows.shape), -1, 1)
 
 
 def back_slopes(transformer, z: np.ndarray, step: float = 1e-5) -> np.ndarray:

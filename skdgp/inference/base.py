@@ -51,7 +51,7 @@ CLASS_NOISE = 0.1
 
 #: Newton's method for a posterior that has no closed form: steps at most, what the last one changes, how far a target's
 #: number may be from the function, and the least weight of a row.
-NEWTON_STEPS, CONVERGED, LONGEST, LEAST_CURVATURE = 30, 1e-3, 5.0, 1e-6
+NEWTON_STEPS, CONVERGED, LONGEST, LEAST_CURVATURE = 30, 1e-3, 3.0, 1e-6
 
 #: How far linear functions go on beyond the data, over each feature's range.
 BEYOND = 0.1
@@ -135,9 +135,8 @@ def fit_base_of_means(rows: Batch, likelihood: LogLink) -> tuple[DeepGP, Batch]:
     for _ in range(NEWTON_STEPS):
         log_mean = f + f.new_tensor(likelihood.shift)
         slope, curvature = (each[0] for each in likelihood.derivatives(rows.y[None], log_mean[None]))
-        curvature = curvature.clamp(min=LEAST_CURVATURE)
-        step = (slope / curvature).clamp(-LONGEST, LONGEST)
-        learnt = Batch(rows.X, f + step, rows.weight * curvature[:, 0])
+        curvature = torch.maximum(curvature, slope.abs() / LONGEST).clamp(min=LEAST_CURVATURE)
+        learnt = Batch(rows.X, f + slope / curvature, rows.weight * curvature[:, 0])
         set_posteriors(model, learnt)
         before, f = f, model(rows.X).mean[0]
         if (f - before).abs().max() < CONVERGED:

@@ -1,0 +1,230 @@
+"""Distributions of counts, of positive numbers and of transformed targets, against integrals and SciPy."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import gamma, lognorm, nbinom, norm, poisson
+from sklearn.preprocessing import FunctionTransformer, PowerTransformer
+
+from skdgp import PredictiveDistribution
+from skdgp.distributions import CountDistribution, GammaDistribution, TransformedDistribution
+from skdgp.distributions import _gaussian as gaussian
+
+#: Logarithm of the rate, its variance, and dispersions, of easy and of narrow integrands.
+CASES = [(0.5, 0.4, 0.0), (3.5, 0.02, 0.0), (2.0, 0.3, 0.2), (6.0, 0.2, 0.0), (5.0, 0.1, 1e-3)]
+
+
+def make(family, level, variance, dispersion, n_rows=3):
+    """A mixture of two components."""
+    rng = np.random.default_rng(0)
+    m = level + 0.3 * rng.normal(size=(2, n_rows))
+    v = variance * rng.uniform(0.5, 1.0, (2, n_rows))
+    return family(m, v, np.full((2, n_rows), dispersion), [0.3, 0.7])
+
+
+def integrated(dist, given_rate, row, bend=None):
+    """Σ_s ω_s ∫ given_rate(exp(m_s + √v_s z)) N(z | 0, 1) dz by SciPy; ``bend`` is the rate that it bends at."""
+    total = 0.0
+    for m, v, w in zip(dist.means[:, row], dist.variances[:, row], dist.weights, strict=True):
+        points = None if bend is None else [np.clip((np.log(bend) - m) / np.sqrt(v), -8, 8)]
+        value = quad(
+            lambda z, m=m, v=v: given_rate(np.exp(m + np.sqrt(v) * z)) * norm.pdf(z), -9, 9, points=points, limit=300
+        )
+        total += w * value[0]
+    return total
+
+
+def mass(dispersion):
+    """The probability of counts given the rate, by SciPy."""
+    if not dispersion:
+        return poisson.pmf
+    return lambda k, rate: nbinom.pmf(k, 1 / dispersion, 1 / (1 + dispersion * rate))
+
+
+class TestCounts:
+    @pytest.mark.parametrize("case", CASES)
+    def test_probabilities_are_integrals(self, case):
+        dist = make(CountDistribution, *case)
+        y = dist.ppf(0.7)
+        expected = [integrated(dist, lambda rate, k=k: mass(case[2])(k, rate), i, k + 0.5) for i, k in enumerate(y)]
+        np.testing.assert_allclose(dist.pmf(y), expected, rtol=2e-5)
+        np.testing.assert_array_equal(dist.logpmf(y), dist.logpdf(y))
+
+    @pytest.mark.parametrize("case", CASES[:3])
+    def test_all_else_follows_from_probabilities(self, case):
+        dist = make(CountDistribution, *case)
+        k = np.arange(600)[:, None]
+        p = dist.pmf(k)
+        F, y = p.cumsum(0), dist.rvs(random_state=0)
+        np.testing.assert_allclose(F[-1], 1.0, atol=1e-9)
+        np.testing.assert_allclose(dist.cdf(k), F, atol=1e-9)
+        np.testing.assert_allclose(dist.mean, (k * p).sum(0), rtol=1e-6)
+        np.testing.assert_allclose(dist.var, ((k - dist.mean) ** 2 * p).sum(0), rtol=1e-5)
+        np.testing.assert_allclose(dist.crps(y), ((F - (k >= y)) ** 2).sum(0), rtol=1e-6)
+        for q in (0.0, 0.05, 0.5, 0.9):
+            np.testing.assert_array_equal(dist.ppf(q), (F < q).sum(0))  # the smallest count with as much
+
+    def test_many_counts_are_scored_by_some_of_them(self):
+        dist = make(CountDistribution, 9.0, 0.2, 0.0, n_rows=1)
+        draws = dist.rvs(200_000, random_state=0)[:, 0]
+        y = np.array([draws[0]])
+        pairs = np.abs(draws - y).mean() - 0.5 * np.abs(draws - np.roll(draws, 1)).mean()
+        np.testing.assert_allclose(dist.crps(y), pairs, rtol=0.01)
+
+    def test_no_other_numbers_are_counts(self):
+        dist = make(CountDistribution, *CASES[0])
+        np.testing.assert_array_equal(dist.pmf([-1.0, 0.5, 1.5]), 0.0)
+        np.testing.assert_array_equal(dist.cdf([-1.0, -0.5, -3.0]), 0.0)
+        np.testing.assert_array_equal(dist.cdf([2.7, 0.2, 1.9]), dist.cdf([2.0, 0.0, 1.0]))
+        assert np.isposinf(dist.ppf(1.0)).all()
+
+    @pytest.mark.parametrize("case", CASES)
+    def test_draws_have_its_moments(self, case):
+        dist = make(CountDistribution, *case)
+        draws = dist.rvs(100_000, random_state=0)
+        assert (draws == np.floor(draws)).all() and (draws >= 0).all()
+        np.testing.assert_allclose(draws.mean(0), dist.mean, rtol=0.02)
+        np.testing.assert_allclose(draws.var(0), dist.var, rtol=0.05)
+
+    def test_transforms_of_its_own_draws_are_uniform(self):
+        dist = make(CountDistribution, *CASES[0], n_rows=4000)
+        pit = dist.pit(dist.rvs(random_state=0))
+        np.testing.assert_allclose(np.histogram(pit, bins=5, range=(0, 1))[0] / len(pit), 0.2, atol=0.025)
+        np.testing.assert_array_equal(dist.pit(np.ones(4000)), dist.pit(np.ones(4000)))
+
+
+class TestGamma:
+    @pytest.mark.parametrize(("variance", "dispersion"), [(0.2, 0.3), (0.05, 2.0), (0.5, 1e-2), (0.0, 0.5)])
+    def test_against_integrals(self, variance, dispersion):
+        dist = make(GammaDistribution, 1.0, variance, dispersion)
+        a = 1 / dispersion
+        y, q = dist.rvs(random_state=0), dist.ppf([[0.05], [0.5], [0.99]])
+        np.testing.assert_allclose(dist.cdf(q), [[0.05] * 3, [0.5] * 3, [0.99] * 3], atol=1e-9)
+        if variance:
+            expected = [
+                integrated(dist, lambda rate, t=t: gamma.pdf(t, a, scale=rate / a), i, t) for i, t in enumerate(y)
+            ]
+            np.testing.assert_allclose(dist.pdf(y), expected, rtol=1e-5)
+        below = [quad(lambda t, i=i: dist.cdf([t] * 3)[i] ** 2, 0, y[i], limit=200)[0] for i in range(3)]
+        last = dist.ppf(1 - 1e-9)
+        above = [quad(lambda t, i=i: (1 - dist.cdf([t] * 3)[i]) ** 2, y[i], last[i], limit=200)[0] for i in range(3)]
+        np.testing.assert_allclose(dist.crps(y), np.add(below, above), rtol=2e-5)
+        draws = dist.rvs(200_000, random_state=1)
+        np.testing.assert_allclose(draws.mean(0), dist.mean, rtol=0.02)
+        np.testing.assert_allclose(draws.var(0), dist.var, rtol=0.08)
+
+    def test_nothing_lies_below_zero(self):
+        dist = make(GammaDistribution, 1.0, 0.2, 0.3)
+        np.testing.assert_array_equal(dist.pdf([-1.0, 0.0, -2.0]), 0.0)
+        np.testing.assert_array_equal(dist.cdf([-1.0, 0.0, -2.0]), 0.0)
+        np.testing.assert_array_equal(dist.ppf(0.0), 0.0)
+        np.testing.assert_allclose(dist.crps([-1.0] * 3), dist.crps([0.0] * 3) + 1.0, rtol=1e-6)
+
+
+class TestTransformed:
+    def test_logarithm_makes_log_normal_distributions(self):
+        m, s = np.array([0.0, 1.0]), np.array([0.5, 0.2])
+        dist, exact = TransformedDistribution(PredictiveDistribution.gaussian(m, s), "log"), lognorm(s, scale=np.exp(m))
+        y = np.array([0.7, 3.0])
+        for ours, theirs in (
+            (dist.mean, exact.mean()),
+            (dist.std, exact.std()),
+            (dist.logpdf(y), exact.logpdf(y)),
+            (dist.cdf(y), exact.cdf(y)),
+            (dist.ppf(0.3), exact.ppf(0.3)),
+            (dist.interval(0.8)[1], exact.ppf(0.9)),
+        ):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-8)
+        np.testing.assert_array_equal(dist.pdf([-1.0, 0.0]), 0.0)
+        np.testing.assert_array_equal(dist.cdf([-1.0, 0.0]), 0.0)
+        np.testing.assert_allclose(dist.crps([-1.0, -1.0]), dist.crps([0.0, 0.0]) + 1.0, rtol=1e-6)
+
+    def test_scores_are_integrals(self):
+        rng = np.random.default_rng(0)
+        base = PredictiveDistribution(rng.normal(size=(2, 3)), rng.uniform(0.1, 0.4, (2, 3)), [0.4, 0.6])
+        dist = TransformedDistribution(base, "log")
+        y, last = dist.rvs(random_state=1), dist.ppf(1 - 1e-10)
+        for i in range(3):
+            below = quad(lambda t, i=i: dist.cdf([t] * 3)[i] ** 2, 0, y[i], limit=200)[0]
+            above = quad(lambda t, i=i: (1 - dist.cdf([t] * 3)[i]) ** 2, y[i], last[i], limit=200)[0]
+            np.testing.assert_allclose(dist.crps(y)[i], below + above, rtol=1e-6)
+
+    def test_any_monotone_transformer_of_several_outputs(self):
+        rng = np.random.default_rng(0)
+        y = (3 + rng.normal(size=(300, 2))) ** [2, 3]
+        transformer = PowerTransformer().fit(y)
+        base = PredictiveDistribution(rng.normal(size=(3, 5, 2)), rng.uniform(0.1, 0.4, (3, 5, 2)), [0.2, 0.3, 0.5])
+        dist = TransformedDistribution(base, transformer)
+        np.testing.assert_allclose(dist.cdf(dist.ppf(0.3)), 0.3, atol=1e-8)
+        for p in (0, 1):  # an output by itself knows its column
+            one, t = dist[:, p], y[:5, p]
+            np.testing.assert_allclose(one.mean, dist.mean[:, p])
+            np.testing.assert_allclose(one.cdf(t), dist.cdf(y[:5])[:, p])
+            step = 1e-5
+            slope = (one.cdf(t + step) - one.cdf(t - step)) / (2 * step)
+            np.testing.assert_allclose(one.pdf(t), slope, rtol=1e-4)
+        draws = dist.rvs(100_000, random_state=0)
+        np.testing.assert_allclose(draws.mean(0), dist.mean, rtol=0.02)
+        np.testing.assert_allclose(dist.std**2, dist.var)
+
+    def test_falling_functions(self):
+        inverse = FunctionTransformer(np.negative, np.negative).fit(np.ones((3, 1)))
+        base = PredictiveDistribution.gaussian([1.0, 2.0], [0.5, 1.0])
+        dist = TransformedDistribution(base, inverse)
+        mirrored = PredictiveDistribution.gaussian([-1.0, -2.0], [0.5, 1.0])
+        y = np.array([-0.3, -2.5])
+        for method in ("logpdf", "cdf", "crps"):
+            np.testing.assert_allclose(getattr(dist, method)(y), getattr(mirrored, method)(y), rtol=1e-6)
+        np.testing.assert_allclose(dist.ppf(0.2), mirrored.ppf(0.2))
+
+
+class TestWhatAllShare:
+    @pytest.fixture(params=["counts", "gamma", "log"])
+    def dist(self, request):
+        if request.param == "log":
+            rng = np.random.default_rng(0)
+            base = PredictiveDistribution(rng.normal(size=(2, 6)), rng.uniform(0.1, 0.4, (2, 6)), [0.4, 0.6])
+            return TransformedDistribution(base, "log")
+        return make(CountDistribution if request.param == "counts" else GammaDistribution, 1.0, 0.2, 0.3, n_rows=6)
+
+    def test_rows_together_and_apart(self, dist):
+        y = dist.rvs(random_state=0)
+        assert y.shape == (6,) and dist.rvs(4, random_state=0).shape == (4, 6) and len(dist) == 6
+        again = dist.concatenate([dist[:2], dist[2:]])
+        twice = dist.mixture([dist, dist])
+        for other in (again, twice, pickle.loads(pickle.dumps(dist))):
+            np.testing.assert_allclose(other.cdf(y), dist.cdf(y), rtol=1e-6)
+            np.testing.assert_allclose(other.mean, dist.mean)
+        np.testing.assert_allclose(dist[3].cdf(y[3]), dist.cdf(y)[3], rtol=1e-5)
+        assert type(dist).__name__ in repr(dist)
+
+    def test_a_row_draws_the_same_whatever_rows_follow(self, dist):
+        np.testing.assert_allclose(dist[:3].rvs(2, random_state=0), dist.rvs(2, random_state=0)[:, :3])
+
+
+def test_mixtures_of_many_gaussians_are_scored_by_an_integral(monkeypatch):
+    rng = np.random.default_rng(0)
+    spread = 10.0 ** rng.uniform(-2, 4, (300, 4))  # tails as heavy as a Student t distribution's
+    dist = PredictiveDistribution(rng.normal(size=(300, 4)), spread, np.full(300, 1 / 300))
+    y = np.array([0.0, 3.0, -80.0, 5000.0])
+    integral = dist.crps(y)
+    monkeypatch.setattr(gaussian, "MOST_PAIRED", 1000)
+    np.testing.assert_allclose(integral, dist.crps(y), rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", [CountDistribution, GammaDistribution])
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (([[np.nan]], [[1.0]], [[0.1]], [1.0]), "must be finite"),
+        (([[0.0]], [[-1.0]], [[0.1]], [1.0]), "must be finite"),
+        (([[0.0]], [[1.0]], [[-0.1]], [1.0]), "must be finite"),
+        (([[0.0]], [[1.0]], [[0.1]], [0.5]), "add up to one"),
+        (([[0.0]], [[1.0]], [[0.1, 0.2]], [1.0]), "make mixtures"),
+    ],
+)
+def test_impossible_parts_are_refused(family, parts, message):
+    with pytest.raises(ValueError, match=message):
+        family(*parts)

@@ -1,0 +1,349 @@
+"""Likelihoods of regressors: expectations against integrals, and what estimators make of them."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from helpers import REGRESSORS, name_of, normal
+from scipy.stats import gamma, nbinom, norm, poisson
+from scipy.stats import t as student_t
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.linear_model import LinearRegression
+from sklearn.preprocessing import PowerTransformer, QuantileTransformer
+
+from skdgp import AVDGPRegressor, SOLVEGPRegressor
+from skdgp.distributions import CountDistribution, GammaDistribution, TransformedDistribution
+from skdgp.gp.likelihoods import AdditiveNoise, Gaussian, Regression
+from skdgp.gp.log_link import Gamma, NegativeBinomial, Poisson
+from skdgp.gp.noise import Heteroskedastic, StudentT
+from skdgp.inference.base import fit_base_of_means
+from skdgp.inference.batches import Batch
+from skdgp.methods.likelihoods import LIKELIHOODS
+from skdgp.metrics import crps_scorer, predictive_distribution
+
+NAMES = [name for name in LIKELIHOODS if name != "gaussian"]
+
+every_likelihood = pytest.mark.parametrize("name", NAMES)
+every_regressor = pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
+
+
+def targets(name, n_rows=60, n_outputs=None, seed=0):
+    """Rows and targets that the likelihood is made for."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n_rows, 2))
+    f = np.sin(2 * X[:, 0])
+    f = f if n_outputs is None else np.stack([f + p for p in range(n_outputs)], axis=1)
+    if name in ("poisson", "negative_binomial"):
+        return X, rng.poisson(np.exp(1.0 + f)).astype(float)
+    if name == "gamma":
+        return X, rng.gamma(4.0, np.exp(f) / 4.0)
+    return X, f + 0.2 * rng.standard_t(4, size=f.shape)
+
+
+def ready(name, n_targets=1):
+    """A likelihood in double precision that knows its units, and its parameters are none of the initial ones."""
+    likelihood = LIKELIHOODS[name](n_targets)
+    _, y = targets(name, n_outputs=n_targets)
+    likelihood.learn_units(y, normalize=True)
+    likelihood.double()
+    for parameter in likelihood.parameters():
+        parameter.data += 0.3
+    return likelihood, likelihood.encode(y)
+
+
+def log_density(name, likelihood, y, f):
+    """log p(y | f) by SciPy, of an encoded target and function values."""
+    if name == "student_t":
+        return student_t.logpdf(y, likelihood.degrees_of_freedom.item(), f[0], likelihood.scale.item() ** 0.5)
+    if name == "heteroskedastic":
+        return norm.logpdf(y, f[0], np.exp(0.5 * (f[1] + likelihood.log_level.item())))
+    mean = np.exp(f[0] + likelihood.shift[0])
+    if name == "poisson":
+        return poisson.logpmf(y, mean)
+    d = likelihood.dispersion.item()
+    if name == "negative_binomial":
+        return nbinom.logpmf(y, 1 / d, 1 / (1 + d * mean))
+    return gamma.logpdf(y, 1 / d, scale=d * mean)
+
+
+def integral(function, mean, variance):
+    """E function(f) for f ~ N(mean, variance), over one or two dimensions."""
+    z, w = np.polynomial.hermite_e.hermegauss(120)
+    w = w / w.sum()
+    if len(mean) == 1:
+        f = mean[0] + np.sqrt(variance[0]) * z
+        return w @ function([f])
+    f, g = np.meshgrid(mean[0] + np.sqrt(variance[0]) * z, mean[1] + np.sqrt(variance[1]) * z, indexing="ij")
+    return w @ function([f, g]) @ w
+
+
+@every_likelihood
+class TestMathematics:
+    def test_expectations_are_integrals(self, name):
+        likelihood, encoded = ready(name)
+        D = likelihood.n_outputs
+        mean, variance = 0.5 * normal(3, 5, D), 0.02 + 0.08 * normal(3, 5, D, seed=1).square()
+        y = torch.as_tensor(encoded[:5])
+        ours = likelihood.expected_log_prob(y, mean, variance)
+        predictive = likelihood.log_predictive(y, mean, variance)
+        for s in range(3):
+            for b in range(5):
+                m, v, t = mean[s, b].numpy(), variance[s, b].numpy(), encoded[b, 0]
+                expected = integral(lambda f, t=t: log_density(name, likelihood, t, f), m, v)
+                np.testing.assert_allclose(ours[s, b].item(), expected, rtol=1e-4, atol=3e-4)
+                density = integral(lambda f, t=t: np.exp(log_density(name, likelihood, t, f)), m, v)
+                np.testing.assert_allclose(predictive[s, b].item(), np.log(density), rtol=1e-4, atol=1e-4)
+
+    def test_gradients(self, name):
+        likelihood, encoded = ready(name, 2)
+        y = torch.as_tensor(encoded[:2])
+        D = likelihood.n_outputs
+        mean = (0.5 * normal(2, 2, D)).requires_grad_()
+        variance = (0.05 + 0.3 * normal(2, 2, D, seed=1).square()).requires_grad_()
+        parameters = list(likelihood.parameters())
+
+        def value(method):
+            def call(mean, variance, *values):
+                named = dict(zip([n for n, _ in likelihood.named_parameters()], values, strict=True))
+                return torch.func.functional_call(
+                    Method(likelihood, method), {f"of.{n}": v for n, v in named.items()}, (y, mean, variance)
+                )
+
+            return call
+
+        values = [p.detach().clone().requires_grad_() for p in parameters]
+        assert torch.autograd.gradcheck(value("expected_log_prob"), (mean, variance, *values))
+        assert torch.autograd.gradcheck(value("log_predictive"), (mean, variance, *values), atol=1e-4)
+
+    def test_a_stack_is_its_members(self, name):
+        likelihood, encoded = ready(name, 2)
+        D = likelihood.n_outputs
+        mean, variance = normal(3, 4, D), normal(3, 4, D, seed=1).square()
+        y = torch.as_tensor(encoded[:4])
+        alone = [getattr(likelihood, method)(y, mean, variance) for method in ("expected_log_prob", "log_predictive")]
+        for tensors in (likelihood._parameters, likelihood._buffers):
+            for key, value in tensors.items():
+                tensors[key] = None if value is None else torch.stack([value.detach(), value.detach()])
+        for method, expected in zip(("expected_log_prob", "log_predictive"), alone, strict=True):
+            stacked = getattr(likelihood, method)(*(torch.stack([each, each]) for each in (y, mean, variance)))
+            np.testing.assert_allclose(stacked.detach(), torch.stack([expected, expected]).detach(), rtol=1e-9)
+
+    def test_predictions_say_what_training_does(self, name):
+        likelihood, encoded = ready(name)
+        D = likelihood.n_outputs
+        mean, variance = 0.5 * normal(3, 6, D), 0.05 + 0.2 * normal(3, 6, D, seed=1).square()
+        log_weight = torch.tensor([0.2, 0.3, 0.5]).double().log()[:, None]
+        y = torch.as_tensor(encoded[:6])
+        with torch.no_grad():
+            inside = torch.logsumexp(likelihood.log_predictive(y, mean, variance) + log_weight, 0).numpy()
+            dist = likelihood.predictive(mean, variance, log_weight, latent=False)
+            latent = likelihood.predictive(mean, variance, log_weight, latent=True)
+            response = likelihood.mean_response(mean, variance, log_weight).numpy()
+        user = targets(name, n_outputs=1)[1][:6]
+        np.testing.assert_allclose(dist.logpdf(user)[:, 0], inside + likelihood.log_jacobian(), atol=2e-3)
+        np.testing.assert_allclose(dist.mean, response, rtol=1e-6)
+        np.testing.assert_allclose(latent.mean, response, rtol=1e-6)
+        assert (latent.var < dist.var).all()
+
+
+class Method(torch.nn.Module):
+    """A method of a likelihood as a module's call."""
+
+    def __init__(self, likelihood, method):
+        super().__init__()
+        self.of, self.method = likelihood, method
+
+    def forward(self, *arguments):
+        return getattr(self.of, self.method)(*arguments)
+
+
+class TestLimits:
+    def test_many_degrees_of_freedom_are_a_gaussian(self):
+        ours, theirs = StudentT(1).double(), Gaussian(1).double()
+        ours.log_freedom.data.fill_(np.log(1e6))
+        y, mean, variance = normal(5, 1), normal(2, 5, 1, seed=1), normal(2, 5, 1, seed=2).square()
+        for method in ("expected_log_prob", "log_predictive"):
+            pair = [getattr(each, method)(y, mean, variance).detach() for each in (ours, theirs)]
+            np.testing.assert_allclose(*pair, rtol=1e-4)
+
+    def test_noise_that_is_the_same_everywhere_is_a_gaussian(self):
+        ours, theirs = Heteroskedastic(1).double(), Gaussian(1, floor=0.0).double()
+        ours.log_level.data.fill_(np.log(0.3))
+        theirs.log_excess.data.fill_(np.log(0.3))
+        y, mean, variance = normal(5, 1), normal(2, 5, 1, seed=1), normal(2, 5, 1, seed=2).square()
+        nothing = torch.zeros_like(mean)
+        both = torch.cat([mean, nothing], -1), torch.cat([variance, nothing], -1)
+        for method in ("expected_log_prob", "log_predictive"):
+            pair = getattr(ours, method)(y, *both), getattr(theirs, method)(y, mean, variance)
+            np.testing.assert_allclose(*(each.detach() for each in pair), rtol=1e-5)
+
+    def test_no_dispersion_is_a_poisson_distribution(self):
+        ours, theirs = NegativeBinomial(1).double(), Poisson(1).double()
+        ours.log_dispersion.data.fill_(np.log(1e-6))
+        y = torch.tensor([[0.0], [3.0], [10.0]]).double()
+        for each in (ours, theirs):
+            each.shift = (0.5,)
+        mean, variance = normal(2, 3, 1), 0.1 + 0 * normal(2, 3, 1)
+        for method in ("expected_log_prob", "log_predictive"):
+            pair = [getattr(each, method)(y, mean, variance).detach() for each in (ours, theirs)]
+            np.testing.assert_allclose(*pair, atol=2e-4)
+
+    @pytest.mark.parametrize(
+        "likelihood", [Poisson(1), NegativeBinomial(1), Gamma(1)], ids=lambda each: type(each).__name__
+    )
+    def test_base_of_counts_is_the_laplace_approximation(self, likelihood):
+        """Its mode has no gradient: what the targets pull is what the prior holds back."""
+        X = np.linspace(-2, 2, 40)[:, None]
+        y = np.random.default_rng(0).poisson(np.exp(1 + np.sin(2 * X))) + (
+            0.5 if isinstance(likelihood, Gamma) else 0.0
+        )
+        likelihood.learn_units(y, normalize=True)
+        rows = Batch(*(torch.as_tensor(each, dtype=torch.float64) for each in (X, y, np.ones(40))))
+        likelihood = likelihood.double()
+        model, learnt = fit_base_of_means(rows, likelihood)
+        f, K = model(rows.X).mean[0], model.layers[0].kernel(rows.X, rows.X)[0]
+        slope, _ = likelihood.derivatives(rows.y[None], f[None] + likelihood.shift[0])
+        np.testing.assert_allclose(f, K @ slope[0].detach(), atol=2e-2)  # f = K ∇ log p(y | f); 40 rows, all inducing
+        assert (learnt.weight > 0).all()
+
+
+@every_likelihood
+@every_regressor
+class TestEstimators:
+    def test_every_method_answers(self, name, tiny):
+        X, y = targets(name)
+        model = tiny(likelihood=name).fit(X, y)
+        dist, Q = model.predict_dist(X[:7]), X[:7]
+        mean, std = model.predict(Q, return_std=True)
+        np.testing.assert_allclose(dist.mean, mean, rtol=1e-6)
+        np.testing.assert_allclose(dist.std, std, rtol=1e-6)
+        quantiles, interval = model.predict_quantiles(Q, [0.05, 0.5, 0.95]), model.predict_interval(Q)
+        np.testing.assert_allclose(quantiles[:, [0, 2]], interval, rtol=1e-6)
+        mean, covariance = model.predict(Q, return_cov=True)
+        np.testing.assert_allclose(np.sqrt(covariance.diagonal()), std, rtol=0.02)
+        assert np.linalg.eigvalsh(covariance).min() > -1e-8 * covariance.max()
+        assert model.sample_y(Q, 3, random_state=0).shape == (7, 3)
+        latent = model.predict(Q, return_std=True, latent=True)[1]
+        assert (latent < std).all() and np.isfinite(model.predict_dist(Q, latent=True).logpdf(mean)).all()
+        step = np.array([1e-5, 0.0])
+        slope = (model.predict(Q + step) - model.predict(Q - step)) / 2e-5
+        np.testing.assert_allclose(model.predict_gradient(Q)[:, 0], slope, rtol=0.02, atol=2e-2 * np.abs(slope).max())
+        again = pickle.loads(pickle.dumps(model))
+        np.testing.assert_array_equal(again.predict_interval(Q), interval)
+        assert np.isfinite(dist.crps(y[:7])).all() and np.isfinite(model.lower_bound_)
+        if name in ("poisson", "negative_binomial"):
+            assert isinstance(dist, CountDistribution)
+            for counts in (quantiles, model.sample_y(Q, 3)):
+                assert (counts == np.floor(counts)).all() and (counts >= 0).all()
+        if name == "gamma":
+            assert isinstance(dist, GammaDistribution) and (quantiles > 0).all() and (model.sample_y(Q, 3) > 0).all()
+
+    def test_several_outputs_chunks_and_held_out_rows(self, name, tiny):
+        X, y = targets(name, n_outputs=2)
+        model = tiny(likelihood=name, base="gp").fit(X, y, X_val=X[:20], y_val=y[:20])
+        assert model.predict_dist(X[:3]).shape == (3, 2) and model.sample_y(X[:3], 4).shape == (3, 2, 4)
+        assert model.predict(X[:3], return_cov=True)[1].shape == (3, 3, 2)
+        streamed = tiny(likelihood=name).partial_fit(X, y).partial_fit(X, y)
+        assert np.isfinite(streamed.predict_dist(X).logpdf(y)).all()
+
+
+@every_likelihood
+def test_base_and_draws(name):
+    """With a base, draws and covariances are those of the blend."""
+    X, y = targets(name, 200)
+    model = SOLVEGPRegressor(likelihood=name, n_inducing=8, n_orthogonal=0, max_iter=5, random_state=0).fit(X, y)
+    assert 0 <= model.base_weight_ <= 1 and model.neighbors_ is None
+    draws = model.sample_y(X[:5], 1500, random_state=0)
+    dist = model.predict_dist(X[:5])
+    np.testing.assert_allclose(draws.mean(1), dist.mean, atol=5 * dist.std.max() / 35)
+    np.testing.assert_allclose(draws.std(1), dist.std, rtol=0.15)
+    functions = model.sample_functions(800, random_state=0)(X[:5])
+    np.testing.assert_allclose(functions.std(1), model.predict(X[:5], return_std=True, latent=True)[1], rtol=0.15)
+
+
+class TestTransforms:
+    @pytest.mark.parametrize(
+        "transform", ["log", PowerTransformer(), QuantileTransformer(n_quantiles=50, output_distribution="normal")]
+    )
+    def test_predictions_are_in_the_units_of_targets(self, transform):
+        X, y = targets("gamma", 200)
+        model = SOLVEGPRegressor(20, 0, target_transform=transform, max_iter=50, random_state=0).fit(X, y)
+        dist = model.predict_dist(X)
+        assert isinstance(dist, TransformedDistribution) and (model.predict_interval(X) > -0.5).all()
+        np.testing.assert_allclose(dist.cdf(dist.ppf(0.2)), 0.2, atol=0.02)
+        assert model.score(X, y) > 0.3
+        draws = model.sample_y(X[:5], 1500, random_state=0)
+        np.testing.assert_allclose(draws.mean(1), model.predict(X[:5]), rtol=0.1)
+        functions = model.sample_functions(3, random_state=0)
+        step = 1e-5 * np.array([1.0, 0.0])
+        slope = (functions(X[:4] + step) - functions(X[:4] - step)) / 2e-5
+        np.testing.assert_allclose(functions.gradient(X[:4])[:, 0], slope, rtol=0.05, atol=0.05)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+
+    def test_logarithm_is_a_model_of_logarithms(self):
+        X, y = targets("gamma", 100)
+        ours = SOLVEGPRegressor(target_transform="log", max_iter=20, random_state=0).fit(X, y)
+        theirs = SOLVEGPRegressor(max_iter=20, random_state=0).fit(X, np.log(y))
+        np.testing.assert_allclose(ours.predict_quantiles(X, 0.3), np.exp(theirs.predict_quantiles(X, 0.3)))
+        expected = theirs.predict_dist(X).logpdf(np.log(y)) - np.log(y)
+        np.testing.assert_allclose(ours.predict_dist(X).logpdf(y), expected)
+        wrapped = TransformedTargetRegressor(theirs, func=np.log, inverse_func=np.exp).fit(X, y)
+        np.testing.assert_allclose(predictive_distribution(wrapped, X).logpdf(y), expected, rtol=1e-4)
+        assert np.isfinite(crps_scorer(wrapped, X, y))
+
+    def test_what_has_no_formula_says_so(self):
+        X, y = targets("gamma")
+        model = SOLVEGPRegressor(target_transform="log", max_iter=3).fit(X, y)
+        with pytest.raises(ValueError, match="return_cov=True has no formula with target_transform='log': sample_y"):
+            model.predict(X, return_cov=True)
+        with pytest.raises(ValueError, match="predict_gradient has no formula"):
+            model.predict_gradient(X)
+        wrapped = TransformedTargetRegressor(SOLVEGPRegressor(max_iter=3), func=np.log, inverse_func=np.exp).fit(X, y)
+        with pytest.raises(TypeError, match="TransformedTargetRegressor transforms means alone"):
+            wrapped.predict(X, return_std=True)
+        plain = TransformedTargetRegressor(LinearRegression(), func=np.log, inverse_func=np.exp).fit(X, y)
+        with pytest.raises(TypeError, match="predicts no distribution"):
+            predictive_distribution(plain, X)
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("parameters", "wrong", "message"),
+        [
+            ({"likelihood": "poisson"}, -1.0, r"Counts are non-negative integers, but y holds \[-1.0\] in row 3"),
+            ({"likelihood": "negative_binomial"}, 0.5, r"Counts are .* \[0.5\] in row 3"),
+            ({"likelihood": "gamma"}, 0.0, r"likelihood='gamma' is for positive targets, but y holds \[0.0\] in row 3"),
+            ({"target_transform": "log"}, -2.0, r"target_transform makes \[nan\] of \[-2.0\], which y holds in row 3"),
+        ],
+    )
+    def test_name_the_row(self, parameters, wrong, message):
+        X, y = targets("poisson")
+        y = y + 1.0
+        model = AVDGPRegressor((), max_iter=2, n_estimators=1, **parameters)
+        held_out = y.copy()
+        held_out[3] = wrong
+        with pytest.raises(ValueError, match=message):
+            model.fit(X, held_out)
+        with pytest.raises(ValueError, match=message):
+            model.fit(X, y, X_val=X, y_val=held_out)
+
+    def test_noise_variance_is_there_where_it_is_one(self):
+        X, y = targets("heteroskedastic")
+        model = AVDGPRegressor((), max_iter=2, n_estimators=1, likelihood="heteroskedastic").fit(X, y)
+        with pytest.raises(AttributeError, match="likelihood='heteroskedastic' has no noise_variance_"):
+            model.noise_variance_  # noqa: B018
+        assert AVDGPRegressor((), max_iter=2, n_estimators=1, likelihood="student_t").fit(X, y).noise_variance_ > 0
+
+    def test_likelihoods_of_ones_own(self):
+        X, y = targets("student_t")
+        for likelihood in (Gaussian(1, excess=0.3), Gaussian, lambda n: Gaussian(n)):
+            model = AVDGPRegressor((), max_iter=2, n_estimators=1, likelihood=likelihood).fit(X, y)
+            assert model.noise_variance_ > 0
+        with pytest.raises(ValueError, match="is of 2 targets, but y has 1: match them, or pass the class"):
+            AVDGPRegressor((), likelihood=Gaussian(2)).fit(X, y)
+        with pytest.raises(TypeError, match="makes Linear, which is no likelihood of a regressor"):
+            AVDGPRegressor((), likelihood=lambda n: torch.nn.Linear(n, n)).fit(X, y)
+        with pytest.raises(ValueError, match="method='collapsed' needs likelihood='gaussian', got 'student_t'"):
+            SOLVEGPRegressor(method="collapsed", likelihood="student_t").fit(X, y)
+        assert issubclass(AdditiveNoise, Regression)
