@@ -37,6 +37,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     module_ = _shell.module_
     device_ = _shell.device_
     base_weight_ = _shell.base_weight_
+    kernel_ = _shell.kernel_
     predict_layers = _shell.predict_layers
     sample_functions = _functions.sample_functions
 

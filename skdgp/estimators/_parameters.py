@@ -26,7 +26,7 @@ RULES = {
     "propagation": [StrOptions({"monte_carlo", "quadrature"})],
     "method": [StrOptions({"auto", "svi", "collapsed"})],
     "objective": [StrOptions(set(OBJECTIVES))],
-    "kernel": [StrOptions(set(PROFILES)), callable],
+    "kernel": [StrOptions(set(PROFILES)), callable, list, tuple],
     "ard": ["boolean"],
     "likelihood": [StrOptions(set(LIKELIHOODS)), Regression, callable],
     "target_transform": [StrOptions({"log"}), HasMethods(["fit", "transform", "inverse_transform"]), None],

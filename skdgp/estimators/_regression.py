@@ -47,6 +47,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     module_ = _shell.module_
     device_ = _shell.device_
     base_weight_ = _shell.base_weight_
+    kernel_ = _shell.kernel_
     predict_layers = _shell.predict_layers
     sample_functions = _functions.sample_functions
 
@@ -295,7 +296,8 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         covariance = joint_covariance(self._ensemble, _shell.prepared(self)(X))  # (D, n, n)
         likelihood, index = cast(Regression, self._ensemble.likelihoods[0]), np.arange(len(X))
         if isinstance(likelihood, AdditiveNoise):
-            deviation, noise = np.empty(0), self._mean_noise_variance()
+            deviation: np.ndarray = np.empty(0)
+            noise: np.ndarray = self._mean_noise_variance()
         else:
             without, whole = self._distribution(X, True), self._distribution(X)
             deviation, noise = (each.reshape(len(X), -1) for each in (without.std, whole.var - without.var))

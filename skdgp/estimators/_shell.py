@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from numbers import Real
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._sklearn import CALLBACK_STATE
 from ..gp.deep_gp import Marginals
+from ..gp.layers import Layer
 from ..gp.likelihoods import Likelihood
 from ..gp.units import Units
 from ..inference.batches import Batch
@@ -35,6 +36,7 @@ from ..inference.processes import agree
 from ..inference.threads import threads_for
 from ..methods.budget import in_double
 from ..methods.inducing import INITIAL_ROWS
+from ..methods.kernels import has_objects, to_object
 from ._migration import upgraded
 from ._monitor import Monitor, curves
 from ._parameters import keep_structure
@@ -181,6 +183,20 @@ base_weight_ = property(
 )
 
 
+def _learnt_kernels(self):
+    """What fit has made of ``kernel``: scikit-learn's kernel objects, one, or a list with one for each layer."""
+    layers, given = fitted(self).models[0].layers, self.kernel
+    each = given if isinstance(given, list | tuple) else len(layers) * [given]
+    found = [
+        to_object(own, cast(Layer, layer).kernel, self._input_units if depth == 0 else None)
+        for depth, (own, layer) in enumerate(zip(each, layers, strict=True))
+    ]
+    return found[0] if len(found) == 1 else found
+
+
+kernel_ = property(_learnt_kernels)
+
+
 def to_state(state: dict) -> dict:
     """The state of a fitted estimator without anything but arrays, numbers and names."""
     if "_ensemble" not in state:
@@ -248,8 +264,8 @@ def _hold_out(
 
 
 def _has_base(estimator) -> bool:
-    """Whether predictions are to be blended."""
-    return estimator.base is not None
+    """Whether predictions are to be blended; kernel objects say what functions are like far from all rows."""
+    return estimator.base is not None and not has_objects(estimator.kernel)
 
 
 def _n_neighbors(estimator) -> int | None:

@@ -36,7 +36,8 @@ class AmortisedLayer(Layer):
         self.mean = mean
         self.inference = inference
         self.whiten = whiten
-        self.coarse = whiten and isinstance(kernel, StationaryKernel)  # a few points, and nothing is inverted
+        self.stackable = isinstance(kernel, StationaryKernel)
+        self.coarse = whiten and self.stackable  # a few points, and nothing is inverted
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the correlations of inducing variables with each other and with the samples."""

@@ -45,6 +45,9 @@ class Layer(nn.Module):
     #: Whether marginals in float32 are those of float64 up to 1e-5 of a deviation.
     coarse = False
 
+    #: Whether it counts its dimensions from the last one, so that layers of many models may be one.
+    stackable = True
+
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals of function values, and what the inducing variables cost."""
         raise NotImplementedError

@@ -72,7 +72,7 @@ def lbfgs(
                 raise
             return last + 10 * max(1.0, abs(last)), np.zeros_like(vector)  # worse than where it came from
         last = value.item()
-        return last, parameters_to_vector(gradient).cpu().numpy()
+        return last, parameters_to_vector([each.contiguous() for each in gradient]).cpu().numpy()
 
     def record(vector: np.ndarray) -> None:
         nonlocal reached

@@ -16,9 +16,11 @@ from ..gp.deep_gp import DeepGP
 def can_be_stacked(models: Sequence[DeepGP]) -> bool:
     """Whether models have parts of this package alone, and the same shapes.
 
-    A part of the user's own need not count its dimensions from the last one.
+    A part of the user's own need not count its dimensions from the last one, and one or the other layer does not.
     """
     if any(not type(part).__module__.startswith(("skdgp.", "torch.")) for part in models[0].modules()):
+        return False
+    if not all(getattr(layer, "stackable", True) for layer in models[0].modules()):
         return False
     shapes = [[(name, tensor.shape) for name, tensor in model.state_dict().items()] for model in models]
     return all(each == shapes[0] for each in shapes)

@@ -1,6 +1,6 @@
 """Amortised variational inference for deep Gaussian processes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..gp.amortised_layer import AmortisedLayer
 from ..gp.deep_gp import DeepGP
-from ..gp.kernels import Kernel, make_kernel
+from ..gp.kernels import Kernel
 from ..gp.layers import Layer
 from ..gp.likelihoods import Likelihood
 from ..gp.means import Mean, ZeroMean, make_mean
@@ -17,6 +17,7 @@ from ..gp.propagation import make_propagation
 from ..inference.ensemble import Plan
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import Auto, inducing_per_layer, positive_ints, shaping
+from .kernels import KernelLike, layer_kernel
 
 #: Inducing points of the first layer and of every later one (AVDGP, App. C.1).
 INDUCING = (8, 4)
@@ -38,7 +39,7 @@ class AVDGP:
     n_inducing: int | Sequence[int] | Auto = shaping("auto")
     _: KW_ONLY
     rule: str = shaping("ar2p")
-    kernel: str | Callable[..., Kernel] = shaping("matern52")
+    kernel: KernelLike = shaping("matern52")
     ard: bool = shaping(False)
     mean: str = shaping("zero")
     covariance: str = shaping("diag")
@@ -91,12 +92,13 @@ class AVDGP:
             n_in, n_out = widths[depth], widths[depth + 1]
             hidden = depth < len(hidden_dims)
             mean = make_mean(self.mean, inputs, n_out) if hidden else ZeroMean(n_out)
-            layers.append(self.make_layer(n_in, n_out, n_inducing, mean, generator))
+            kernel = layer_kernel(self, depth, len(widths) - 1, n_in, n_out)
+            layers.append(self.make_layer(n_in, n_out, n_inducing, generator, kernel=kernel, mean=mean))
             inputs = mean(inputs)
         return DeepGP(layers, make_propagation(self.rule, hidden_dims, self.n_samples, generator), likelihood)
 
     def make_layer(
-        self, n_inputs: int, n_outputs: int, n_inducing: int, mean: Mean, generator: torch.Generator
+        self, n_inputs: int, n_outputs: int, n_inducing: int, generator: torch.Generator, *, kernel: Kernel, mean: Mean
     ) -> Layer:
         """One of the layers."""
         network = INFERENCE_NETWORKS[self.inducing_map](
@@ -108,5 +110,4 @@ class AVDGP:
             depth=self.network_depth,
             generator=generator,
         )
-        kernel = make_kernel(self.kernel, n_inputs, n_outputs, ard=self.ard)
         return AmortisedLayer(kernel, mean, network, whiten=self.whiten)

@@ -1,13 +1,13 @@
 """Doubly stochastic deep Gaussian processes, and with learnt points deep sigma point processes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
 import torch
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
-from ..gp.kernels import Kernel, make_kernel
+from ..gp.kernels import Kernel
 from ..gp.layers import Layer
 from ..gp.likelihoods import Likelihood
 from ..gp.means import ZeroMean, make_mean
@@ -24,6 +24,7 @@ from .inducing import (
     shaping,
     warn_of_few_rows,
 )
+from .kernels import KernelLike, layer_kernel
 
 #: Inducing points of every layer, by the rows from which on there are so many.
 INDUCING = {0: 64, 2000: 128, INITIAL_ROWS: 256}
@@ -58,7 +59,7 @@ class DSDGP:
     n_inducing: int | Sequence[int] | Auto = shaping("auto")
     _: KW_ONLY
     propagation: str = shaping("monte_carlo")
-    kernel: str | Callable[..., Kernel] = shaping("matern52")
+    kernel: KernelLike = shaping("matern52")
     ard: bool = shaping(True)
     share_kernel: bool = shaping(True)
     mean: str = shaping("identity")
@@ -103,8 +104,10 @@ class DSDGP:
             if depth == 0 and not isinstance(self.n_inducing, str):
                 warn_of_few_rows({"n_inducing": n_inducing, "n_orthogonal": self.n_orthogonal}, len(points))
             hidden = depth < len(hidden_dims)
-            alike = hidden or likelihood.alike
-            layers.append(self.make_layer(inputs, points, n_inducing, n_outputs, generator, hidden=hidden, alike=alike))
+            shared = self.share_kernel and (hidden or likelihood.alike)
+            kernel = layer_kernel(self, depth, len(widths), inputs.shape[1], 1 if shared else n_outputs)
+            sizes = (n_inducing, n_outputs)
+            layers.append(self.make_layer(inputs, points, *sizes, generator, kernel=kernel, hidden=hidden))
             with torch.no_grad():
                 inputs = layers[-1](inputs[None], inputs)[0][0]  # as they reach the next layer
         return DeepGP(layers, make_propagation(self.propagation, hidden_dims, self.n_samples, generator), likelihood)
@@ -122,12 +125,10 @@ class DSDGP:
         n_outputs: int,
         generator: torch.Generator,
         *,
+        kernel: Kernel,
         hidden: bool,
-        alike: bool = True,
     ) -> Layer:
-        """One of the layers, for inputs (N, Q); outputs that are not ``alike`` have kernels of their own."""
-        n_kernels = 1 if self.share_kernel and alike else n_outputs
-        kernel = make_kernel(self.kernel, inputs.shape[1], n_kernels, ard=self.ard)
+        """One of the layers, for inputs (N, Q)."""
         mean = make_mean(self.mean, inputs, n_outputs) if hidden else ZeroMean(n_outputs)
         v = points.new_zeros(n_outputs, min(n_inducing, len(points)))
         if hidden and self.mean == "zero":

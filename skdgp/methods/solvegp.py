@@ -1,13 +1,11 @@
 """Sparse Gaussian processes with orthogonally decomposed inducing variables."""
 
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
-from ..gp.kernels import Kernel, make_kernel
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..gp.means import ZeroMean
 from ..gp.propagation import make_propagation
@@ -15,6 +13,7 @@ from ..inference import collapsed, solved
 from ..inference.ensemble import Plan
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import Auto, cluster_centres, make_global_layer, shaping, warn_of_few_rows
+from .kernels import KernelLike, layer_kernel
 
 #: Inducing points of either set. Tables of fewer rows than ``FEW_ROWS`` whose noise is not Gaussian take fewer of
 #: them where there are few features: ``PER_FEATURE`` for each, but ``FEWEST`` at least.
@@ -58,7 +57,7 @@ class SOLVEGP:
     n_orthogonal: int | Auto = shaping("auto")
     _: KW_ONLY
     orthogonal_covariance: str = shaping("free")
-    kernel: str | Callable[..., Kernel] = shaping("matern52")
+    kernel: KernelLike = shaping("matern52")
     ard: bool = shaping(True)
     covariance: str = shaping("full")
     whiten: bool = shaping(True)
@@ -144,7 +143,7 @@ class SOLVEGP:
         # Where rows are few both sets get their share of them.
         n_inducing = max(1, round(asked["n_inducing"] * min(1.0, len(points) / sum(asked.values()))))
         layer = make_global_layer(
-            make_kernel(self.kernel, X.shape[1], 1 if likelihood.alike else likelihood.n_outputs, ard=self.ard),
+            layer_kernel(self, 0, 1, X.shape[1], 1 if likelihood.alike else likelihood.n_outputs),
             ZeroMean(likelihood.n_outputs),
             points,
             points.new_zeros(likelihood.n_outputs, n_inducing),

@@ -1,0 +1,505 @@
+"""Kernels that are composed: constants, stationary, periodic and linear parts, their sums, products and powers.
+
+Each part has numbers that are learnt between bounds, or fixed (:class:`Positive`). A part reads inputs in units of its
+own, so that it can speak of days or metres where the layer sees standardised inputs.
+
+Functions are drawn term by term (:class:`Term`). A product of stationary kernels is stationary: its frequencies are
+sums of frequencies, one from each. A linear factor multiplies a function by each of the features.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+from scipy.special import gammaincinv, ive
+from torch import Tensor, nn
+
+from .correlations import correlation
+from .kernels import PROFILES, Kernel
+from .waves import N_WAVES, Functions, Streams, spread, waves
+
+#: Share of the range between bounds by which an initial value keeps away from them: at a bound nothing is learnt.
+EDGE = 1e-3
+
+#: Most features that functions of products of linear kernels have, and the same if each is multiplied by waves.
+MOST_FEATURES, MOST_WAVY_FEATURES = 2000, 64
+
+#: Harmonics of a periodic kernel.
+N_HARMONICS = 200
+
+#: Squared distances below which the square root has no slope.
+_NEAR = 1e-20
+
+
+class Positive(nn.Module):
+    """Positive numbers (D, n), learnt between bounds or fixed.
+
+    log θ = middle + reach tanh(p/reach) for what is learnt, p: a step of p is one of log θ far from the bounds.
+
+    Parameters
+    ----------
+    n_outputs : int
+        D.
+    values : sequence of float
+        Initial ones.
+    bounds : sequence of pairs of float, or None
+        Of each value; None fixes them.
+    """
+
+    middle: Tensor
+    reach: Tensor
+
+    def __init__(self, n_outputs: int, values: Sequence[float], bounds: Sequence[tuple[float, float]] | None):
+        super().__init__()
+        logs = torch.tensor(values, dtype=torch.float64, device="cpu").log().expand(n_outputs, -1).clone()
+        if bounds is None:
+            self.register_buffer("log_value", logs.float())
+            return
+        low, high = torch.tensor(bounds, dtype=torch.float64, device="cpu").log().unbind(-1)
+        self.register_buffer("middle", (0.5 * (low + high)).float())
+        self.register_buffer("reach", (0.5 * (high - low)).clamp(min=1e-6).float())
+        place = ((logs - self.middle) / self.reach).clamp(EDGE - 1, 1 - EDGE).atanh() * self.reach
+        self.place = nn.Parameter(place.float())
+
+    def log(self) -> Tensor:
+        """Logarithms (D, n)."""
+        if hasattr(self, "log_value"):
+            return cast(Tensor, self.log_value)
+        middle, reach = self.middle[..., None, :], self.reach[..., None, :]
+        return middle + reach * (self.place / reach).tanh()
+
+    def forward(self) -> Tensor:
+        """The numbers (D, n)."""
+        return self.log().exp()
+
+
+class Term(NamedTuple):
+    """A product: of a number, stationary parts with the columns that they see, and linear parts."""
+
+    scale: Tensor  # (D,)
+    waves: tuple[tuple["Part", tuple[int, ...] | None], ...] = ()
+    linear: tuple[tuple["Part", tuple[int, ...] | None], ...] = ()
+
+    def times(self, other: "Term") -> "Term":
+        """The product of two."""
+        return Term(self.scale * other.scale, self.waves + other.waves, self.linear + other.linear)
+
+    def selected(self, columns: tuple[int, ...]) -> "Term":
+        """The same of some columns of the inputs."""
+
+        def those(parts):
+            return tuple((part, columns if own is None else tuple(columns[i] for i in own)) for part, own in parts)
+
+        return Term(self.scale, those(self.waves), those(self.linear))
+
+
+class Part(Kernel):
+    """A kernel that others are composed of."""
+
+    def terms(self) -> list[Term]:
+        """What it is the sum of; ValueError where functions cannot be drawn."""
+        raise ValueError(
+            f"Functions cannot be drawn with {type(self).__name__}: sums and products of stationary kernels, dot "
+            "products and constants, and whole powers of them, can be."
+        )
+
+    def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
+        """Functions of each term, added up."""
+        draws = [_draw_term(term, streams, n_inputs, n_outputs) for term in self.terms()]
+        return lambda x: torch.stack([draw(x) for draw in draws]).sum(0)
+
+    # What a stationary part says.
+
+    def dims(self, n_inputs: int) -> int:
+        """Uniform numbers that a frequency takes."""
+        return n_inputs
+
+    def frequencies(self, points: Tensor) -> Tensor:
+        """Frequencies (..., D, F, Q) from the spectral density, by uniform ``points`` (..., D, F, dims)."""
+        raise NotImplementedError
+
+    # What a linear part says.
+
+    def features(self, x: Tensor) -> Tensor:
+        """φ(x) (..., D, N, M), with k(x, x') = φ(x)·φ(x')."""
+        raise NotImplementedError
+
+
+class Constant(Part):
+    """k = c.
+
+    Parameters
+    ----------
+    value : Positive
+        c, (D, 1).
+    """
+
+    def __init__(self, n_outputs: int, value: Positive):
+        super().__init__(n_outputs)
+        self.value = value
+
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """See :meth:`.Kernel.hyperparameters`."""
+        return {"constant_value": self.value()}
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """c everywhere."""
+        shape = (*X1.shape[:-2], self.n_outputs, X1.shape[-2], X2.shape[-2])
+        return self.value()[..., None].expand(shape)
+
+    def diagonal(self, X: Tensor) -> Tensor:
+        """c."""
+        return self.value().expand(*X.shape[:-2], self.n_outputs, X.shape[-2])
+
+    def terms(self) -> list[Term]:
+        """A number."""
+        return [Term(self.value()[:, 0])]
+
+
+class Stationary(Part):
+    """Of the distance of inputs over lengthscales, one or one for each input.
+
+    Parameters
+    ----------
+    profile : {"rbf", "matern12", "matern32", "matern52"}
+    lengthscale : Positive
+        (D, 1 or Q), in the units of the inputs times ``unit``.
+    units : Tensor of shape (Q,)
+        What inputs are multiplied by.
+    """
+
+    units: Tensor
+
+    def __init__(self, n_outputs: int, profile: str, lengthscale: Positive, units: Tensor):
+        super().__init__(n_outputs)
+        self.profile, self.lengthscale = profile, lengthscale
+        self.register_buffer("units", units.clone())
+
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """See :meth:`.Kernel.hyperparameters`."""
+        return {"length_scale": self.lengthscale()}
+
+    def rate(self) -> Tensor:
+        """What inputs are multiplied by before distances are taken, (D, Q)."""
+        return self.units[..., None, :] / self.lengthscale()
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Correlations."""
+        profile = PROFILES[self.profile]
+        rate = (profile.rate * self.rate())[..., None, :]  # (D, 1, Q)
+        centre = X1.detach().mean(-2, keepdim=True)  # near the origin less is rounded and less cancels
+        return correlation((X1 - centre).unsqueeze(-3) * rate, (X2 - centre).unsqueeze(-3) * rate, profile)
+
+    def diagonal(self, X: Tensor) -> Tensor:
+        """1."""
+        return X.new_ones(*X.shape[:-2], self.n_outputs, X.shape[-2])
+
+    def dims(self, n_inputs: int) -> int:
+        """One for the mixture of Gaussians that Matérn kernels have."""
+        return n_inputs + 1
+
+    def frequencies(self, points: Tensor) -> Tensor:
+        """As of :meth:`.StationaryKernel.frequencies`."""
+        normal, nu = torch.special.ndtri(points[..., 1:]), PROFILES[self.profile].nu
+        if math.isfinite(nu):
+            normal = normal * (_gamma_quantile(nu, points[..., :1]) / nu).rsqrt()
+        return normal * self.rate()[:, None]
+
+    def terms(self) -> list[Term]:
+        """Waves."""
+        return [Term(self.unit, ((self, None),))]
+
+
+class RationalQuadratic(Stationary):
+    """(1 + r²/2α)^−α, r the distance over the lengthscale: RBF kernels of many lengthscales, mixed.
+
+    Parameters
+    ----------
+    lengthscale, alpha : Positive
+        (D, 1) both.
+    units : Tensor of shape (Q,)
+        As of :class:`Stationary`.
+    """
+
+    def __init__(self, n_outputs: int, lengthscale: Positive, alpha: Positive, units: Tensor):
+        super().__init__(n_outputs, "rbf", lengthscale, units)
+        self.alpha = alpha
+
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """See :meth:`.Kernel.hyperparameters`."""
+        return {"length_scale": self.lengthscale(), "alpha": self.alpha()}
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """See :meth:`.Kernel.covariance`."""
+        alpha = self.alpha()[..., None]  # (D, 1, 1)
+        return (1 + squared_distances(X1, X2, self.rate()) / (2 * alpha)) ** -alpha
+
+    def frequencies(self, points: Tensor) -> Tensor:
+        """A Gaussian's whose precision is from a gamma distribution."""
+        alpha = self.alpha().detach()[:, None]  # (D, 1, 1)
+        quantile = gammaincinv(alpha.expand(points[..., :1].shape).cpu().numpy(), points[..., :1].cpu().numpy())
+        mixed = torch.as_tensor(quantile, dtype=points.dtype, device=points.device) / alpha
+        return torch.special.ndtri(points[..., 1:]) * mixed.sqrt() * self.rate()[:, None]
+
+
+class Periodic(Part):
+    """exp(−2 sin²(π r/p)/ℓ²), r the distance of inputs.
+
+    Parameters
+    ----------
+    lengthscale, periodicity : Positive
+        ℓ, without unit, and p, (D, 1) both.
+    units : Tensor of shape (Q,)
+        What inputs are multiplied by.
+    """
+
+    units: Tensor
+
+    def __init__(self, n_outputs: int, lengthscale: Positive, periodicity: Positive, units: Tensor):
+        super().__init__(n_outputs)
+        self.lengthscale, self.periodicity = lengthscale, periodicity
+        self.register_buffer("units", units.clone())
+
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """See :meth:`.Kernel.hyperparameters`."""
+        return {"length_scale": self.lengthscale(), "periodicity": self.periodicity()}
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """See :meth:`.Kernel.covariance`."""
+        rate = self.units[..., None, :] / self.periodicity()  # (D, Q)
+        if X1.shape[-1] == 1:
+            turn = ((X1[..., :, None, 0] - X2[..., None, :, 0]).unsqueeze(-3) * rate[..., None]).remainder(1.0)
+        else:
+            turn = (squared_distances(X1, X2, rate) + _NEAR).sqrt()
+        return (-2.0 * ((math.pi * turn).sin() / self.lengthscale()[..., None]).square()).exp()
+
+    def diagonal(self, X: Tensor) -> Tensor:
+        """1."""
+        return X.new_ones(*X.shape[:-2], self.n_outputs, X.shape[-2])
+
+    def dims(self, n_inputs: int) -> int:
+        """One: harmonics."""
+        if n_inputs > 1:
+            raise ValueError(
+                f"Functions cannot be drawn with a periodic kernel of {n_inputs} inputs: with Select, which chooses "
+                "columns, give each its own."
+            )
+        return 1
+
+    def frequencies(self, points: Tensor) -> Tensor:
+        """2πj/p with the probability of the harmonic j: exp(−1/ℓ²) I_j(1/ℓ²), twice for j > 0."""
+        place = (1 / self.lengthscale().detach().double()[:, 0].square()).cpu().numpy()  # (D,)
+        share = torch.stack([torch.as_tensor(ive(j, place)) * (1 if j == 0 else 2) for j in range(N_HARMONICS)], -1)
+        steps = share.cumsum(-1).to(points)  # (D, J)
+        harmonic = torch.stack(
+            [
+                torch.searchsorted(steps[d].contiguous(), points[..., d, :, :].contiguous() * steps[d, -1])
+                for d in range(len(steps))
+            ],
+            dim=-3,
+        )
+        rate = self.units / self.periodicity()  # (D, 1)
+        return 2 * math.pi * harmonic.clamp(max=N_HARMONICS - 1).to(points) * rate[:, None]
+
+    def terms(self) -> list[Term]:
+        """Waves."""
+        return [Term(self.unit, ((self, None),))]
+
+
+class DotProduct(Part):
+    """σ₀² + x·x'.
+
+    Parameters
+    ----------
+    sigma_0 : Positive
+        (D, 1).
+    units, shift : Tensor of shape (Q,)
+        x is inputs times the one plus the other.
+    """
+
+    units: Tensor
+    shift: Tensor
+
+    def __init__(self, n_outputs: int, sigma_0: Positive, units: Tensor, shift: Tensor):
+        super().__init__(n_outputs)
+        self.sigma_0 = sigma_0
+        self.register_buffer("units", units.clone())
+        self.register_buffer("shift", shift.clone())
+
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """See :meth:`.Kernel.hyperparameters`."""
+        return {"sigma_0": self.sigma_0()}
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """See :meth:`.Kernel.covariance`."""
+        products = self._x(X1) @ self._x(X2).mT
+        return products.unsqueeze(-3) + self.sigma_0().square()[..., None]
+
+    def diagonal(self, X: Tensor) -> Tensor:
+        """See :meth:`.Kernel.diagonal`."""
+        return self._x(X).square().sum(-1).unsqueeze(-2) + self.sigma_0().square()
+
+    def features(self, x: Tensor) -> Tensor:
+        """x and σ₀."""
+        x = self._x(x).unsqueeze(-3).expand(*x.shape[:-2], self.n_outputs, -1, -1)
+        return torch.cat([x, self.sigma_0()[..., None].expand(*x.shape[:-1], 1)], dim=-1)
+
+    def terms(self) -> list[Term]:
+        """A linear one."""
+        return [Term(self.unit, linear=((self, None),))]
+
+    def _x(self, X: Tensor) -> Tensor:
+        return X * self.units[..., None, :] + self.shift[..., None, :]
+
+
+class Sum(Part):
+    """k₁ + k₂."""
+
+    def __init__(self, k1: Part, k2: Part):
+        super().__init__(k1.n_outputs)
+        self.k1, self.k2 = k1, k2
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """See :meth:`.Kernel.covariance`."""
+        return self.k1.covariance(X1, X2) + self.k2.covariance(X1, X2)
+
+    def diagonal(self, X: Tensor) -> Tensor:
+        """See :meth:`.Kernel.diagonal`."""
+        return self.k1.diagonal(X) + self.k2.diagonal(X)
+
+    def terms(self) -> list[Term]:
+        """Those of both."""
+        return self.k1.terms() + self.k2.terms()
+
+
+class Product(Part):
+    """k₁ k₂."""
+
+    def __init__(self, k1: Part, k2: Part):
+        super().__init__(k1.n_outputs)
+        self.k1, self.k2 = k1, k2
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """See :meth:`.Kernel.covariance`."""
+        return self.k1.covariance(X1, X2) * self.k2.covariance(X1, X2)
+
+    def diagonal(self, X: Tensor) -> Tensor:
+        """See :meth:`.Kernel.diagonal`."""
+        return self.k1.diagonal(X) * self.k2.diagonal(X)
+
+    def terms(self) -> list[Term]:
+        """Each of the one times each of the other."""
+        return [first.times(second) for first in self.k1.terms() for second in self.k2.terms()]
+
+
+class Power(Part):
+    """k to the power of a number.
+
+    Parameters
+    ----------
+    kernel : Part
+    exponent : float
+    """
+
+    def __init__(self, kernel: Part, exponent: float):
+        super().__init__(kernel.n_outputs)
+        self.kernel, self.exponent = kernel, exponent
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """See :meth:`.Kernel.covariance`."""
+        return self.kernel.covariance(X1, X2) ** self.exponent
+
+    def diagonal(self, X: Tensor) -> Tensor:
+        """See :meth:`.Kernel.diagonal`."""
+        return self.kernel.diagonal(X) ** self.exponent
+
+    def terms(self) -> list[Term]:
+        """As of a product."""
+        if self.exponent not in (1, 2, 3, 4):
+            return super().terms()
+        found = self.kernel.terms()
+        for _ in range(int(self.exponent) - 1):
+            found = [first.times(second) for first in found for second in self.kernel.terms()]
+        return found
+
+
+class Columns(Part):
+    """A kernel of some of the inputs.
+
+    Parameters
+    ----------
+    kernel : Part
+    columns : sequence of int
+    """
+
+    def __init__(self, kernel: Part, columns: Sequence[int]):
+        super().__init__(kernel.n_outputs)
+        self.kernel, self.columns = kernel, tuple(columns)
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """See :meth:`.Kernel.covariance`."""
+        return self.kernel.covariance(X1[..., self.columns], X2[..., self.columns])
+
+    def diagonal(self, X: Tensor) -> Tensor:
+        """See :meth:`.Kernel.diagonal`."""
+        return self.kernel.diagonal(X[..., self.columns])
+
+    def terms(self) -> list[Term]:
+        """Those of the kernel."""
+        return [term.selected(self.columns) for term in self.kernel.terms()]
+
+
+def squared_distances(X1: Tensor, X2: Tensor, rate: Tensor) -> Tensor:
+    """‖rate (x − x')‖² (..., D, N1, N2) for rates (D, Q)."""
+    centre = X1.detach().mean(-2, keepdim=True)
+    A, B = ((X - centre).unsqueeze(-3) * rate[..., None, :] for X in (X1, X2))
+    squares = A.square().sum(-1, keepdim=True) + B.square().sum(-1, keepdim=True).mT
+    return (squares - 2.0 * A @ B.mT).clamp(min=0.0)
+
+
+def _gamma_quantile(shape: float, points: Tensor) -> Tensor:
+    return torch.as_tensor(gammaincinv(shape, points.cpu().numpy()), dtype=points.dtype, device=points.device)
+
+
+def _draw_term(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
+    """Functions (S, N, D) whose covariance is a term's."""
+    n_kernels = len(term.scale)
+    sizes = [1 + (n_inputs if columns is None else len(columns)) for _, columns in term.linear]
+    n_features = math.prod(sizes)
+    if n_features > (MOST_WAVY_FEATURES if term.waves else MOST_FEATURES):
+        raise ValueError(
+            f"Functions cannot be drawn with a product of dot products that has {n_features} features: choose columns "
+            "with Select, or a lower exponent."
+        )
+    deviation = term.scale.sqrt()[:, None]  # (D or 1, 1)
+
+    def features(x: Tensor) -> Tensor:  # (S, D or 1, N, M)
+        product = x.new_ones(*x.shape[:-2], n_kernels, x.shape[-2], 1)
+        for part, columns in term.linear:
+            own = part.features(x if columns is None else x[..., columns])
+            product = (product[..., :, None] * own[..., None, :]).flatten(-2)
+        return product
+
+    if not term.waves:
+        w = streams.normal(n_outputs, 1, n_features)  # (S, D, 1, M)
+        return lambda x: ((features(x) * w).sum(-1) * deviation).mT
+    draws = [_draw_waves(term, streams, n_inputs, n_outputs) for _ in range(n_features)]
+    if not term.linear:
+        return lambda x: draws[0](x) * deviation.mT
+    return lambda x: ((features(x) * torch.stack([draw(x).mT for draw in draws], dim=-1)).sum(-1) * deviation).mT
+
+
+def _draw_waves(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
+    """Functions of unit variance with the product of the stationary parts."""
+    n_kernels = len(term.scale)
+    n_frequencies = N_WAVES if n_outputs == n_kernels else N_WAVES // 2
+    widths = [n_inputs if columns is None else len(columns) for _, columns in term.waves]
+    dims = [part.dims(width) for (part, _), width in zip(term.waves, widths, strict=True)]
+    points = spread(streams, n_kernels, n_frequencies, sum(dims)).split(dims, dim=-1)
+    total = points[0].new_zeros(*points[0].shape[:-1], n_inputs)
+    for (part, columns), own in zip(term.waves, points, strict=True):
+        found = part.frequencies(own)
+        there = list(range(n_inputs)) if columns is None else list(columns)
+        total[..., there] += found
+    return waves(streams, total, n_outputs)

@@ -1,0 +1,195 @@
+"""Kernels of layers: by name, made by a function, or from kernel objects of scikit-learn, and back to these.
+
+A layer's inputs are standardised features in the first layer, and hidden outputs in others. Kernel objects speak of the
+features as the user has them: of days, if these are days.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..gp import composed
+from ..gp.composed import Part, Positive
+from ..gp.kernels import PROFILES, Kernel, StationaryKernel, make_kernel
+from ..gp.units import Units
+
+#: A name, a function that makes a kernel, a kernel object of scikit-learn, or one of them for each layer.
+KernelLike = Any
+
+#: Profiles by the ν of Matérn kernels.
+PROFILE_OF_NU = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52", np.inf: "rbf"}
+
+
+def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: int) -> Kernel:
+    """The kernel of a layer.
+
+    Parameters
+    ----------
+    method : object
+        With ``kernel`` and ``ard``, and, if it is an estimator in a fit, with the units and names of features.
+    depth : int
+        Of the layer, from 0 on.
+    n_layers : int
+    n_inputs, n_outputs : int
+        Q, and D, covariance functions.
+
+    Raises
+    ------
+    ValueError
+        If there are not as many kernels as layers, or a kernel object is not for these inputs, or not known.
+    """
+    kernel = method.kernel
+    if isinstance(kernel, list | tuple):
+        if len(kernel) != n_layers:
+            raise ValueError(
+                f"kernel has {len(kernel)} values for {n_layers} layers: give one for all layers, or one for each."
+            )
+        kernel = kernel[depth]
+    if not is_object(kernel):
+        return make_kernel(kernel, n_inputs, n_outputs, ard=method.ard)
+    units, names = Units(n_inputs * [0.0], n_inputs * [1.0]), None
+    if depth == 0:
+        units, names = getattr(method, "_input_units", units), getattr(method, "feature_names_in_", None)
+    return _Converter(n_outputs, units, names).part(kernel, range(n_inputs))
+
+
+def is_object(kernel: KernelLike) -> bool:
+    """Whether it is a kernel object of scikit-learn."""
+    module = sys.modules.get("sklearn.gaussian_process.kernels")  # nobody has one who has not imported it
+    return module is not None and isinstance(kernel, module.Kernel)
+
+
+def has_objects(kernel: KernelLike) -> bool:
+    """Whether it is one, or some are."""
+    return any(is_object(each) for each in (kernel if isinstance(kernel, list | tuple) else [kernel]))
+
+
+def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelLike:
+    """A layer's kernel as a kernel object of scikit-learn, of features in their own units; None where there is none.
+
+    Of covariance functions that outputs do not share it is the first one.
+    """
+    if is_object(given):
+        found = deepcopy(given)
+        _fill(found, kernel)
+        return found
+    if not isinstance(kernel, StationaryKernel):
+        return None
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+    scale = np.ones(1) if units is None else np.asarray(units.scale)
+    length = _numbers(kernel.lengthscale[0]) * scale
+    length = float(length[0]) if len(set(length.tolist())) == 1 else length
+    nu = PROFILES[kernel.profile].nu
+    return ConstantKernel(float(kernel.variance[0])) * (Matern(length, nu=nu) if np.isfinite(nu) else RBF(length))
+
+
+def _fill(target: Any, source: Any) -> None:
+    """Give a kernel object the numbers of the kernel that was made of it."""
+    for name in ("k1", "k2", "kernel"):
+        if hasattr(source, name):
+            _fill(getattr(target, name), getattr(source, name))
+    if not any(hasattr(source, name) for name in ("k1", "kernel")):
+        for name, value in source.hyperparameters().items():
+            if not getattr(target, f"hyperparameter_{name}").fixed:
+                numbers = _numbers(value[0])
+                setattr(target, name, float(numbers[0]) if np.ndim(getattr(target, name)) == 0 else numbers)
+
+
+def _numbers(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().double().cpu().numpy()
+
+
+class _Converter:
+    """Makes kernels of kernel objects, whose inputs are features in these units."""
+
+    def __init__(self, n_outputs: int, units: Units, names: Sequence[str] | None):
+        self.n_outputs, self.units, self.names = n_outputs, units, names
+        self.makers: dict[str, Callable[[Any, Sequence[int]], Part]] = {
+            "ConstantKernel": self._constant,
+            "RBF": lambda kernel, columns: self._stationary(kernel, columns, "rbf"),
+            "Matern": self._matern,
+            "RationalQuadratic": self._rational_quadratic,
+            "ExpSineSquared": self._periodic,
+            "DotProduct": self._dot_product,
+            "Sum": lambda kernel, columns: composed.Sum(*self._both(kernel, columns)),
+            "Product": lambda kernel, columns: composed.Product(*self._both(kernel, columns)),
+            "Exponentiation": lambda kernel, columns: composed.Power(
+                self.part(kernel.kernel, columns), kernel.exponent
+            ),
+            "Select": self._select,
+        }
+
+    def part(self, kernel: Any, columns: Sequence[int]) -> Part:
+        """The kernel of some of the features, by their numbers."""
+        name = type(kernel).__name__
+        if name == "WhiteKernel":
+            raise ValueError(
+                "kernel has a WhiteKernel, but white noise belongs to the likelihood, which learns its variance: leave "
+                "the WhiteKernel out."
+            )
+        if name not in self.makers:
+            raise ValueError(f"kernel has a {name}, which is none of {sorted(self.makers)}: compose it of these.")
+        return self.makers[name](kernel, columns)
+
+    def _both(self, kernel: Any, columns: Sequence[int]) -> tuple[Part, Part]:
+        return self.part(kernel.k1, columns), self.part(kernel.k2, columns)
+
+    def _positive(self, kernel: Any, name: str) -> Positive:
+        """The numbers of a name, with their bounds."""
+        about = getattr(kernel, f"hyperparameter_{name}")
+        values = np.atleast_1d(np.asarray(getattr(kernel, name), dtype=np.float64))
+        if about.fixed:
+            return Positive(self.n_outputs, values.tolist(), None)
+        return Positive(self.n_outputs, values.tolist(), np.asarray(about.bounds, dtype=np.float64).tolist())
+
+    def _scale(self, columns: Sequence[int]) -> Tensor:
+        return torch.tensor(np.asarray(self.units.scale)[list(columns)], dtype=torch.float32)
+
+    def _lengthscale(self, kernel: Any, columns: Sequence[int]) -> Positive:
+        length = self._positive(kernel, "length_scale")
+        number = length.log().shape[-1]
+        if number not in (1, len(columns)):
+            raise ValueError(
+                f"kernel has {type(kernel).__name__} with {number} lengthscales, but a layer with {len(columns)} "
+                "inputs: give one lengthscale, or one for each input, and layers that differ a list of kernels."
+            )
+        return length
+
+    def _constant(self, kernel: Any, columns: Sequence[int]) -> Part:
+        return composed.Constant(self.n_outputs, self._positive(kernel, "constant_value"))
+
+    def _stationary(self, kernel: Any, columns: Sequence[int], profile: str) -> Part:
+        length = self._lengthscale(kernel, columns)
+        return composed.Stationary(self.n_outputs, profile, length, self._scale(columns))
+
+    def _matern(self, kernel: Any, columns: Sequence[int]) -> Part:
+        if kernel.nu not in PROFILE_OF_NU:
+            raise ValueError(f"kernel has Matern with nu={kernel.nu!r}: choose 0.5, 1.5, 2.5 or infinity.")
+        return self._stationary(kernel, columns, PROFILE_OF_NU[kernel.nu])
+
+    def _rational_quadratic(self, kernel: Any, columns: Sequence[int]) -> Part:
+        length, alpha = self._lengthscale(kernel, columns), self._positive(kernel, "alpha")
+        return composed.RationalQuadratic(self.n_outputs, length, alpha, self._scale(columns))
+
+    def _periodic(self, kernel: Any, columns: Sequence[int]) -> Part:
+        length, period = self._positive(kernel, "length_scale"), self._positive(kernel, "periodicity")
+        return composed.Periodic(self.n_outputs, length, period, self._scale(columns))
+
+    def _dot_product(self, kernel: Any, columns: Sequence[int]) -> Part:
+        shift = torch.tensor(np.asarray(self.units.shift)[list(columns)], dtype=torch.float32)
+        return composed.DotProduct(self.n_outputs, self._positive(kernel, "sigma_0"), self._scale(columns), shift)
+
+    def _select(self, kernel: Any, columns: Sequence[int]) -> Part:
+        chosen = []
+        for column in np.atleast_1d(np.asarray(kernel.columns, dtype=object)):
+            known = list(range(len(columns))) if self.names is None else [*range(len(columns)), *self.names]
+            if column not in known:
+                raise ValueError(f"kernel has Select of column {column!r}, which is none of {known}: choose others.")
+            chosen.append(known.index(column) % len(columns))
+        return composed.Columns(self.part(kernel.kernel, [columns[i] for i in chosen]), chosen)
