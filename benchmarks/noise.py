@@ -5,10 +5,10 @@
 ``DIR`` is as of ``uci.py``. The problems:
 
 * ``motorcycle``: generated, 133 rows of one feature and noise that varies, like accelerations of a helmet in a crash;
-* ``outliers``: concrete, where five of a hundred training targets are moved by five to ten deviations. "clean" fits have
-  them as they were; test rows are clean;
-* ``counts``: generated from a known rate of four features, 700 rows, and ``dispersed``: the same, with a variance that is
-  larger than the mean;
+* ``outliers``: concrete, where five of a hundred training targets are moved by five to ten deviations. "clean" fits
+  have them as they were; test rows are clean;
+* ``counts``: generated from a known rate of four features, 700 rows, and ``dispersed``: the same, with a variance that
+  is larger than the mean;
 * ``solar``: flares in a day, by region of the sun.
 
 Peers of counts are scikit-learn's boosted trees and linear model with a Poisson loss. They predict means; the deviance

@@ -54,9 +54,12 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
     objective : {"elbo", "predictive"}, default="elbo"
         What training maximises: the evidence lower bound (in AVDGP its paper's approximation), or the log predictive
         density, or probability, less the same penalty. The latter can sharpen densities at the cost of means.
-    kernel : {"matern52", "matern32", "matern12", "rbf"} or callable, default="matern52"
-        Covariance function of every layer. A callable makes one: ``kernel(n_inputs, n_outputs, ard=ard)`` returns a
-        ``skdgp.gp.kernels.Kernel``, with ``n_outputs=1`` where outputs share it; see CONTRIBUTING.
+    kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
+        Covariance function of every layer: "matern52", "matern32", "matern12" or "rbf". Or a kernel object of
+        ``sklearn.gaussian_process.kernels``, composed as one likes: its lengths are in the units of ``X``, its
+        variances in those of standardised targets, and there is no base then. A callable makes one:
+        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, with ``n_outputs=1`` where
+        outputs share it; see CONTRIBUTING.
     ard : bool, default=True
         Whether every input dimension of a layer has its own lengthscale.
     covariance : {"diag", "full"}, default="full"
@@ -144,6 +147,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         Inducing points of the first set, in the same units.
     orthogonal_points_ : ndarray of shape (n_estimators, M, Q)
         Inducing points of the second set, in the same units; M may be 0.
+    kernel_ : kernel object or list of kernel objects
+        What ``fit`` has made of ``kernel``, in the first member, as kernel objects of scikit-learn: one, or with hidden
+        layers one for each; of outputs with kernels of their own the first one's. None for a callable's.
     base_weight_ : float
         Weight of the base in predictions near the rows that were learnt from, between 0 and 1; 0 without one.
     neighbors_ : dict or None
@@ -231,9 +237,12 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
     objective : {"elbo", "predictive"}, default="elbo"
         What training maximises: the evidence lower bound (in AVDGP its paper's approximation), or the log predictive
         density, or probability, less the same penalty. The latter can sharpen densities at the cost of means.
-    kernel : {"matern52", "matern32", "matern12", "rbf"} or callable, default="matern52"
-        Covariance function of every layer. A callable makes one: ``kernel(n_inputs, n_outputs, ard=ard)`` returns a
-        ``skdgp.gp.kernels.Kernel``, with ``n_outputs=1`` where outputs share it; see CONTRIBUTING.
+    kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
+        Covariance function of every layer: "matern52", "matern32", "matern12" or "rbf". Or a kernel object of
+        ``sklearn.gaussian_process.kernels``, composed as one likes: its lengths are in the units of ``X``, its
+        variances in those of standardised targets, and there is no base then. A callable makes one:
+        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, with ``n_outputs=1`` where
+        outputs share it; see CONTRIBUTING.
     ard : bool, default=True
         Whether every input dimension of a layer has its own lengthscale.
     covariance : {"diag", "full"}, default="full"
@@ -307,6 +316,9 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
         Lengthscales of every layer, of its D outputs or of all, in units of its Q inputs; those of the first layer are
         standardised. None where a callable ``kernel`` has none.
+    kernel_ : kernel object or list of kernel objects
+        What ``fit`` has made of ``kernel``, in the first member, as kernel objects of scikit-learn: one, or with hidden
+        layers one for each; of outputs with kernels of their own the first one's. None for a callable's.
     base_weight_ : float
         Weight of the base in predictions near the rows that were learnt from, between 0 and 1; 0 without one.
     inducing_points_ : ndarray of shape (n_estimators, M, Q)
