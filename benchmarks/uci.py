@@ -116,6 +116,9 @@ ESTIMATORS = {
     "dspp": partial(fit_ours, DSDGPRegressor, propagation="quadrature", objective="predictive"),
     "solvegp": partial(fit_ours, SOLVEGPRegressor),
     "svgp": partial(fit_ours, SOLVEGPRegressor, n_inducing=512, n_orthogonal=0),
+    "avdgp-varying": partial(fit_ours, AVDGPRegressor, likelihood="heteroskedastic"),
+    "dsdgp-varying": partial(fit_ours, DSDGPRegressor, likelihood="heteroskedastic"),
+    "solvegp-varying": partial(fit_ours, SOLVEGPRegressor, likelihood="heteroskedastic"),
     **PEERS,
 }
 

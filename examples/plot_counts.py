@@ -46,13 +46,17 @@ from sklearn.metrics import mean_poisson_deviance
 
 from skdgp import SOLVEGPRegressor
 
-models = {name: SOLVEGPRegressor(likelihood=name, random_state=0) for name in ("gaussian", "poisson", "negative_binomial")}
+models = {
+    name: SOLVEGPRegressor(likelihood=name, random_state=0) for name in ("gaussian", "poisson", "negative_binomial")
+}
 for name, model in models.items():
     dist = model.fit(X, y).predict_dist(X_new)
     lower, upper = dist.interval(0.9)
     share = np.mean((lower <= y_new) & (y_new <= upper))
     deviance = mean_poisson_deviance(y_new, np.maximum(dist.mean, 0.01))
-    print(f"{name:18s} deviance {deviance:.2f}, NLL {dist.log_score(y_new).mean():.2f}, {share:.0%} within 90 % intervals")
+    print(
+        f"{name:18s} deviance {deviance:.2f}, NLL {dist.log_score(y_new).mean():.2f}, {share:.0%} within 90 % intervals"
+    )
 
 trees = HistGradientBoostingRegressor(loss="poisson", random_state=0).fit(X, y)
 print(f"boosted trees      deviance {mean_poisson_deviance(y_new, trees.predict(X_new)):.2f}")
@@ -78,6 +82,7 @@ near = np.abs(X[:, 1] - 12) < 3
 ax.plot(X[near, 0], y[near], ".", color="0.5", markersize=4, label="hours of 9 to 15 °C")
 ax.set(xlabel="Hour of the day", ylabel="Bicycles hired, at 12 °C", xlim=(0, 24))
 ax.legend(frameon=False)
+plt.show()
 
 # %%
 # What to expect, and how sure of it

@@ -69,6 +69,7 @@ for ax, (name, model) in zip(axes, {"said": said, "smooth": plain}.items(), stri
     ax.plot(years[future, 0], y[future], "k", linewidth=0.5, label="to come")
     ax.set(title=name, xlabel="Year", ylabel="Concentration, ppm", ylim=(280, 420))
 axes[0].legend(frameon=False)
+plt.show()
 
 # %%
 # Features one by one

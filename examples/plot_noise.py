@@ -60,6 +60,7 @@ _, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained"
 for ax, (name, model) in zip(axes, {"gaussian": plain, "heteroskedastic": varying}.items(), strict=True):
     PredictiveIntervalDisplay.from_estimator(model, X, y, ax=ax)
     ax.set(title=f'likelihood="{name}"', xlabel="Time, ms", ylabel="Acceleration, g")
+plt.show()
 
 # %%
 # A broken sensor
@@ -83,7 +84,9 @@ for name, targets, likelihood in (
 ):
     model = SOLVEGPRegressor(likelihood=likelihood, random_state=0).fit(X, targets)
     mean, std = model.predict(X_new, return_std=True, latent=True)
-    print(f"{name:16s} RMSE {np.sqrt(np.mean((mean - truth) ** 2)):.3f}, mean deviation of the function {std.mean():.3f}")
+    print(
+        f"{name:16s} RMSE {np.sqrt(np.mean((mean - truth) ** 2)):.3f}, mean deviation of the function {std.mean():.3f}"
+    )
 
 # %%
 # A Student t distribution expects a target far out now and then, and does not bend the function for it. It also says

@@ -34,6 +34,7 @@ FLOORS = {
     "methods": 3,
     "estimators": 4,
     "datasets": 5,
+    "kernels": 5,
     "metrics": 5,
     "distributed": 5,
     "display": 6,
@@ -520,3 +521,20 @@ README_DATASETS = {
     "protein": "protein-tertiary-structure",
     "wine-red": "wine-quality-red",
 }
+
+
+def test_benchmark_of_noise(tmp_path):
+    command = [
+        sys.executable,
+        ROOT / "benchmarks/noise.py",
+        "--data",
+        tmp_path,
+        "--problems",
+        "counts",
+        "--splits",
+        "0",
+    ]
+    run(*command, "--estimators", "solvegp", "hgb", "glm", cwd=tmp_path)
+    rows = saved_rows(tmp_path / "noise.csv")
+    assert [row["estimator"] for row in rows] == ["solvegp", "solvegp", "hgb", "glm"]
+    assert all(0.8 < float(row["deviance"]) < 2.0 for row in rows) and 0.8 < float(rows[0]["coverage"]) < 1.0
