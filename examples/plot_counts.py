@@ -38,7 +38,7 @@ X_new, y_new = make_hires(5000)
 # %%
 # Three likelihoods
 # -----------------
-# The deviance compares predicted means with counts, as :class:`~sklearn.linear_model.PoissonRegressor` minimises it. The
+# The deviance compares predicted means with counts: :class:`~sklearn.linear_model.PoissonRegressor` minimises it. The
 # negative log probability (NLL) and the share of counts within 90 % intervals judge the whole distribution.
 
 from sklearn.ensemble import HistGradientBoostingRegressor

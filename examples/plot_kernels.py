@@ -27,9 +27,9 @@ future = years[:, 0] >= 1990
 # %%
 # In words and in code
 # --------------------
-# A smooth trend, which takes a century to turn, plus a season that may change slowly over the decades, plus wiggles of a
-# year or two. Lengths are in years, the unit of ``X``, and stay within bounds, if there are any. Variances are in units
-# of the standardised targets. White noise is the likelihood's.
+# A smooth trend, which takes a century to turn, plus a season that may change slowly over the decades, plus wiggles of
+# a year or two. Lengths are in years, the unit of ``X``, and stay within bounds, if there are any. Variances are in
+# units of the standardised targets. White noise is the likelihood's.
 
 from sklearn.gaussian_process.kernels import RBF, ExpSineSquared, RationalQuadratic
 

@@ -43,10 +43,8 @@ for name, model in {"gaussian": plain, "heteroskedastic": varying}.items():
     dist = model.predict_dist(X_new)
     lower, upper = dist.interval(0.9)
     inside, early = (lower <= y_new) & (y_new <= upper), X_new[:, 0] < 10
-    print(
-        f"{name:16s} NLL {dist.log_score(y_new).mean():.2f}, within 90 % intervals: {inside.mean():.0%} of all readings, "
-        f"{inside[early].mean():.0%} of those before the impact, whose mean width is {(upper - lower)[early].mean():.0f} g"
-    )
+    print(f"{name}: NLL {dist.log_score(y_new).mean():.2f}, within 90 % intervals {inside.mean():.0%} of all readings;")
+    print(f"  before the impact {inside[early].mean():.0%}, of a mean width of {(upper - lower)[early].mean():.0f} g")
 
 # %%
 # Both hold about nine in ten readings. The first does it by holding nearly all of the early ones, in intervals that are

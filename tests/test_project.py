@@ -537,4 +537,5 @@ def test_benchmark_of_noise(tmp_path):
     run(*command, "--estimators", "solvegp", "hgb", "glm", cwd=tmp_path)
     rows = saved_rows(tmp_path / "noise.csv")
     assert [row["estimator"] for row in rows] == ["solvegp", "solvegp", "hgb", "glm"]
-    assert all(0.8 < float(row["deviance"]) < 2.0 for row in rows) and 0.8 < float(rows[0]["coverage"]) < 1.0
+    ours, trees = float(rows[0]["deviance"]), float(rows[2]["deviance"])
+    assert 0.8 < ours < trees < 4.0 and 0.8 < float(rows[0]["coverage"]) < 1.0
