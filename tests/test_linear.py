@@ -5,12 +5,14 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from helpers import Line
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
 from skdgp import AVDGPClassifier, AVDGPRegressor
 from skdgp.estimators import _shell
+from skdgp.gp.likelihoods import Gaussian
 from skdgp.inference.batches import Batch
 from skdgp.inference.ensemble import Ensemble, HeldOut
 from skdgp.inference.linear import MOST_FEATURES, linear_score
@@ -75,6 +77,10 @@ def test_four_digits_are_enough():
 def test_a_gap_that_chance_explains_is_no_failure():
     rows = Batch.of(*make_data(), dtype=np.float64)
     ensemble = Ensemble(torch.device("cpu"), torch.float64)
+    likelihood = Gaussian(1)
+    likelihood.learn_units(rows.y.numpy(), normalize=True)
+    ensemble.members.append(Line())
+    ensemble.models[0].likelihood = likelihood
     score = linear_score(rows) - 0.2
     ensemble.held_out = HeldOut(score, 12)
     _shell._warn_of_failure(AVDGPRegressor(), ensemble, rows, np.arange(120))

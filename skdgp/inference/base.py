@@ -49,6 +49,10 @@ FEWEST_POINTS, POINTS, CANDIDATES, LEFT_OVER = 100, 1000, 2000, 0.1
 #: of the features: with less noise the evidence prefers functions with a bend at every row.
 CLASS_NOISE = 0.1
 
+#: Fits without targets that the one before finds far out, from how many deviations on they are that, and a Gaussian's
+#: deviation over the median of its absolute value.
+ROUNDS, FAR_OUT, TO_DEVIATION = 2, 6.0, 1.4826
+
 #: Newton's method for a posterior that has no closed form: steps at most, what the last one changes, how far a target's
 #: number may be from the function, and the least weight of a row.
 NEWTON_STEPS, CONVERGED, LONGEST, LEAST_CURVATURE = 30, 1e-3, 3.0, 1e-6
@@ -105,6 +109,26 @@ def fit_base_of_classes(rows: Batch) -> DeepGP:
     model = _fit(rows, (CLASS_NOISE * spread)[None])
     cast(GlobalLayer, model.layers[0]).mean = ConstantMean(centre)
     return model
+
+
+def fit_base_of_tails(rows: Batch) -> tuple[DeepGP, Batch]:
+    """The same for targets of which some are far out: the base learns from the others.
+
+    What is far out is said by the rows that are left over of the fit before, each of them left out. Targets that it had
+    not learnt from may come back. The rows are returned with their weights, those that are far out with none.
+    """
+    near = torch.ones_like(rows.weight, dtype=torch.bool)
+    for turn in range(ROUNDS):
+        some = rows.rows(near)
+        model = fit_base(some)
+        if turn == ROUNDS - 1:
+            break
+        mean = model(rows.X).mean[0]
+        mean[near], _ = left_out(model, some, some)
+        residual = (rows.y - mean).abs()
+        scale = residual[near].median(dim=0).values.clamp(min=NOISE_FLOOR**0.5) * TO_DEVIATION
+        near = (residual < FAR_OUT * scale).all(-1)
+    return model, Batch(rows.X, rows.y, rows.weight * near)
 
 
 def fit_base_of_means(rows: Batch, likelihood: LogLink) -> tuple[DeepGP, Batch]:

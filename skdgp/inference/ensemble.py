@@ -17,7 +17,8 @@ from ..gp.kernels import StationaryKernel, SumKernel
 from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.log_link import LogLink
 from ..gp.neighbours import Corrected, Correction, corrected
-from .base import fit_base, fit_base_of_classes, fit_base_of_means, judge_base, known
+from ..gp.noise import StudentT
+from .base import fit_base, fit_base_of_classes, fit_base_of_means, fit_base_of_tails, judge_base, known
 from .batches import Batch, Part
 from .blending import Judged, blend
 from .calibration import MAX_ROWS, PRIOR_ROWS, marginals_of, recalibrate
@@ -278,6 +279,9 @@ class Ensemble:
             if isinstance(likelihood, LogLink):
                 targets = Part(data, basis.index).rows().to(self.device, torch.float64)
                 base, learnt = fit_base_of_means(targets, deepcopy(likelihood).to(rows.X))
+                return base, basis.with_targets(learnt)
+            if isinstance(likelihood, StudentT):
+                base, learnt = fit_base_of_tails(rows)
                 return base, basis.with_targets(learnt)
             return (fit_base_of_classes if isinstance(likelihood, Classification) else fit_base)(rows), basis
         except np.linalg.LinAlgError:
