@@ -159,19 +159,10 @@ class Regression(Likelihood):
         raise NotImplementedError
 
 
-class AdditiveNoise(Regression):
-    """y = f + noise, whose density is a Gaussian's or a mixture of K Gaussians of zero mean.
+class Standardised(Regression):
+    """Numbers that are standardised: their noise has the scale of the targets."""
 
-    Targets are standardised. A new kind of noise says what the mixture is, :meth:`noise`, and its expected log density;
-    everything else follows.
-    """
-
-    kriged = True
     units: Units
-
-    def noise(self) -> tuple[Tensor, Tensor]:
-        """Log weights (K,) and variances (K, P) of the mixture, independent between outputs."""
-        raise NotImplementedError
 
     def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
         """Standardise, or take the targets as they are; ValueError if that overflows."""
@@ -193,6 +184,20 @@ class AdditiveNoise(Regression):
     def log_jacobian(self) -> float:
         """See :meth:`Likelihood.log_jacobian`."""
         return -float(np.log(self.units.scale).sum())
+
+
+class AdditiveNoise(Standardised):
+    """y = f + noise, whose density is a Gaussian's or a mixture of K Gaussians of zero mean.
+
+    Targets are standardised. A new kind of noise says what the mixture is, :meth:`noise`, and its expected log density;
+    everything else follows.
+    """
+
+    kriged = True
+
+    def noise(self) -> tuple[Tensor, Tensor]:
+        """Log weights (K,) and variances (K, P) of the mixture, independent between outputs."""
+        raise NotImplementedError
 
     def response(self, f: Tensor) -> Tensor:
         """Function values in the user's units."""
@@ -271,9 +276,7 @@ class Gaussian(AdditiveNoise):
 
     def initialise(self, y: Tensor, weight: Tensor) -> None:
         """Where targets look rounded, the noise is never less than what rounding has added."""
-        n_rows = weight.sum().item()
-        floor = [max(NOISE_FLOOR, rounding_variance(column, n_rows)) for column in y.T.numpy()]
-        self.floor.copy_(self.floor.new_tensor(floor))
+        self.floor.copy_(noise_floor(y, weight))
 
     def refine(self) -> None:
         """Lower the floor, even where targets look rounded: rows that were held out have shown what can be known."""
@@ -306,3 +309,9 @@ def rounding_variance(y: np.ndarray, n_rows: float | None = None) -> float:
     if len(values) < 2 or len(values) > (len(y) if n_rows is None else n_rows) / 2:
         return 0.0
     return float(np.diff(values).min() ** 2 / 12)
+
+
+def noise_floor(y: Tensor, weight: Tensor) -> Tensor:
+    """Least variances (P,) of the noise of targets (N, P) of some weight (N,); more of targets that look rounded."""
+    n_rows = weight.sum().item()
+    return y.new_tensor([max(NOISE_FLOOR, rounding_variance(column, n_rows)) for column in y.T.numpy()])

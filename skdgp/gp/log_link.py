@@ -167,9 +167,8 @@ class _Counts(LogLink):
     def checked(self, y: np.ndarray) -> np.ndarray:
         """Non-negative integers; ValueError that names the row where they are not."""
         y = super().checked(y)
-        wrong = ~((y >= 0) & (y == np.floor(y))).all(axis=1)
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
+        row = _first((y < 0) | (y != np.floor(y)))
+        if row is not None:
             raise ValueError(
                 f"Counts are non-negative integers, but y holds {y[row].tolist()} in row {row}: choose another "
                 "likelihood, such as 'gamma' for positive numbers, or correct the row."
@@ -243,9 +242,8 @@ class Gamma(_Dispersed):
     def checked(self, y: np.ndarray) -> np.ndarray:
         """Positive numbers; ValueError that names the row where they are not."""
         y = super().checked(y)
-        wrong = ~(y > 0).all(axis=1)
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
+        row = _first(y <= 0)
+        if row is not None:
             raise ValueError(
                 f"likelihood='gamma' is for positive targets, but y holds {y[row].tolist()} in row {row}: choose "
                 "another likelihood, or add what is missing to all rows."
@@ -271,6 +269,12 @@ class Gamma(_Dispersed):
         a = 1 / self.dispersion[..., None, None, :]
         ratio = y * (-log_mean).exp()
         return a * (ratio - 1), a * ratio
+
+
+def _first(wrong: np.ndarray) -> int | None:
+    """Number of the first row (N, P) with anything wrong."""
+    rows = np.flatnonzero(wrong.any(axis=1))
+    return int(rows[0]) if len(rows) else None
 
 
 def _level(y: Tensor, d: Tensor) -> Tensor:

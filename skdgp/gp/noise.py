@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..distributions import PredictiveDistribution
-from .likelihoods import INITIAL_EXCESS, NOISE_FLOOR, AdditiveNoise, Regression, rounding_variance
+from .likelihoods import INITIAL_EXCESS, NOISE_FLOOR, AdditiveNoise, Standardised, noise_floor
 from .special import N_NODES, gauss_hermite
 from .units import Units
 
@@ -75,9 +75,7 @@ class StudentT(AdditiveNoise):
 
     def initialise(self, y: Tensor, weight: Tensor) -> None:
         """Where targets look rounded, σ² is never less than what rounding has added."""
-        n_rows = weight.sum().item()
-        floor = [max(NOISE_FLOOR, rounding_variance(column, n_rows)) for column in y.T.numpy()]
-        self.floor.copy_(self.floor.new_tensor(floor))
+        self.floor.copy_(noise_floor(y, weight))
 
     def calibrated(self) -> list[nn.Parameter]:
         """The excess of σ² over its floor."""
@@ -121,7 +119,7 @@ def _quantile(y: np.ndarray, weight: np.ndarray | None, q: float) -> np.ndarray:
     return np.take_along_axis(y, np.take_along_axis(order, place[None], axis=0), axis=0)[0].astype(np.float64)
 
 
-class Heteroskedastic(Regression):
+class Heteroskedastic(Standardised):
     """y = f + exp(½ (g + b)) ε: the logarithm of the noise variance is a function of the row as well.
 
     Function values are f of every target, then g of every target; b is learnt. Expectations have a closed form
@@ -135,7 +133,6 @@ class Heteroskedastic(Regression):
 
     alike = False
     floor: Tensor
-    units: Units
 
     def __init__(self, n_targets: int):
         super().__init__(2 * n_targets)
@@ -152,29 +149,13 @@ class Heteroskedastic(Regression):
         """See :meth:`.Likelihood.numbers_per_row`."""
         return n_samples * self.n_targets * N_VARIANCES
 
-    def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
-        """See :meth:`.AdditiveNoise.learn_units`."""
-        plain = AdditiveNoise(self.n_targets)
-        plain.learn_units(y, weight, normalize=normalize)
-        self.units = plain.units
-
-    def encode(self, y: np.ndarray) -> np.ndarray:
-        """Standardised targets."""
-        return self.units.standardise(self.checked(y))
-
     def initialise(self, y: Tensor, weight: Tensor) -> None:
         """Where targets look rounded, the noise is never less than what rounding has added."""
-        n_rows = weight.sum().item()
-        floor = [max(NOISE_FLOOR, rounding_variance(column, n_rows)) for column in y.T.numpy()]
-        self.floor.copy_(self.floor.new_tensor(floor))
+        self.floor.copy_(noise_floor(y, weight))
 
     def calibrated(self) -> list[nn.Parameter]:
         """b."""
         return [self.log_level]
-
-    def log_jacobian(self) -> float:
-        """See :meth:`.Likelihood.log_jacobian`."""
-        return -float(np.log(self.units.scale).sum())
 
     def response(self, f: Tensor) -> Tensor:
         """f in the user's units."""
