@@ -17,7 +17,7 @@ from skdgp.distributions import CountDistribution, GammaDistribution, Transforme
 from skdgp.gp.likelihoods import AdditiveNoise, Gaussian, Regression
 from skdgp.gp.log_link import Gamma, NegativeBinomial, Poisson
 from skdgp.gp.noise import Heteroskedastic, StudentT
-from skdgp.inference.base import fit_base_of_means
+from skdgp.inference.base import fit_base_of_means, fit_base_of_tails
 from skdgp.inference.batches import Batch
 from skdgp.methods.likelihoods import LIKELIHOODS
 from skdgp.metrics import crps_scorer, predictive_distribution
@@ -347,3 +347,15 @@ class TestErrors:
         with pytest.raises(ValueError, match="method='collapsed' needs likelihood='gaussian', got 'student_t'"):
             SOLVEGPRegressor(method="collapsed", likelihood="student_t").fit(X, y)
         assert issubclass(AdditiveNoise, Regression)
+
+
+def test_base_of_tails_leaves_out_what_is_far_out():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (150, 2))
+    clean = np.sin(2 * X[:, :1]) + 0.1 * rng.normal(size=(150, 1))
+    y, broken = clean.copy(), np.arange(0, 150, 20)
+    y[broken] += 6.0
+    tensors = (torch.as_tensor(each, dtype=torch.float64) for each in (X, y, np.ones(150)))
+    model, learnt = fit_base_of_tails(Batch(*tensors))
+    assert (learnt.weight[broken] == 0).all() and learnt.weight.sum() >= 138
+    np.testing.assert_allclose(model(torch.as_tensor(X)).mean[0].numpy(), np.sin(2 * X[:, :1]), atol=0.25)

@@ -100,7 +100,7 @@ class TransformedDistribution(Mixture):
         return self._expected(lambda y: (y - self.mean) ** 2)
 
     def logpdf(self, y):
-        """See :meth:`.Mixture.logpdf`: log p(z) + log |dz/dy|."""
+        """See :meth:`.Mixture.logpdf`: ``log p(z) + log |dz/dy|``."""
         y = np.asarray(y, dtype=np.float64) + np.zeros(self.shape)
         z = self._forward(y)
         inside = np.isfinite(z)
