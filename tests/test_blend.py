@@ -164,7 +164,7 @@ class TestFaces:
         def fail(*_):
             raise np.linalg.LinAlgError("never")
 
-        monkeypatch.setattr(ensemble_module, "fit_base", fail)
+        monkeypatch.setattr(ensemble_module, "base_for", fail)
         model = tiny().fit(*wave)
         assert model.base_weight_ == 0.0
         assert np.array_equal(model.predict(wave[0]), tiny(base=None).fit(*wave).predict(wave[0]))

@@ -9,7 +9,7 @@ sums of frequencies, one from each. A linear factor multiplies a function by eac
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from scipy.special import gammaincinv, ive
@@ -47,11 +47,13 @@ class Positive(nn.Module):
         Of each value; None fixes them.
     """
 
+    log_value: Tensor
     middle: Tensor
     reach: Tensor
 
     def __init__(self, n_outputs: int, values: Sequence[float], bounds: Sequence[tuple[float, float]] | None):
         super().__init__()
+        self.fixed = bounds is None
         logs = torch.tensor(values, dtype=torch.float64, device="cpu").log().expand(n_outputs, -1).clone()
         if bounds is None:
             self.register_buffer("log_value", logs.float())
@@ -64,8 +66,8 @@ class Positive(nn.Module):
 
     def log(self) -> Tensor:
         """Logarithms (D, n)."""
-        if hasattr(self, "log_value"):
-            return cast(Tensor, self.log_value)
+        if self.fixed:
+            return self.log_value
         middle, reach = self.middle[..., None, :], self.reach[..., None, :]
         return middle + reach * (self.place / reach).tanh()
 

@@ -9,18 +9,21 @@ float32 is too coarse.
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..gp.classes import Classification
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import Kernel, LinearKernel, StationaryKernel, SumKernel
-from ..gp.likelihoods import Gaussian, rounding_variance
+from ..gp.likelihoods import Gaussian, Likelihood, rounding_variance
 from ..gp.log_link import LogLink
 from ..gp.means import ConstantMean, ZeroMean
+from ..gp.noise import StudentT
 from ..gp.propagation import make_propagation
 from .batches import Batch, Part
 from .collapsed import left_out, set_posteriors
@@ -65,6 +68,29 @@ LEAST_LEFT = 1e-12
 
 #: Rows that the posterior knows.
 POSTERIOR_ROWS = 20_000
+
+
+def base_for(likelihood: Likelihood, rows: Batch) -> tuple[DeepGP, Batch | None]:
+    """The base that suits a likelihood, and what it has learnt, if that is not the rows' own regressands.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Of a member.
+    rows : Batch
+        Encoded targets of float64, in random order.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the numbers are beyond floating point.
+    """
+    if isinstance(likelihood, LogLink):
+        return fit_base_of_means(rows, deepcopy(likelihood).to(rows.X))
+    numbers = Batch(rows.X, likelihood.regressands(rows.y), rows.weight)
+    if isinstance(likelihood, StudentT):
+        return fit_base_of_tails(numbers)
+    return (fit_base_of_classes if isinstance(likelihood, Classification) else fit_base)(numbers), None
 
 
 def fit_base(rows: Batch) -> DeepGP:

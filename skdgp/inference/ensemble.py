@@ -11,14 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from ..gp.blend import Blend, Blended
-from ..gp.classes import Classification
 from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.kernels import StationaryKernel, SumKernel
 from ..gp.likelihoods import AdditiveNoise, Likelihood
-from ..gp.log_link import LogLink
 from ..gp.neighbours import Corrected, Correction, corrected
-from ..gp.noise import StudentT
-from .base import fit_base, fit_base_of_classes, fit_base_of_means, fit_base_of_tails, judge_base, known
+from .base import base_for, judge_base, known
 from .batches import Batch, Part
 from .blending import Judged, blend
 from .calibration import MAX_ROWS, PRIOR_ROWS, marginals_of, recalibrate
@@ -274,18 +271,11 @@ class Ensemble:
         if not likelihood.has_base or (not split.n_rows and split.rows is None and plan.judge is None):
             return None
         basis = known(Batch(data.X, likelihood.regressands(data.y), data.weight), split.order)
-        rows = basis.rows().to(self.device, torch.float64)
         try:
-            if isinstance(likelihood, LogLink):
-                targets = Part(data, basis.index).rows().to(self.device, torch.float64)
-                base, learnt = fit_base_of_means(targets, deepcopy(likelihood).to(rows.X))
-                return base, basis.with_targets(learnt)
-            if isinstance(likelihood, StudentT):
-                base, learnt = fit_base_of_tails(rows)
-                return base, basis.with_targets(learnt)
-            return (fit_base_of_classes if isinstance(likelihood, Classification) else fit_base)(rows), basis
+            base, learnt = base_for(likelihood, Part(data, basis.index).rows().to(self.device, torch.float64))
         except np.linalg.LinAlgError:
             return None
+        return base, basis if learnt is None else basis.with_targets(learnt)
 
     def _blend_with(self, base: DeepGP, basis: Part, data: Batch, split: Split, plan: Plan) -> None:
         """Choose the blend by rows that members hold out, or else by what they would say of rows they have learnt."""
