@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..methods import DSDGP
+from ..methods import DSDGP, LatentDSDGP
 from ._classification import DeepGPClassifier
 from ._parameters import AUTO, RULES, estimator
 from ._regression import DeepGPRegressor
@@ -15,7 +15,7 @@ def _inducing_points(self):
 
 
 @estimator(hidden_dims=[*RULES["hidden_dims"], AUTO])
-class DSDGPRegressor(DeepGPRegressor, DSDGP):
+class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
     """Deep Gaussian process regression with global inducing variables.
 
     A chain of sparse Gaussian processes, trained by doubly stochastic variational inference [1]_: every layer

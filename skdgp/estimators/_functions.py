@@ -131,8 +131,10 @@ class FunctionDraws:
     def observations(self, X, rng: np.random.RandomState) -> np.ndarray:
         """Observations of a regressor's functions, of the shape of their values."""
         X = self._prepared(X)
-        values = _gathered(self._set.with_response(lambda _, values: values).values(X), len(X), len(self))
-        likelihoods = [cast(Regression, likelihood) for likelihood in self._set.likelihoods]
+        ensemble = _shell.fitted(self._estimator)
+        functions = FunctionSet(ensemble, self.seeds, lambda _, values: values, of_rows=True)
+        values = _gathered(functions.values(X), len(X), len(self))
+        likelihoods = [cast(Regression, likelihood) for likelihood in functions.likelihoods]
         drawn = [each.draw(values[..., i], rng) for i, each in enumerate(likelihoods)]
         return self._flat(back(self._transformer, np.stack(drawn, axis=-1)))
 

@@ -41,6 +41,8 @@ RULES = {
     "network_width": [POSITIVE, None],
     "network_depth": [POSITIVE],
     "n_samples": [POSITIVE],
+    "latent_dims": [NON_NEGATIVE],
+    "n_importance": [POSITIVE],
     "n_estimators": [POSITIVE, AUTO],
     "beta": [Interval(Real, 0, None, closed="left")],
     "class_weight": [dict, StrOptions({"balanced"}), None],

@@ -134,9 +134,9 @@ class Blended(nn.Module):
         base = self.blend.base(X)
         return self.blend.joined(self.blend.share(X, base), self.deep(X), base)
 
-    def draw(self, streams: Streams) -> Callable[[Tensor], Tensor]:
+    def draw(self, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], Tensor]:
         """See :meth:`.DeepGP.draw`."""
-        g, h = self.blend.base.draw(streams), self.deep.draw(streams)
+        g, h = self.blend.base.draw(streams), self.deep.draw(streams, of_rows=of_rows)
 
         def function(X: Tensor) -> Tensor:
             t, values = self.blend.share(X, self.blend.base(X)).to(X), h(X)

@@ -9,10 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from .conditionals import with_variances
+from .latents import Latents
 from .layers import Layer
 from .likelihoods import Likelihood
-from .propagation import Propagation, Share, Source
+from .propagation import Propagation, Route, Share, Source
 from .waves import Streams
+
+
+#: Values of a row's latent variables over which means of a joint covariance are taken.
+COPIES = 8
 
 
 class Marginals(NamedTuple):
@@ -22,6 +27,8 @@ class Marginals(NamedTuple):
     variance: Tensor  # (S, B, D)
     log_weight: Tensor  # (S, 1), or (S, B) where weights differ between rows
     kl: Tensor  # (B,), or () where no inducing variables depend on the row
+    log_ratio: Tensor | None = None  # (S, B) or (1, B), log p(h)/q(h) of latent variables of rows in training
+    n_replicates: int = 1  # K, components in turn that one importance sum is made of
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """Mean and variance (B, D) of the mixture."""
@@ -124,33 +131,46 @@ class DeepGP(nn.Module):
         mixture : bool, default=True
             Whether the whole mixture is wanted, or the fewest samples that estimate a mean over it without bias.
         """
-        points, log_weight = self.propagation(X, generator, share, mixture=mixture)
-        return [layer for layer, _, _ in self._travel(X, points, log_weight, targets)]
+        known = None if targets is None else self.likelihood.regressands(targets)
+        route = self.propagation(X, generator, share, mixture=mixture, targets=known)
+        return [layer for layer, _, _ in self._travel(X, route, targets)]
 
     def _travel(
-        self, X: Tensor, points: list[Tensor], log_weight: Tensor, targets: Tensor | None = None
+        self, X: Tensor, route: Route, targets: Tensor | None = None
     ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
         """Layer by layer its marginals, and the inputs and anchors of the next one."""
-        weight = log_weight.exp()[..., None]  # (S, B or 1, 1)
-        F, anchor = X.unsqueeze(-3), X  # (1, B, Q)
-        for layer, point in zip_longest(self.layers, points):
-            mean, variance, kl = layer(F, anchor, targets)
-            mixed = mean.shape[-3] == log_weight.shape[-2]  # the first layer's inputs are not a mixture
+        log_weight, about = route.log_weight, (route.log_ratio, route.n_replicates)
+        weight = log_weight.exp()[..., None]  # (S, 1, 1)
+        F, anchor = route.inputs, X  # (1 or S, B, Q)
+        for layer, point in zip_longest(self._layers, route.points):
+            if point is not None and route.jointly:
+                mean, variance, kl, root = layer.jointly(F, anchor, route.n_replicates)
+                F = mean + _correlated(root, point)
+            else:
+                mean, variance, kl = layer(F, anchor, targets)
+                F = F if point is None else torch.addcmul(mean, variance.sqrt(), point)  # (S, B, D)
+            mixed = mean.shape[-3] == log_weight.shape[-2]  # the first layer's inputs need not be a mixture
             if point is not None:
-                F = torch.addcmul(mean, variance.sqrt(), point)  # (S, B, D)
                 anchor = self.propagation.anchor(F, mean, weight)
-            yield Marginals(mean, variance, log_weight if mixed else log_weight.new_zeros(1, 1), kl), F, anchor
+            yield Marginals(mean, variance, log_weight if mixed else log_weight.new_zeros(1, 1), kl, *about), F, anchor
 
     # Rows together.
 
-    def draw(self, streams: Streams) -> Callable[[Tensor], Tensor]:
+    @property
+    def has_latents(self) -> bool:
+        """Whether rows have latent variables."""
+        return isinstance(self.propagation, Latents)
+
+    def draw(self, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], Tensor]:
         """Functions of the model, one for each of S streams of random numbers: from X (B, Q) to values (S, B, P).
 
-        Which function it is depends on its stream alone. White noise of hidden layers is no part of it.
+        Which function it is depends on its stream alone. White noise of hidden layers is no part of it. Latent
+        variables have one value for each function; or for each row anew in every call, if its values are to be
+        ``of_rows`` as these are observed.
         """
-        last, hidden = self._layers[-1].draw(streams), self._hidden(streams)
+        last, hidden = self._layers[-1].draw(streams), self._hidden(streams, of_rows=of_rows)
         components = None
-        if not self.draws_hidden and len(self.layers) > 1:
+        if not (self.draws_hidden or self.has_latents) and len(self.layers) > 1:
             components = streams.choice(self.propagation.weight)
 
         def function(X: Tensor) -> Tensor:
@@ -169,38 +189,55 @@ class DeepGP(nn.Module):
         X : Tensor of shape (B, Q)
         streams : Streams
             Where hidden layers have functions of their own, the mixture is of as many. Else it is that of the stored
-            points; covariances within components are then an average over as many components, the heaviest.
+            points; covariances within components are then an average over as many components, the heaviest. With latent
+            variables, which every row has of its own, all is an average over as many.
         """
+        if self.has_latents:
+            return self._covariance_over_latents(X, streams)
         F, anchor = self._hidden(streams)(X)
         weight = X.new_full((len(F),), 1 / len(F)) if self.draws_hidden else self.propagation.weight
-        mean, variance, _ = self._layers[-1](F, anchor)
-        centred = (mean - (weight[:, None, None] * mean).sum(0)) * weight.sqrt()[:, None, None]  # (S, B, P)
-        spread = centred.permute(2, 1, 0) @ centred.permute(2, 0, 1)
+        last = self._layers[-1]
+        mean, variance, _ = last(F, anchor)
+        spread = _covariance_of_means(mean, weight)
         if len(weight) <= len(streams):
-            return spread + self._layers[-1].covariance(F, anchor, weight)
+            return spread + last.covariance(F, anchor, weight)
         some = weight.topk(len(streams)).indices
         anchor, share = anchor[some] if anchor.dim() == 3 else anchor, weight[some] / weight[some].sum()
-        within = self._layers[-1].covariance(F[some], anchor, share)
+        within = last.covariance(F[some], anchor, share)
         return spread + with_variances(within, (weight[:, None, None] * variance).sum(0).mT)
+
+    def _covariance_over_latents(self, X: Tensor, streams: Streams) -> Tensor:
+        """The same where every row has latent variables of its own: between rows only the function is shared."""
+        hidden, copies = self._hidden(streams, of_rows=True), X.repeat(COPIES, 1)
+        F, anchor = hidden(copies)  # (S, COPIES·B, D): one function for all copies of a row
+        weight = X.new_full((len(F),), 1 / len(F))
+        found = self._layers[-1].covariance(F[:, : len(X)], anchor[..., : len(X), :], weight)
+        if len(self.layers) > 1:  # what hidden functions move, by means over copies
+            mean, _, _ = self._layers[-1](F, anchor)
+            found = found + _covariance_of_means(mean.unflatten(1, (COPIES, -1)).mean(1), weight)
+        own, (_, variance) = found.diagonal(dim1=-2, dim2=-1), self(X).moments()
+        return found + torch.diag_embed((variance.mT - own).clamp(min=0.0))  # latent variables are a row's own
 
     def gradient_variance(self, X: Tensor) -> Tensor | None:
         """Variances (B, P, Q) of partial derivatives of functions at the rows of ``X``, where they are known."""
-        return self._layers[0].gradient_variance(X) if len(self.layers) == 1 else None
+        known = len(self.layers) == 1 and not self.has_latents
+        return self._layers[0].gradient_variance(X) if known else None
 
     @property
     def draws_hidden(self) -> bool:
         """Whether there are hidden layers, and functions have their own."""
         return self.propagation.sampled and len(self.layers) > 1
 
-    def _hidden(self, streams: Streams) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """What the last layer is given for rows: inputs (S or 1, B, D) and anchors."""
-        hidden = self._layers[:-1]
+    def _hidden(self, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """What the last layer is given for rows: inputs (S or 1, B, D) and anchors; arguments as of :meth:`draw`."""
+        hidden, propagation = self._layers[:-1], self.propagation
         draws = [layer.draw(streams) for layer in hidden] if self.draws_hidden else []
+        route_of = propagation.of_functions(streams, of_rows=of_rows) if isinstance(propagation, Latents) else propagation
 
         def inputs(X: Tensor) -> tuple[Tensor, Tensor]:
-            points, log_weight = self.propagation(X)
-            F, anchor = X[None], X
-            layers = islice(self._travel(X, points, log_weight), len(hidden))
+            route = route_of(X)
+            F, anchor = route.inputs, X
+            layers = islice(self._travel(X, route), len(hidden))
             if not draws:
                 for _, F, anchor in layers:  # noqa: B007 that of the last one is wanted
                     pass
@@ -208,8 +245,22 @@ class DeepGP(nn.Module):
             for draw in draws:
                 F = draw(F, anchor)
                 # An anchor at the mixture's mean is the one of predictions.
-                mean = next(layers)[0].mean if self.propagation.anchored_at_mean else F
-                anchor = self.propagation.anchor(F, mean, log_weight.exp()[..., None])
+                mean = next(layers)[0].mean if propagation.anchored_at_mean else F
+                anchor = propagation.anchor(F, mean, route.log_weight.exp()[..., None])
             return F, anchor
 
         return inputs
+
+
+def _correlated(root: Tensor, point: Tensor) -> Tensor:
+    """Standard normal points (S, B, D) with the correlations between K replicates in turn that a root (S/K, B, D, K, K) of
+    their covariance has."""
+    K = root.shape[-1]
+    noise = point.unflatten(-3, (-1, K)).movedim(-3, -1)[..., None]  # (S/K, B, D, K, 1)
+    return (root @ noise)[..., 0].movedim(-1, -3).flatten(-4, -3)
+
+
+def _covariance_of_means(mean: Tensor, weight: Tensor) -> Tensor:
+    """Covariances (P, B, B) between rows of means (S, B, P) of the components of a mixture."""
+    centred = (mean - (weight[:, None, None] * mean).sum(0)) * weight.sqrt()[:, None, None]
+    return centred.permute(2, 1, 0) @ centred.permute(2, 0, 1)

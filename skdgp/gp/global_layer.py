@@ -18,12 +18,15 @@ from .conditionals import (
 )
 from .kernels import Kernel
 from .layers import Layer, LayerDraw, mirrored, upper_chunks
-from .linalg import JITTER, Factor, cholesky, factorise, whiten_sets
+from .linalg import JITTER, NO_JITTER, Factor, cholesky, factorise, whiten_sets
 from .means import Mean
 from .waves import Streams
 
 #: Inducing variables that are whitened together. Fewer spare more products with zeros, more make larger ones.
 MAX_BLOCK = 512
+
+#: Variance of noise, over the prior's, between inputs of one row that are looked at together: they may coincide.
+REPLICATE_NOISE = 1e-6
 
 
 class Posterior(nn.Module):
@@ -156,10 +159,36 @@ class GlobalLayer(Layer):
 
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals of function values; rows do not matter to what the inducing variables cost."""
-        rows = x.flatten(-3, -2)  # (N, Q), N = S·B
-        prior = self.kernel.relative_diagonal(rows)  # (D or 1, N), or a number
+        return self._at(x, self._blocks(x))
+
+    def jointly(self, x: Tensor, anchor: Tensor, n_replicates: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """See :meth:`.Layer.jointly`; K** + Aᵀ(Σ − I)A for the inputs of every row."""
+        blocks, shape = self._blocks(x), (*x.shape[:-3], -1, n_replicates, *x.shape[-2:])
+        rows = x.reshape(shape).movedim((-4, -2), (0, 1))  # (S/K, B, K, Q)
+        K = self.kernel.relative_covariance(rows, rows)  # (S/K, B, D or 1, K, K)
+        for (W, A), (mean, root) in blocks:
+            if A.dim() == mean.dim():  # outputs share both
+                W, A = None if W is None else W.unsqueeze(-3), A.unsqueeze(-3)
+            for factors in covariance_factors(W, A, mean, root, whiten=self.whiten):
+                left, right = (each.unflatten(-1, shape[-4:-1]) for each in factors)  # (D or 1, M, S/K, K, B)
+                left, right = (each.movedim((-3, -1), (0, 1)) for each in (left, right))  # (S/K, B, D or 1, M, K)
+                K = K + left.mT @ right
+        noise = REPLICATE_NOISE * self.kernel.deviation.square()
+        if self.log_white_noise is not None:
+            noise = noise + self.log_white_noise.exp()
+        noise = torch.diag_embed(noise[..., None].expand(*noise.shape, n_replicates))
+        K = K * self.kernel.variance[..., None, None] + noise
+        return *self._at(x, blocks), cholesky(K, NO_JITTER).movedim((0, 1), (-5, -4))
+
+    def _blocks(self, x: Tensor) -> list:
+        """For each set of inducing variables W and A at inputs (S, B, Q), and the posterior of a unit prior."""
+        return list(zip(self.whitened(x.flatten(-3, -2)), self._unit_posteriors(), strict=True))
+
+    def _at(self, x: Tensor, blocks: list) -> tuple[Tensor, Tensor, Tensor]:
+        """Marginals and penalty."""
+        prior = self.kernel.relative_diagonal(x.flatten(-3, -2))  # (D or 1, N), N = S·B, or a number
         f_mean, f_variance, kl = x.new_zeros(()), prior, x.new_zeros(())
-        for (W, A), (mean, root) in zip(self.whitened(rows), self._unit_posteriors(), strict=True):
+        for (W, A), (mean, root) in blocks:
             added, change = contribution(W, A, mean, root, whiten=self.whiten)  # (D, N)
             f_mean, f_variance = f_mean + added, f_variance + change
             kl = kl + kl_divergence(mean, root, W).sum(-1)

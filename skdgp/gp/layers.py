@@ -52,6 +52,18 @@ class Layer(nn.Module):
         """Marginals of function values, and what the inducing variables cost."""
         raise NotImplementedError
 
+    def jointly(self, x: Tensor, anchor: Tensor, n_replicates: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The same, and how values vary together at K inputs in turn that belong to one row.
+
+        Returns
+        -------
+        mean, variance, kl
+            As of the layer.
+        root : Tensor of shape (S/K, B, D, K, K)
+            Lower triangular roots of covariances.
+        """
+        raise ValueError(f"{type(self).__name__} has no joint marginals of replicates: define its method jointly.")
+
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the largest tensor that the layer makes, for each row."""
         raise NotImplementedError

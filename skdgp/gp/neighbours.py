@@ -285,9 +285,9 @@ class Corrected(nn.Module):
         """See :meth:`.DeepGP.forward`."""
         return corrected(self.model(X), *self.local.moments(X.double()))
 
-    def draw(self, streams: Streams) -> Callable[[Tensor], Tensor]:
+    def draw(self, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], Tensor]:
         """See :meth:`.DeepGP.draw`."""
-        model, local = self.model.draw(streams), self.local.draw(streams)
+        model, local = self.model.draw(streams, of_rows=of_rows), self.local.draw(streams)
         return lambda X: model(X) + local(X.double()).to(X)
 
     def covariance(self, X: Tensor, streams: Streams) -> Tensor:

@@ -1,9 +1,9 @@
 """How uncertainty travels from layer to layer, and what the next layer is anchored at.
 
-A propagation, called with the rows, says how S inputs of every layer come from the marginals below it: the points,
-a list with a tensor (S, B, D) or (S, 1, D) for each hidden layer, that turn N(mean, variance) into mean +
-√variance·point, and the logarithms (S, 1), or (S, B) where they differ between rows, of the weights of the mixture
-that the S inputs make. Its ``anchor`` is the amortisation rule.
+A propagation, called with the rows, says how S inputs of every layer come from the marginals below it, a
+:class:`Route`: the inputs of the first layer, the points that turn the marginals N(mean, variance) of hidden layers
+into inputs mean + √variance·point of the next, and the weights of the mixture that the S inputs make. Its ``anchor`` is
+the amortisation rule. Latent variables of rows come on top of any of them; see :mod:`skdgp.gp.latents`.
 
 =========== =================== ============================ ==============================
 rule        propagation         anchor of layer l + 1        source
@@ -45,6 +45,17 @@ class Share(NamedTuple):
         return slice(self.start, self.stop)
 
 
+class Route(NamedTuple):
+    """How rows travel through the layers, as a mixture of S inputs of every layer."""
+
+    inputs: Tensor  # of the first layer: (1, B, Q), or with latent variables (S, B, Q + H)
+    points: list[Tensor]  # (S, B, D) or (S, 1, D) for each hidden layer
+    log_weight: Tensor  # (S, 1), logarithms of the mixture's weights
+    log_ratio: Tensor | None = None  # (S, B) or (1, B), log p(h)/q(h) of latent variables that were drawn from q
+    n_replicates: int = 1  # K: as many inputs in turn are of the same function, and stand in one importance sum
+    jointly: bool = False  # whether points are to be correlated between replicates as hidden functions' values are
+
+
 def anchor_at_sample(F: Tensor, mean: Tensor, weight: Tensor) -> Tensor:
     """P₁: every sample (S, B, D) anchors inducing variables of its own."""
     return F
@@ -83,9 +94,15 @@ class Propagation(nn.Module):
         return self.anchor is anchor_at_mean
 
     def forward(
-        self, X: Tensor, generator: Source | None = None, share: Share | None = None, *, mixture: bool = True
-    ) -> tuple[list[Tensor], Tensor]:
-        """Points and log weights.
+        self,
+        X: Tensor,
+        generator: Source | None = None,
+        share: Share | None = None,
+        *,
+        mixture: bool = True,
+        targets: Tensor | None = None,
+    ) -> Route:
+        """The way of some rows.
 
         Parameters
         ----------
@@ -98,6 +115,8 @@ class Propagation(nn.Module):
             Which rows of a minibatch ``X`` are; they get their part of the samples that the whole would have.
         mixture : bool, default=True
             Whether the whole mixture is wanted, or the fewest samples that estimate a mean over it without bias.
+        targets : Tensor of shape (B, P), default=None
+            What is known of the rows in training, as :meth:`.Likelihood.regressands` has it.
         """
         raise NotImplementedError
 
@@ -134,23 +153,24 @@ class MonteCarlo(Propagation):
         self.register_buffer("origin", torch.zeros((), device="cpu", dtype=torch.float32))  # knows device and dtype
 
     def forward(
-        self, X: Tensor, generator: Source | None = None, share: Share | None = None, *, mixture: bool = True
-    ) -> tuple[list[Tensor], Tensor]:
+        self,
+        X: Tensor,
+        generator: Source | None = None,
+        share: Share | None = None,
+        *,
+        mixture: bool = True,
+        targets: Tensor | None = None,
+    ) -> Route:
         """Fresh points with a generator, the stored ones without; equal weights."""
         if generator is None:
-            return list(self.points), self._log_weight(self.n_samples)
+            return Route(X.unsqueeze(-3), list(self.points), self._log_weight(self.n_samples))
         n_samples = self.n_samples if mixture else self.n_fewest
-        shapes = [(n_samples, X.shape[-2] if share is None else share.total, width) for width in self.hidden_dims]
-        if isinstance(generator, torch.Generator):
-            points = [self._fresh(shape, generator) for shape in shapes]
-        else:
-            points = [torch.stack([self._fresh(shape, each) for each in generator]) for shape in shapes]
-        if share is not None:
-            points = [each[..., share.rows, :] for each in points]
-        return points, self._log_weight(n_samples)
+        points = self.fresh_points(X, generator, share, n_samples)
+        return Route(X.unsqueeze(-3), points, self._log_weight(n_samples))
 
-    def _fresh(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        return self.origin.new_empty(shape).normal_(generator=generator)
+    def fresh_points(self, X: Tensor, generator: Source, share: Share | None, n_samples: int) -> list[Tensor]:
+        """Points (n_samples, B, D) of all hidden layers; arguments as of :meth:`forward`."""
+        return [fresh_normal(X, generator, share, n_samples, width) for width in self.hidden_dims]
 
     @property
     def weight(self) -> Tensor:
@@ -159,6 +179,15 @@ class MonteCarlo(Propagation):
 
     def _log_weight(self, n_samples: int) -> Tensor:
         return self.origin.new_full((n_samples, 1), -math.log(n_samples))
+
+
+def fresh_normal(X: Tensor, generator: Source, share: Share | None, n_samples: int, width: int) -> Tensor:
+    """Normal numbers (n_samples, B, width) for rows, or the share of them that the whole minibatch would have."""
+    shape = (n_samples, X.shape[-2] if share is None else share.total, width)
+    sources = [generator] if isinstance(generator, torch.Generator) else generator
+    drawn = [X.new_empty(shape).normal_(generator=each) for each in sources]
+    numbers = drawn[0] if isinstance(generator, torch.Generator) else torch.stack(drawn)
+    return numbers if share is None else numbers[..., share.rows, :]
 
 
 def _pairs(n_samples: int, width: int, generator: torch.Generator) -> Tensor:
@@ -184,10 +213,16 @@ class Quadrature(Propagation):
         self.logits = nn.Parameter(torch.zeros(self.n_samples, device="cpu", dtype=torch.float32))
 
     def forward(
-        self, X: Tensor, generator: Source | None = None, share: Share | None = None, *, mixture: bool = True
-    ) -> tuple[list[Tensor], Tensor]:
+        self,
+        X: Tensor,
+        generator: Source | None = None,
+        share: Share | None = None,
+        *,
+        mixture: bool = True,
+        targets: Tensor | None = None,
+    ) -> Route:
         """The learnt points and weights, whatever the arguments."""
-        return list(self.points), self.logits.log_softmax(-1)[..., None]
+        return Route(X.unsqueeze(-3), list(self.points), self.logits.log_softmax(-1)[..., None])
 
     @property
     def weight(self) -> Tensor:

@@ -239,7 +239,7 @@ class Ensemble:
         self._calibrate([learner.held_out for learner in trained], plan)
         if foundation is not None:
             self._blend_with(*foundation, data, split, plan)
-        kriged = getattr(self.models[0].likelihood, "kriged", False)
+        kriged = getattr(self.models[0].likelihood, "kriged", False) and not self.models[0].has_latents
         if kriged and n_neighbors != 0 and (split.n_rows or split.rows is not None or plan.judge is not None):
             basis = None if foundation is None else foundation[1]
             self.correction = self._corrected(basis, data, split, plan, n_neighbors)
@@ -288,7 +288,9 @@ class Ensemble:
             if part.data is data and not split.n_rows:
                 mean, variance = cast(Judge, plan.judge)(model, rows, data.to(self.device, self.dtype), plan.settings)
             else:
-                mean, variance = marginals_of(model, rows, plan.settings.batch_size).moments()
+                marginals = marginals_of(model, rows, plan.settings.batch_size)
+                # Rows with latent variables may have several modes; other mixtures are close to a Gaussian.
+                mean, variance = marginals[:2] if model.has_latents else marginals.moments()
             judged.append(Judged(rows, mean.double(), variance.double(), base_mean, base_variance))
         self.blend, score = blend(base, self.models[0].likelihood, judged)
         self.held_out = HeldOut(score, sum(len(each.rows) for each in judged))
@@ -457,7 +459,7 @@ class Ensemble:
             for start in range(0, len(data), batch_size):
                 batch = data.rows(slice(start, start + batch_size)).to(self.device, self.dtype)
                 with threads_for(member.products(len(batch), mixture=False)):
-                    marginals = member(batch.X, generator, mixture=False)
+                    marginals = member(batch.X, generator, targets=batch.y, mixture=False)
                 bound = elbo(marginals, member.likelihood, batch.y, batch.weight, 1 / (mean_weight * len(data)))
                 total += mean_weight * len(batch) * bound.item()
             bounds.append(total)

@@ -4,7 +4,7 @@ All is computed in float64, whatever the precision of predictions: covariances o
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy, deepcopy
+from copy import deepcopy
 from functools import cached_property
 from typing import NamedTuple
 
@@ -105,10 +105,14 @@ class FunctionSet:
         One for each function. It fixes the function, whatever the others are.
     response : callable
         What function values mean to the user.
+    of_rows : bool, default=False
+        Whether every row has latent variables of its own, as where targets are observed; see :meth:`.DeepGP.draw`.
     """
 
-    def __init__(self, ensemble: Ensemble, seeds: Sequence[int] | np.ndarray, response: Response):
-        self.seeds, self.response, self.device = np.asarray(seeds), response, ensemble.device
+    def __init__(
+        self, ensemble: Ensemble, seeds: Sequence[int] | np.ndarray, response: Response, *, of_rows: bool = False
+    ):
+        self.seeds, self.response, self.device, self.of_rows = np.asarray(seeds), response, ensemble.device, of_rows
         self._members = ensemble.predictors
         self._number = self.seeds % len(ensemble)
 
@@ -116,12 +120,6 @@ class FunctionSet:
     def likelihoods(self) -> list[Likelihood]:
         """Of the member that each function belongs to."""
         return [self._members[number].likelihood for number in self._number]
-
-    def with_response(self, response: Response) -> "FunctionSet":
-        """The same functions, which mean something else."""
-        other = copy(self)
-        other.response = response
-        return other
 
     def values(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
         """Of some of the functions their places, then some of the rows of ``X`` (n, Q), and the values (S', B, K)."""
@@ -160,7 +158,7 @@ class FunctionSet:
 
     def _part(self, model: Predictor, places: np.ndarray) -> _Part:
         with torch.no_grad():
-            return _Part(model, places, model.draw(Streams(self.seeds[places], self.device)))
+            return _Part(model, places, model.draw(Streams(self.seeds[places], self.device), of_rows=self.of_rows))
 
 
 def row_gradients(values: Tensor, X: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ A row of weight 2 is that row twice. So N is the sum of the weights of all rows,
 :meth:`.Batch.relative` makes of them: their mean over all rows is one.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -30,12 +31,28 @@ class Objective(NamedTuple):
 def log_mixture(marginals: Marginals, likelihood: Likelihood, y: Tensor) -> Tensor:
     """log Σ_s ω_s ∫ p(y | f) N(f | m_s, v_s) df for every row: the log predictive density, (B,)."""
     log_components = likelihood.log_predictive(y, marginals.mean, marginals.variance)  # (S, B)
-    return torch.logsumexp(log_components + marginals.log_weight, dim=-2)
+    log_ratio = 0.0 if marginals.log_ratio is None else marginals.log_ratio
+    return torch.logsumexp(log_components + marginals.log_weight + log_ratio, dim=-2)
 
 
 def penalty(marginals: Marginals, row_weight: Tensor) -> Tensor:
     """Σ_l KL_l of inducing variables that all rows share, or the weighted mean of what rows' own ones cost."""
     return marginals.kl if marginals.kl.dim() < row_weight.dim() else (row_weight * marginals.kl).mean(-1)
+
+
+def with_latents(marginals: Marginals, log_likelihood: Tensor) -> tuple[Tensor, Tensor]:
+    """What stands in the bound for expected log likelihoods (S, B) where rows have latent variables, and its weights.
+
+    log (1/K) Σ_k exp(E log p(y | f_k)) p(h_k)/q(h_k) of every K components in turn (tutorial on sparse GPs, Eq. 81).
+    With K = 1 the logarithm of the ratio, or its expectation −KL(q(h) ‖ p(h)), is all that is added (Eq. 79).
+    """
+    weight, K = marginals.log_weight.exp(), marginals.n_replicates
+    if marginals.log_ratio is not None:
+        log_likelihood = log_likelihood + marginals.log_ratio
+    if K == 1:
+        return log_likelihood, weight
+    sums = torch.logsumexp(log_likelihood.unflatten(-2, (-1, K)), dim=-2) - math.log(K)  # (S/K, B)
+    return sums, weight.unflatten(-2, (-1, K)).sum(-2)
 
 
 def elbo(
@@ -44,17 +61,22 @@ def elbo(
     """mean_n w_n [Σ_s ω_s E log p(y_n | f_s) − (β/N) Σ_l KL_nl] (AVDGP Eq. 4.6, 4.12).
 
     A lower bound of the log evidence per row with β = 1, where all rows share their inducing variables. Where each row
-    has its own it is an approximation, which may lie above (AVDGP, App. A).
+    has its own it is an approximation, which may lie above (AVDGP, App. A). With latent variables of rows see
+    :func:`with_latents`.
     """
     log_likelihood = likelihood.expected_log_prob(y, marginals.mean, marginals.variance)  # (S, B)
-    expected = (marginals.log_weight.exp() * log_likelihood).sum(-2)
+    log_likelihood, weight = with_latents(marginals, log_likelihood)
+    expected = (weight * log_likelihood).sum(-2)
     return (row_weight * expected).mean(-1) - kl_weight * penalty(marginals, row_weight)
 
 
 def predictive(
     marginals: Marginals, likelihood: Likelihood, y: Tensor, row_weight: Tensor, kl_weight: float | Tensor
 ) -> Tensor:
-    """mean_n w_n [log Σ_s ω_s p(y_n | s) − (β/N) Σ_l KL_nl] (AVDGP Eq. 4.16, App. D)."""
+    """mean_n w_n [log Σ_s ω_s p(y_n | s) − (β/N) Σ_l KL_nl] (AVDGP Eq. 4.16, App. D).
+
+    With latent variables of rows, drawn from q, a component's density is multiplied by p(h_s)/q(h_s).
+    """
     return (row_weight * log_mixture(marginals, likelihood, y)).mean(-1) - kl_weight * penalty(marginals, row_weight)
 
 

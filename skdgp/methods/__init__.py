@@ -19,7 +19,7 @@ trained by hand, from standardised arrays:
 """
 
 from .avdgp import AVDGP
-from .dsdgp import DSDGP
+from .dsdgp import DSDGP, LatentDSDGP
 from .solvegp import SOLVEGP
 
-__all__ = ["AVDGP", "DSDGP", "SOLVEGP"]
+__all__ = ["AVDGP", "DSDGP", "LatentDSDGP", "SOLVEGP"]

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
 from ..gp.kernels import Kernel
+from ..gp.latents import Latents
 from ..gp.layers import Layer
-from ..gp.likelihoods import Likelihood
+from ..gp.likelihoods import Likelihood, Regression
 from ..gp.means import ZeroMean, make_mean
-from ..gp.propagation import make_propagation
+from ..gp.propagation import Propagation, make_propagation
 from ..inference.ensemble import Plan
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import (
@@ -98,7 +100,7 @@ class DSDGP:
         auto = [number for n_rows, number in INDUCING.items() if len(X) >= n_rows][-1]
         numbers = inducing_per_layer(self.n_inducing, hidden_dims, (auto, auto))
         layers: list[Layer] = []
-        inputs = X
+        inputs = self.initial_inputs(X, generator)
         for depth, (n_outputs, n_inducing) in enumerate(zip(widths, numbers, strict=True)):
             points = cluster_centres(inputs, n_inducing + self.n_orthogonal, generator)
             if depth == 0 and not isinstance(self.n_inducing, str):
@@ -110,11 +112,25 @@ class DSDGP:
             layers.append(self.make_layer(inputs, points, *sizes, generator, kernel=kernel, hidden=hidden))
             with torch.no_grad():
                 inputs = layers[-1](inputs[None], inputs)[0][0]  # as they reach the next layer
-        return DeepGP(layers, make_propagation(self.propagation, hidden_dims, self.n_samples, generator), likelihood)
+        propagation = make_propagation(self.propagation, hidden_dims, self.n_samples, generator)
+        return DeepGP(layers, self.begun(propagation, X, likelihood, generator), likelihood)
+
+    #: Latent variables of every row, which is one of the parameters where a method has them.
+    latent_dims: ClassVar[int] = 0
+
+    def initial_inputs(self, X: Tensor, generator: torch.Generator) -> Tensor:
+        """Inputs of the first layer that initial values are computed from."""
+        return X
+
+    def begun(
+        self, propagation: Propagation, X: Tensor, likelihood: Likelihood, generator: torch.Generator
+    ) -> Propagation:
+        """The propagation, and what comes before the first layer."""
+        return propagation
 
     def _widths(self, n_features: int) -> tuple[int, ...]:
         if isinstance(self.hidden_dims, str):
-            return AUTO_HIDDEN_LAYERS * (min(MAX_AUTO_WIDTH, n_features),)
+            return AUTO_HIDDEN_LAYERS * (min(MAX_AUTO_WIDTH, n_features) + self.latent_dims,)
         return positive_ints("hidden_dims", self.hidden_dims)
 
     def make_layer(
@@ -146,3 +162,28 @@ class DSDGP:
             initial_deviation=HIDDEN_SHARE**0.5 if hidden else 1.0,
             white_noise=HIDDEN_NOISE if hidden else None,
         )
+
+
+@dataclass(eq=False, repr=False)
+class LatentDSDGP(DSDGP):
+    """The same with latent variables of every row, which join its features (Salimbeni et al., ICML 2019)."""
+
+    _: KW_ONLY
+    latent_dims: int = shaping(0)  # type: ignore[misc]
+    n_importance: int = shaping(1)
+
+    def initial_inputs(self, X: Tensor, generator: torch.Generator) -> Tensor:
+        """Rows with latent variables from their prior."""
+        if not self.latent_dims:
+            return X
+        h = torch.randn(len(X), self.latent_dims, generator=generator, device=X.device, dtype=X.dtype)
+        return torch.cat([X, h], dim=-1)
+
+    def begun(
+        self, propagation: Propagation, X: Tensor, likelihood: Likelihood, generator: torch.Generator
+    ) -> Propagation:
+        """With latent variables before the first layer."""
+        if not self.latent_dims:
+            return propagation
+        n_targets = cast(Regression, likelihood).n_targets
+        return Latents(propagation, X.shape[1], n_targets, self.latent_dims, self.n_importance, generator)

@@ -55,6 +55,9 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
     units, names = Units(n_inputs * [0.0], n_inputs * [1.0]), None
     if depth == 0:
         units, names = getattr(method, "_input_units", units), getattr(method, "feature_names_in_", None)
+        n_latent = n_inputs - len(units.scale)  # variables after the features
+        units = Units([*units.shift, *n_latent * [0.0]], [*units.scale, *n_latent * [1.0]])
+        names = None if names is None else [*names, *range(n_inputs - n_latent, n_inputs)]
     return _Converter(n_outputs, units, names).part(kernel, range(n_inputs))
 
 
@@ -82,8 +85,10 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
         return None
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-    scale = np.ones(1) if units is None else np.asarray(units.scale)
-    length = _numbers(kernel.lengthscale[0]) * scale
+    length = _numbers(kernel.lengthscale[0])
+    if units is not None:
+        scale = np.asarray(units.scale)
+        length = length * (scale if len(length) == 1 else np.append(scale, np.ones(len(length) - len(scale))))
     length = float(length[0]) if len(set(length.tolist())) == 1 else length
     nu = PROFILES[kernel.profile].nu
     return ConstantKernel(float(kernel.variance[0])) * (Matern(length, nu=nu) if np.isfinite(nu) else RBF(length))
