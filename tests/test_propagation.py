@@ -45,7 +45,7 @@ def silence(layer):
 
 def assert_same_mixture(marginals, expected):
     """Components are compared one by one, and broadcast where they are all the same."""
-    mean, variance, log_weight, kl = marginals
+    mean, variance, log_weight, kl = marginals[:4]
     torch.testing.assert_close(mean, expected.mean.expand_as(mean), rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(variance, expected.variance.expand_as(variance), rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(kl, expected.kl, rtol=1e-9, atol=1e-9)
@@ -167,7 +167,7 @@ def test_training_noise_is_fresh_and_from_the_generator_alone(rule, mixture, n_s
 
 @torch.no_grad()
 def test_noise_of_monte_carlo_is_standard_normal():
-    points, log_weight = make_propagation("ar2", (5,), 100, generator())(torch.empty(200, 3), generator(1))
+    _, points, log_weight, *_ = make_propagation("ar2", (5,), 100, generator())(torch.empty(200, 3), generator(1))
     np.testing.assert_allclose(log_weight.exp(), np.full((100, 1), 0.01), rtol=1e-6)
     assert points[0].shape == (100, 200, 5)
     assert points[0].mean().item() == pytest.approx(0.0, abs=0.02)
@@ -211,10 +211,9 @@ class WeighsByTarget(Propagation):
 
     n_samples = 2
 
-    def forward(self, X, generator=None, share=None, *, mixture=True):
-        return [torch.tensor([[[-1.0]], [[1.0]]]).double()], torch.stack(
-            [0.2 + 0.1 * X[:, 0], 0.8 - 0.1 * X[:, 0]]
-        ).log()
+    def forward(self, X, generator=None, share=None, *, mixture=True, targets=None):
+        weight = torch.stack([0.2 + 0.1 * X[:, 0], 0.8 - 0.1 * X[:, 0]])
+        return Route(X[None], [torch.tensor([[[-1.0]], [[1.0]]]).double()], weight.log())
 
     def anchor(self, F, mean, weight):
         return anchor_at_mean(F, mean, weight)

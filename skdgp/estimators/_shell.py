@@ -264,13 +264,21 @@ def _hold_out(
 
 
 def _has_base(estimator) -> bool:
-    """Whether predictions are to be blended; kernel objects say what functions are like far from all rows."""
-    return estimator.base is not None and not has_objects(estimator.kernel)
+    """Whether predictions are to be blended.
+
+    Kernel objects say what functions are like far from all rows, and between several modes there is nothing to blend.
+    """
+    return estimator.base is not None and not has_objects(estimator.kernel) and not _has_latents(estimator)
+
+
+def _has_latents(estimator) -> bool:
+    """Whether rows have latent variables."""
+    return getattr(estimator, "latent_dims", 0) > 0
 
 
 def _n_neighbors(estimator) -> int | None:
     """Neighbours that correct predictions; None for as many as gain."""
-    if is_classifier(estimator):
+    if is_classifier(estimator) or _has_latents(estimator):
         return 0
     return None if estimator.n_neighbors == "auto" else int(estimator.n_neighbors)
 

@@ -32,7 +32,7 @@ ENCODER_WIDTH = 32
 
 #: Deviation of q that training starts from. At 1, the prior's, rows would have nothing to say about their latent
 #: variables at first, and the function would learn to do without them.
-INITIAL_DEVIATION = 0.3
+INITIAL_DEVIATION = 0.1
 
 
 class Posterior(NamedTuple):
@@ -109,16 +109,15 @@ class Latents(Propagation):
         targets: Tensor | None = None,
     ) -> Route:
         """With targets, latent variables from their posterior; without, from the prior, the stored ones or fresh."""
-        route, K = self.inner(X, generator, share, mixture=mixture), self.n_importance
+        inner, K = self.inner, self.n_importance
         if generator is None:
-            route = self._repeated(route, self.n_samples // self.inner.n_samples)
+            route = self._repeated(inner(X), self.n_samples // inner.n_samples)
             return route._replace(inputs=joined(X, self.points))
-        n_samples = K * route.log_weight.shape[-2]
-        if isinstance(self.inner, MonteCarlo) and K > 1:
-            points = self.inner.fresh_points(X, generator, share, n_samples)
-            route = self._repeated(route, K)._replace(points=points, jointly=True)
-        else:
-            route = self._repeated(route, K)
+        if isinstance(inner, MonteCarlo):
+            n_samples = K * (inner.n_samples if mixture else inner.n_fewest)
+            route = inner.fresh(X, generator, share, n_samples)._replace(jointly=K > 1)
+        else:  # a function follows one of the learnt points
+            n_samples, route = K * inner.n_samples, self._repeated(inner(X), K)
         noise = fresh_normal(X, generator, share, n_samples, self.n_dims)  # (S, B, H)
         if targets is None:
             return route._replace(inputs=joined(X, noise), n_replicates=K)

@@ -50,7 +50,7 @@ class Route(NamedTuple):
 
     inputs: Tensor  # of the first layer: (1, B, Q), or with latent variables (S, B, Q + H)
     points: list[Tensor]  # (S, B, D) or (S, 1, D) for each hidden layer
-    log_weight: Tensor  # (S, 1), logarithms of the mixture's weights
+    log_weight: Tensor  # (S, 1), or (S, B) where they differ between rows: logarithms of the mixture's weights
     log_ratio: Tensor | None = None  # (S, B) or (1, B), log p(h)/q(h) of latent variables that were drawn from q
     n_replicates: int = 1  # K: as many inputs in turn are of the same function, and stand in one importance sum
     jointly: bool = False  # whether points are to be correlated between replicates as hidden functions' values are
@@ -164,13 +164,12 @@ class MonteCarlo(Propagation):
         """Fresh points with a generator, the stored ones without; equal weights."""
         if generator is None:
             return Route(X.unsqueeze(-3), list(self.points), self._log_weight(self.n_samples))
-        n_samples = self.n_samples if mixture else self.n_fewest
-        points = self.fresh_points(X, generator, share, n_samples)
-        return Route(X.unsqueeze(-3), points, self._log_weight(n_samples))
+        return self.fresh(X, generator, share, self.n_samples if mixture else self.n_fewest)
 
-    def fresh_points(self, X: Tensor, generator: Source, share: Share | None, n_samples: int) -> list[Tensor]:
-        """Points (n_samples, B, D) of all hidden layers; arguments as of :meth:`forward`."""
-        return [fresh_normal(X, generator, share, n_samples, width) for width in self.hidden_dims]
+    def fresh(self, X: Tensor, generator: Source, share: Share | None, n_samples: int) -> Route:
+        """So many fresh samples for each row."""
+        points = [fresh_normal(X, generator, share, n_samples, width) for width in self.hidden_dims]
+        return Route(X.unsqueeze(-3), points, self._log_weight(n_samples))
 
     @property
     def weight(self) -> Tensor:

@@ -56,10 +56,7 @@ CLASS_FACTOR, TEMPERATURE = Prior(2.0, 3.0, -10.0, 16.0), Prior(0.0, 3.0, *LOGAR
 
 
 class Judged(NamedTuple):
-    """Rows, and moments (n, P) of their function values, of a member and of the base, neither of which knows them.
-
-    Those of a member may be of S components of equal weight, (S, n, P).
-    """
+    """Rows, and moments (n, P) of their function values, of a member and of the base, neither of which knows them."""
 
     rows: Batch
     mean: Tensor
@@ -72,7 +69,7 @@ def blend(base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged]) -> tup
     """The blend that makes held-out rows likeliest.
 
     What is chosen is the weight of the deep GP, a factor of the base's variance, and the noise, or for classes the
-    temperature. All members have the same.
+    temperature. All members have the same. Function values count as Gaussian here, whatever mixture they have.
 
     Parameters
     ----------
@@ -117,8 +114,7 @@ class _Density:
         weight = torch.cat([each.rows.weight for each in judged]).double()
         self.total_weight = weight.sum()  # a row of weight 2 is that row twice
         self.row_weight = weight / self.total_weight
-        self.h, self.v, g, s = (torch.cat(column, dim=-2) for column in list(zip(*judged, strict=True))[1:])
-        self.h, self.v = (each if each.dim() == 3 else each[None] for each in (self.h, self.v))  # (S, n, D)
+        self.h, self.v, g, s = (torch.cat(column) for column in list(zip(*judged, strict=True))[1:])
         correlation = nearness(base, torch.cat([each.rows.X for each in judged]))
         self.n_weights = 1 if likelihood.alike else 2  # of functions that mean the same
         self.edge = float(correlation.quantile(EDGE))
@@ -128,10 +124,10 @@ class _Density:
 
     def by_value(self, weight: Tensor) -> Tensor:
         """Weights of every function value, (1,) or (D,), from those of functions that mean the same."""
-        return weight if self.n_weights == 1 else weight.repeat_interleave(self.h.shape[-1] // self.n_weights)
+        return weight if self.n_weights == 1 else weight.repeat_interleave(self.h.shape[1] // self.n_weights)
 
     def moments(self, weight: Tensor, log_factor: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and variances (S, n, D) of the blend's function values."""
+        """Means and variances (n, D) of the blend's function values."""
         t = self.by_value(weight) * self.near
         mean = t * self.h + (1 - t) * self.scaled(self.g, log_factor)
         return mean, t.square() * self.v + (1 - t).square() * log_factor.exp() * self.s
@@ -147,7 +143,7 @@ class _Density:
         self.take(vector)
         free = torch.tensor(vector[: self.n_weights + 1], device=self.y.device, requires_grad=True)
         mean, variance = self.moments(free[:-1], free[-1])
-        density = self.likelihood.log_predictive(self.y, mean, variance).logsumexp(0) - math.log(len(mean))
+        density = self.likelihood.log_predictive(self.y, mean[None], variance[None])[0]
         cost = self.factor.cost(free[-1]) + self.cost_of_noise()
         value = cost / self.total_weight - (self.row_weight * density).sum()
         slopes = torch.autograd.grad(value, [free, *self.noise])
@@ -181,12 +177,12 @@ class _Density:
 
     def noise_for(self, weight: float) -> np.ndarray:
         """Logarithms of the noise that goes with a weight: what means leave, if noise is the same everywhere."""
-        if len(self.h) > 1 or not isinstance(self.likelihood, AdditiveNoise):
+        if not isinstance(self.likelihood, AdditiveNoise):
             return self.learnt
         self.take(np.concatenate([[weight, 0.0], self.learnt]))
         likelihood = self.likelihood
         mean, _ = self.moments(*self.y.new_tensor([[weight], [0.0]]))
-        left = (self.row_weight[:, None] * (self.y - mean[0]).square()).sum(0).cpu().numpy()
+        left = (self.row_weight[:, None] * (self.y - mean).square()).sum(0).cpu().numpy()
         ratio = left * np.square(likelihood.units.scale) / likelihood.noise_variance()  # targets may be constant
         return (self.learnt.reshape(-1, len(left)) + np.log(np.maximum(ratio, SMALLEST_RATIO))).ravel()
 

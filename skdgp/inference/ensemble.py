@@ -239,7 +239,7 @@ class Ensemble:
         self._calibrate([learner.held_out for learner in trained], plan)
         if foundation is not None:
             self._blend_with(*foundation, data, split, plan)
-        kriged = getattr(self.models[0].likelihood, "kriged", False) and not self.models[0].has_latents
+        kriged = getattr(self.models[0].likelihood, "kriged", False)
         if kriged and n_neighbors != 0 and (split.n_rows or split.rows is not None or plan.judge is not None):
             basis = None if foundation is None else foundation[1]
             self.correction = self._corrected(basis, data, split, plan, n_neighbors)
@@ -262,7 +262,9 @@ class Ensemble:
         """Correct members' likelihoods by what each holds out, if it does."""
         judges = [part.spread(MAX_ROWS).rows().to(self.device, self.dtype) for part in held_out if part is not None]
         if judges:
-            recalibrate(self.models, judges, plan.settings.batch_size)
+            # Where predictions are of many narrow modes, few rows may happen to lie on some of them.
+            n_earlier = PRIOR_ROWS if self.models[0].has_latents else 0
+            recalibrate(self.models, judges, plan.settings.batch_size, n_earlier)
             scores = [max(history.score) for history in self.histories if history.score]
             self.held_out = HeldOut(float(np.mean(scores)), sum(map(len, judges))) if scores else None
 
@@ -288,9 +290,7 @@ class Ensemble:
             if part.data is data and not split.n_rows:
                 mean, variance = cast(Judge, plan.judge)(model, rows, data.to(self.device, self.dtype), plan.settings)
             else:
-                marginals = marginals_of(model, rows, plan.settings.batch_size)
-                # Rows with latent variables may have several modes; other mixtures are close to a Gaussian.
-                mean, variance = marginals[:2] if model.has_latents else marginals.moments()
+                mean, variance = marginals_of(model, rows, plan.settings.batch_size).moments()
             judged.append(Judged(rows, mean.double(), variance.double(), base_mean, base_variance))
         self.blend, score = blend(base, self.models[0].likelihood, judged)
         self.held_out = HeldOut(score, sum(len(each.rows) for each in judged))
