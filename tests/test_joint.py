@@ -244,6 +244,8 @@ class TestLayers:
             Odd().draw(Streams([0]), 1, 1)
         with pytest.raises(ValueError, match="Functions cannot be drawn of Layer: define its method draw"):
             Layer().draw(Streams([0]))
+        with pytest.raises(ValueError, match="Layer has no joint marginals of replicates: define its method jointly"):
+            Layer().jointly(normal(2, 1, 1), normal(2, 1, 1), 2)
         with pytest.raises(ValueError, match="Layer has no joint posterior: define its method covariance"):
             Layer().covariance(*3 * [torch.ones(1)])
         assert Odd().gradient_variance(2) is None and Layer().gradient_variance(torch.ones(1, 1)) is None

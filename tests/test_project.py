@@ -299,7 +299,8 @@ def test_functions_fit_on_a_screen(path):
 def test_estimators_are_a_method_and_a_kind(name):
     ours = [kind for kind in getattr(skdgp, name).__mro__ if kind.__module__.startswith("skdgp.")]
     ours = [kind.__name__ for kind in ours if kind.__module__ != "skdgp._sklearn"]
-    assert ours == [name, f"DeepGP{name[name.index('GP') + 2 :]}", name[: name.index("GP") + 2]]
+    assert ours[:2] == [name, f"DeepGP{name[name.index('GP') + 2 :]}"]
+    assert ours[-1] == name[: name.index("GP") + 2]  # a regressor's may derive from it
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from skdgp.gp.layers import Layer
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import LinearMean, ZeroMean
 from skdgp.gp.networks import AffineInference
-from skdgp.gp.propagation import Propagation, anchor_at_mean, anchor_at_sample, make_propagation
+from skdgp.gp.propagation import Propagation, Route, anchor_at_mean, anchor_at_sample, make_propagation
 from skdgp.inference.objectives import log_mixture
 
 N_INPUTS, N_ROWS, N_SAMPLES = 2, 6, 4
@@ -144,7 +144,7 @@ def test_anchors():
 def test_a_prediction_depends_on_its_row_alone(rule):
     X, model = normal(N_ROWS, N_INPUTS, seed=1), make_model(rule, (3, 2))
     together, order = model(X), torch.randperm(N_ROWS, generator=generator())
-    for part, rows, shuffled in zip(together, (1, 1, None, 0), model(X[order]), strict=True):
+    for part, rows, shuffled in zip(together[:4], (1, 1, None, 0), model(X[order])[:4], strict=True):
         expected = part if rows is None else part.index_select(rows, order)
         torch.testing.assert_close(shuffled, expected, rtol=1e-10, atol=1e-12)
     for i in range(N_ROWS):

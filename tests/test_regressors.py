@@ -52,9 +52,9 @@ class TestFit:
         X, y = wave
         judged, recalibrate = [], ensemble.recalibrate
 
-        def spy(models, held_out, batch_size):
+        def spy(models, held_out, *others):
             judged.extend(held_out)
-            return recalibrate(models, held_out, batch_size)
+            return recalibrate(models, held_out, *others)
 
         monkeypatch.setattr(ensemble, "recalibrate", spy)
         tiny(n_estimators=3).fit(X, y)

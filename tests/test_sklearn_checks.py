@@ -55,6 +55,7 @@ ESTIMATORS = [
     DSDGPRegressor((2,), **BUDGET),
     DSDGPRegressor((), **BUDGET, **EXACT),
     DSDGPRegressor((2,), propagation="quadrature", objective="predictive", **BUDGET),
+    DSDGPRegressor((2,), latent_dims=1, n_importance=2, **BUDGET),
     DSDGPClassifier((2,), **BUDGET),
     DSDGPClassifier((2,), propagation="quadrature", **BUDGET, **EXACT),
     SOLVEGPRegressor(max_iter=20),

@@ -16,6 +16,7 @@ STORIES = (
     "neighbours",
     "noise",
     "counts",
+    "modes",
     "kernels",
     "orthogonal",
     "prior_collapse",

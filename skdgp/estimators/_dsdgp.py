@@ -61,6 +61,12 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
     n_samples : int, default=8
         Monte Carlo samples, or quadrature points, for each row. With ``objective="elbo"`` training takes one sample
         where that is enough ("monte_carlo", "ar1"). With "predictive" it takes all, and more tighten it.
+    latent_dims : int, default=0
+        Latent variables of every row, which join its features: for targets that have several values at the same ``X``.
+        Predictions are then mixtures over them. There is no base then, and neighbours correct nothing.
+    n_importance : int, default=1
+        Values of a row's latent variables for each step of training [3]_. More tighten the bound, and take more time: 5
+        is a good choice.
     n_estimators : "auto" or int, default="auto"
         Members of the ensemble; 1 is the model of the paper. "auto" is 5 up to some 4000 rows, and 1 from some 10000.
     beta : float, default=0.1
@@ -170,6 +176,8 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
     .. [1] H. Salimbeni and M. P. Deisenroth, "Doubly Stochastic Variational Inference for Deep Gaussian Processes",
        NeurIPS 2017.
     .. [2] M. Jankowiak, G. Pleiss and J. R. Gardner, "Deep Sigma Point Processes", UAI 2020.
+    .. [3] H. Salimbeni, V. Dutordoir, J. Hensman and M. P. Deisenroth, "Deep Gaussian Processes with
+       Importance-Weighted Variational Inference", ICML 2019.
 
     Examples
     --------
@@ -192,7 +200,8 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
     """Deep Gaussian process classification with global inducing variables.
 
     The model of :class:`DSDGPRegressor` [1]_ with the probit likelihood for two classes, and with the robust max
-    likelihood, one output for each class, for more [3]_. Labels may be of any kind.
+    likelihood, one output for each class, for more [3]_. Labels may be of any kind. There are no latent variables as
+    the regressor has them: whatever a table does not say, a probability of each class says all about one label.
 
     Parameters
     ----------

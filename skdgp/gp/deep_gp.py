@@ -15,7 +15,6 @@ from .likelihoods import Likelihood
 from .propagation import Propagation, Route, Share, Source
 from .waves import Streams
 
-
 #: Values of a row's latent variables over which means of a joint covariance are taken.
 COPIES = 8
 
@@ -232,7 +231,9 @@ class DeepGP(nn.Module):
         """What the last layer is given for rows: inputs (S or 1, B, D) and anchors; arguments as of :meth:`draw`."""
         hidden, propagation = self._layers[:-1], self.propagation
         draws = [layer.draw(streams) for layer in hidden] if self.draws_hidden else []
-        route_of = propagation.of_functions(streams, of_rows=of_rows) if isinstance(propagation, Latents) else propagation
+        route_of = (
+            propagation.of_functions(streams, of_rows=of_rows) if isinstance(propagation, Latents) else propagation
+        )
 
         def inputs(X: Tensor) -> tuple[Tensor, Tensor]:
             route = route_of(X)
@@ -253,8 +254,7 @@ class DeepGP(nn.Module):
 
 
 def _correlated(root: Tensor, point: Tensor) -> Tensor:
-    """Standard normal points (S, B, D) with the correlations between K replicates in turn that a root (S/K, B, D, K, K) of
-    their covariance has."""
+    """Standard normal points (S, B, D), of which K in turn get the covariance with the root (S/K, B, D, K, K)."""
     K = root.shape[-1]
     noise = point.unflatten(-3, (-1, K)).movedim(-3, -1)[..., None]  # (S/K, B, D, K, 1)
     return (root @ noise)[..., 0].movedim(-1, -3).flatten(-4, -3)

@@ -142,7 +142,6 @@ class Latents(Propagation):
         times = self.n_samples // self.inner.n_samples
         return self.inner.weight.repeat_interleave(times) / times
 
-
     def of_functions(self, streams: Streams, *, of_rows: bool) -> Callable[[Tensor], Route]:
         """The way of rows (B, Q) for functions, one for each of S streams.
 

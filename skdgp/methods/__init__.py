@@ -22,4 +22,4 @@ from .avdgp import AVDGP
 from .dsdgp import DSDGP, LatentDSDGP
 from .solvegp import SOLVEGP
 
-__all__ = ["AVDGP", "DSDGP", "LatentDSDGP", "SOLVEGP"]
+__all__ = ["AVDGP", "DSDGP", "SOLVEGP", "LatentDSDGP"]

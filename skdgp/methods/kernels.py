@@ -85,11 +85,11 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
         return None
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-    length = _numbers(kernel.lengthscale[0])
-    if units is not None:
+    lengths = _numbers(kernel.lengthscale[0])
+    if units is not None:  # of features, after which latent variables may come
         scale = np.asarray(units.scale)
-        length = length * (scale if len(length) == 1 else np.append(scale, np.ones(len(length) - len(scale))))
-    length = float(length[0]) if len(set(length.tolist())) == 1 else length
+        lengths = lengths * (scale if len(lengths) == 1 else np.append(scale, np.ones(len(lengths) - len(scale))))
+    length = float(lengths[0]) if len(set(lengths.tolist())) == 1 else lengths
     nu = PROFILES[kernel.profile].nu
     return ConstantKernel(float(kernel.variance[0])) * (Matern(length, nu=nu) if np.isfinite(nu) else RBF(length))
 
