@@ -7,6 +7,7 @@ from typing import dataclass_transform
 import numpy as np
 
 from .._sklearn import HasMethods, Interval, StrOptions
+from ..gp.coupled import COUPLED
 from ..gp.kernels import PROFILES
 from ..gp.likelihoods import Regression
 from ..gp.networks import INFERENCE_NETWORKS
@@ -24,6 +25,7 @@ RULES = {
     "n_orthogonal": [NON_NEGATIVE],
     "rule": [StrOptions({"ar1", "ar2", "ar2p"})],
     "propagation": [StrOptions({"monte_carlo", "quadrature"})],
+    "layer_posterior": [StrOptions({"factorised", *COUPLED})],
     "method": [StrOptions({"auto", "svi", "collapsed"})],
     "objective": [StrOptions(set(OBJECTIVES))],
     "kernel": [StrOptions(set(PROFILES)), callable, list, tuple],

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .conditionals import with_variances
 from .latents import Latents
-from .layers import Layer
+from .layers import Layer, LayerDraw
 from .likelihoods import Likelihood
 from .propagation import Propagation, Route, Share, Source
 from .waves import Streams
@@ -167,18 +167,34 @@ class DeepGP(nn.Module):
         variables have one value for each function; or for each row anew in every call, if its values are to be
         ``of_rows`` as these are observed.
         """
-        last, hidden = self._layers[-1].draw(streams), self._hidden(streams, of_rows=of_rows)
+        draw = self.draw_layers(streams, of_rows=of_rows)
+        return lambda X: draw(X)[-1]
+
+    def draw_layers(self, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], list[Tensor]]:
+        """The same, with the values of all layers: (S, B, D) from the first to the last."""
+        *hidden, last = self._layer_draws(streams)
         components = None
         if not (self.draws_hidden or self.has_latents) and len(self.layers) > 1:
             components = streams.choice(self.propagation.weight)
+        inputs = self._inputs(hidden, streams, of_rows=of_rows)
 
-        def function(X: Tensor) -> Tensor:
-            F, anchor = hidden(X)
+        def function(X: Tensor) -> list[Tensor]:
+            _, *values = steps = inputs(X)
+            F, anchor = steps[-1]
             if components is not None:
                 F, anchor = F[components], anchor[components] if anchor.dim() == 3 else anchor
-            return last(F, anchor)
+                values = [(value[components], None) for value, _ in values]
+            return [*(value for value, _ in values), last(F, anchor)]
 
         return function
+
+    def _layer_draws(self, streams: Streams) -> list[LayerDraw]:
+        """Functions of all layers, or of the last one alone, where hidden layers have none of their own."""
+        last = self._layers[-1].draw(streams)
+        return [*self._hidden_draws(streams), last]
+
+    def _hidden_draws(self, streams: Streams) -> list[LayerDraw]:
+        return [layer.draw(streams) for layer in self._layers[:-1]] if self.draws_hidden else []
 
     def covariance(self, X: Tensor, streams: Streams) -> Tensor:
         """Joint covariance of the function values of rows, (P, B, B): the law of total covariance over the mixture.
@@ -193,7 +209,7 @@ class DeepGP(nn.Module):
         """
         if self.has_latents:
             return self._covariance_over_latents(X, streams)
-        F, anchor = self._hidden(streams)(X)
+        F, anchor = self._inputs(self._hidden_draws(streams), streams)(X)[-1]
         weight = X.new_full((len(F),), 1 / len(F)) if self.draws_hidden else self.propagation.weight
         last = self._layers[-1]
         mean, variance, _ = last(F, anchor)
@@ -207,8 +223,8 @@ class DeepGP(nn.Module):
 
     def _covariance_over_latents(self, X: Tensor, streams: Streams) -> Tensor:
         """The same where every row has latent variables of its own: between rows only the function is shared."""
-        hidden, copies = self._hidden(streams, of_rows=True), X.repeat(COPIES, 1)
-        F, anchor = hidden(copies)  # (S, COPIES·B, D): one function for all copies of a row
+        inputs = self._inputs(self._hidden_draws(streams), streams, of_rows=True)
+        F, anchor = inputs(X.repeat(COPIES, 1))[-1]  # (S, COPIES·B, D): one function for all copies of a row
         weight = X.new_full((len(F),), 1 / len(F))
         found = self._layers[-1].covariance(F[:, : len(X)], anchor[..., : len(X), :], weight)
         if len(self.layers) > 1:  # what hidden functions move, by means over copies
@@ -227,28 +243,27 @@ class DeepGP(nn.Module):
         """Whether there are hidden layers, and functions have their own."""
         return self.propagation.sampled and len(self.layers) > 1
 
-    def _hidden(self, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """What the last layer is given for rows: inputs (S or 1, B, D) and anchors; arguments as of :meth:`draw`."""
-        hidden, propagation = self._layers[:-1], self.propagation
-        draws = [layer.draw(streams) for layer in hidden] if self.draws_hidden else []
-        route_of = (
-            propagation.of_functions(streams, of_rows=of_rows) if isinstance(propagation, Latents) else propagation
-        )
+    def _inputs(
+        self, draws: Sequence[LayerDraw], streams: Streams, *, of_rows: bool = False
+    ) -> Callable[[Tensor], list[tuple[Tensor, Tensor]]]:
+        """What every layer is given for rows, inputs (S or 1, B, D) and anchors; ``draws`` are of hidden layers."""
+        propagation, n_hidden = self.propagation, len(self.layers) - 1
+        route_of = propagation.of_functions(streams, of_rows=of_rows) if isinstance(propagation, Latents) else propagation
 
-        def inputs(X: Tensor) -> tuple[Tensor, Tensor]:
+        def inputs(X: Tensor) -> list[tuple[Tensor, Tensor]]:
             route = route_of(X)
             F, anchor = route.inputs, X
-            layers = islice(self._travel(X, route), len(hidden))
+            steps = [(F, anchor)]
+            layers = islice(self._travel(X, route), n_hidden)
             if not draws:
-                for _, F, anchor in layers:  # noqa: B007 that of the last one is wanted
-                    pass
-                return F, anchor
+                return steps + [(F, anchor) for _, F, anchor in layers]
             for draw in draws:
                 F = draw(F, anchor)
                 # An anchor at the mixture's mean is the one of predictions.
                 mean = next(layers)[0].mean if propagation.anchored_at_mean else F
                 anchor = propagation.anchor(F, mean, route.log_weight.exp()[..., None])
-            return F, anchor
+                steps.append((F, anchor))
+            return steps
 
         return inputs
 

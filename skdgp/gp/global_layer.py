@@ -200,15 +200,19 @@ class GlobalLayer(Layer):
         """Covariances with inducing points."""
         return self.kernel.n_outputs * sum(len(each) for each in self.point_sets)
 
-    def draw(self, streams: Streams) -> LayerDraw:
-        """f(x) = m(x) + g(x) + k(x, Z) K⁻¹ (u − g(Z)), with the points of all sets for Z."""
+    def draw(self, streams: Streams, v: Tensor | None = None) -> LayerDraw:
+        """f(x) = m(x) + g(x) + k(x, Z) K⁻¹ (u − g(Z)), with the points of all sets for Z.
+
+        Whitened inducing variables ``v`` (S, D, T) come from the posterior, if they are not given.
+        """
         points, n_outputs = self._points, len(self.q.mean)
         prior = self.kernel.draw(streams, points.shape[1], n_outputs)
         K = self.kernel.relative_covariance(points, points)  # (D or 1, T, T)
         L = cholesky(K, self.jitter)
         noise = (self.jitter * K.diagonal(dim1=-2, dim2=-1).mean(-1)).sqrt()[:, None, None]
         g = prior(points[None]).mT[..., None] + noise * streams.normal(n_outputs, len(points), 1)  # as K has jitter
-        residual = self._drawn(streams, L)[..., None] - torch.linalg.solve_triangular(L, g, upper=False)
+        v = self._drawn(streams, L) if v is None else v
+        residual = v[..., None] - torch.linalg.solve_triangular(L, g, upper=False)
         change = torch.linalg.solve_triangular(L.mT, residual, upper=True)[..., 0]  # (S, D, T)
 
         def function(x: Tensor, anchor: Tensor) -> Tensor:

@@ -7,7 +7,9 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
+from ..gp.coupled import COUPLED, check_size
 from ..gp.deep_gp import DeepGP
+from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import Kernel
 from ..gp.latents import Latents
 from ..gp.layers import Layer
@@ -30,6 +32,9 @@ from .kernels import KernelLike, layer_kernel
 
 #: Inducing points of every layer, by the rows from which on there are so many.
 INDUCING = {0: 64, 2000: 128, INITIAL_ROWS: 256}
+
+#: The same where layers are coupled, for which all inducing variables are squared.
+COUPLED_INDUCING = 64
 
 #: Chosen on held-out rows. With quadrature every row is as many inputs of a layer as there are points, so
 #: that smaller minibatches keep the time and make more steps.
@@ -70,6 +75,7 @@ class DSDGP:
     n_orthogonal: int = shaping(0)
     orthogonal_covariance: str = shaping("free")
     n_samples: int = shaping(8)
+    layer_posterior: str = shaping("factorised")
     objective: str = "elbo"
     n_estimators: int | Auto = "auto"
     beta: float = 0.1
@@ -98,11 +104,16 @@ class DSDGP:
         hidden_dims = self._widths(X.shape[1])
         widths = (*hidden_dims, likelihood.n_outputs)
         auto = [number for n_rows, number in INDUCING.items() if len(X) >= n_rows][-1]
+        auto = COUPLED_INDUCING if self.layer_posterior in COUPLED else auto
         numbers = inducing_per_layer(self.n_inducing, hidden_dims, (auto, auto))
+        self._check_coupling(numbers, widths)
         layers: list[Layer] = []
         inputs = self.initial_inputs(X, generator)
         for depth, (n_outputs, n_inducing) in enumerate(zip(widths, numbers, strict=True)):
-            points = cluster_centres(inputs, n_inducing + self.n_orthogonal, generator)
+            if depth and self.layer_posterior == "locations":  # values at the points of the first layer
+                points = cast(GlobalLayer, layers[-1]).mean(points).detach()
+            else:
+                points = cluster_centres(inputs, n_inducing + self.n_orthogonal, generator)
             if depth == 0 and not isinstance(self.n_inducing, str):
                 warn_of_few_rows({"n_inducing": n_inducing, "n_orthogonal": self.n_orthogonal}, len(points))
             hidden = depth < len(hidden_dims)
@@ -112,8 +123,29 @@ class DSDGP:
             layers.append(self.make_layer(inputs, points, *sizes, generator, kernel=kernel, hidden=hidden))
             with torch.no_grad():
                 inputs = layers[-1](inputs[None], inputs)[0][0]  # as they reach the next layer
+        kind = COUPLED.get(self.layer_posterior) if hidden_dims else None
+        if kind is not None:
+            hidden_dims = tuple(kind.widths(*cast(GlobalLayer, layer).q.mean.shape) for layer in layers[:-1])
         propagation = make_propagation(self.propagation, hidden_dims, self.n_samples, generator)
-        return DeepGP(layers, self.begun(propagation, X, likelihood, generator), likelihood)
+        return (kind or DeepGP)(layers, self.begun(propagation, X, likelihood, generator), likelihood)
+
+    def _check_coupling(self, numbers: Sequence[int], widths: Sequence[int]) -> None:
+        """ValueError if a posterior across layers does not go with other parameters."""
+        if self.layer_posterior == "factorised":
+            return
+        needs = {"propagation": "monte_carlo", "n_orthogonal": 0, "whiten": True, "n_importance": 1}
+        for name, needed in needs.items():
+            if (value := getattr(self, name, needed)) != needed:
+                raise ValueError(
+                    f"layer_posterior={self.layer_posterior!r} goes with {name}={needed!r} alone, got {name}={value!r}: "
+                    'change one of them, or take layer_posterior="factorised".'
+                )
+        if self.layer_posterior == "locations" and len(set(numbers)) > 1:
+            raise ValueError(
+                f'layer_posterior="locations" has the same inducing points in all layers, but n_inducing={numbers!r}: '
+                "give one number."
+            )
+        check_size(self.layer_posterior, [M * D for M, D in zip(numbers, widths, strict=True)])
 
     #: Latent variables of every row, which is one of the parameters where a method has them.
     latent_dims: ClassVar[int] = 0

@@ -1,0 +1,404 @@
+"""Deep GPs whose layers know of each other: posteriors that are coupled across depth.
+
+A posterior that treats layers as independent lets hidden layers collapse to single functions, although many
+compositions of functions explain the same data (Ustyuzhaninov, Kazlauskaite, Kaiser, Bodin, Campbell and Ek,
+"Compositional uncertainty in deep Gaussian processes", UAI 2020). Three others:
+
+=============== ====================================================================================================
+``Joint``       q(v_1, ..., v_L) is one Gaussian (Eq. 12). v is drawn, and given v every layer is a GP (Eq. 13)
+``Chain``       q(v_{l+1} | v_l) = N(m_{l+1} + J_l (v_l − m_l), C_{l+1}) (Eq. 14). v is integrated out (Eq. 15 to 17)
+``Locations``   function values at inducing points of one layer are the inducing points of the next (Eq. 18 to 23)
+=============== ====================================================================================================
+
+v_l, of D_l M_l numbers, are the whitened inducing variables of all outputs of layer l, u = m(Z) + σ L v, whose prior is
+N(0, I). Here and below f = m(x) + σ (Aᵀv + r), A = L⁻¹ k(Z, x), and r has what variance inducing variables leave:
+1 − AᵀA, relative to σ². Shapes are those of :mod:`skdgp.gp.deep_gp`, with T_l for D_l M_l.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from .conditionals import VARIANCE_FLOOR, VARIANCE_FLOOR_DOUBLE, contribution, kl_divergence, with_variances
+from .deep_gp import DeepGP, Marginals
+from .global_layer import GlobalLayer
+from .layers import Layer, LayerDraw
+from .likelihoods import Likelihood
+from .linalg import JITTER, NO_JITTER, cholesky, inverse_cholesky
+from .propagation import Propagation, Route
+from .waves import Streams
+
+#: Most numbers of a matrix that couples layers: a quarter of a gigabyte in float32, for parameters, their gradients and
+#: what Adam remembers of them.
+MOST_COUPLINGS = 2**24
+
+
+#: Functions that a joint covariance is computed from.
+COVARIANCE_FUNCTIONS = 256
+
+
+class Conditional(NamedTuple):
+    """What whitened inducing variables of a layer say of function values at S·B inputs."""
+
+    A: Tensor  # (S, B, D or 1, M)
+    left: Tensor  # (S, B, D or 1), relative variance that they leave
+
+    @classmethod
+    def of(cls, layer: GlobalLayer, x: Tensor) -> "Conditional":
+        """At inputs x (S, B, Q)."""
+        rows = x.flatten(0, 1)
+        [(_, A)] = layer.whitened(rows)
+        A = (A if A.dim() == 3 else A[None]).movedim(-1, 0)  # (S·B, D or 1, M)
+        prior = layer.kernel.relative_diagonal(rows)
+        prior = prior.mT if isinstance(prior, Tensor) else A.new_full((1, 1), prior)
+        floor = VARIANCE_FLOOR_DOUBLE if x.dtype == torch.float64 else VARIANCE_FLOOR
+        left = torch.maximum(prior - A.square().sum(-1), floor * prior)
+        return cls(A.unflatten(0, x.shape[:2]), left.unflatten(0, x.shape[:2]))
+
+    def times(self, v: Tensor) -> Tensor:
+        """Aᵀv, (S, B, D), for v of shape (S, B or 1, D, M)."""
+        return (self.A * v).sum(-1)
+
+
+def _white(layer: GlobalLayer, like: Tensor) -> Tensor:
+    """Variances of a layer's white noise, (D,) or ()."""
+    return like.new_zeros(()) if layer.log_white_noise is None else layer.log_white_noise.exp()
+
+
+class CoupledGP(DeepGP):
+    """A deep GP with a posterior across layers; subclasses say which, in :meth:`_travel` and :meth:`_drawn`.
+
+    Parameters
+    ----------
+    layers : sequence of GlobalLayer
+        With one set of inducing points each, and whitened posteriors.
+    propagation : Propagation
+        Of random samples. Its points have :meth:`widths` numbers.
+    likelihood : Likelihood
+    """
+
+    #: Whether many models may be one; see :mod:`skdgp.inference.stacks`.
+    stackable = False
+
+    def __init__(self, layers: Sequence[Layer], propagation: Propagation, likelihood: Likelihood):
+        super().__init__(layers, propagation, likelihood)
+        self.sizes = [(layer.q.mean.shape[0], layer.q.mean.shape[1]) for layer in self._global]  # D_l, M_l
+        self.totals = [n_outputs * n_inducing for n_outputs, n_inducing in self.sizes]
+        self.outputs = sum(n_outputs for n_outputs, _ in self.sizes)
+
+    @property
+    def _global(self) -> Sequence[GlobalLayer]:
+        return cast(Sequence[GlobalLayer], self.layers)
+
+    @staticmethod
+    def widths(n_outputs: int, n_inducing: int) -> int:
+        """Standard normal numbers that a sample of a hidden layer takes: for its values, and its inducing variables."""
+        return n_outputs * (1 + n_inducing)
+
+    @staticmethod
+    def couplings(totals: Sequence[int]) -> int:
+        """Numbers of the largest matrix that couples layers of so many inducing variables."""
+        raise NotImplementedError
+
+    def numbers_per_row(self) -> int:
+        """With inducing variables of all outputs, for every sample."""
+        return max(super().numbers_per_row(), self.propagation.n_samples * max(self.totals))
+
+    def _split(self, point: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+        """Of a hidden layer's points those for its values (S, B or 1, D), and for its inducing variables (…, T)."""
+        return tuple(point.split([self.sizes[depth][0], self.totals[depth]], dim=-1))  # type: ignore[return-value]
+
+    # Functions.
+
+    def _layer_draws(self, streams: Streams) -> list[LayerDraw]:
+        """Functions of all layers, which belong together."""
+        return [layer.draw(streams, v) for layer, v in zip(self._global, self._drawn(streams), strict=True)]
+
+    def _drawn(self, streams: Streams) -> list[Tensor]:
+        """Whitened inducing variables (S, D, M) of all layers, drawn together."""
+        raise NotImplementedError
+
+    def covariance(self, X: Tensor, streams: Streams) -> Tensor:
+        """See :meth:`.DeepGP.covariance`: of whole functions that are drawn, with the variances of predictions."""
+        parts = torch.arange(COVARIANCE_FUNCTIONS).split(len(streams))
+        draws = (self.draw(Streams(part.tolist(), X.device), of_rows=self.has_latents) for part in parts)
+        values = torch.cat([draw(X) for draw in draws])  # (S, B, P)
+        centred = (values - values.mean(0)) / math.sqrt(len(values) - 1)
+        found = centred.permute(2, 1, 0) @ centred.permute(2, 0, 1)
+        _, variance = self(X).moments()
+        return with_variances(found, variance.mT)
+
+    def gradient_variance(self, X: Tensor) -> None:
+        """None: there is no closed form."""
+        return None
+
+
+class Joint(CoupledGP):
+    """One Gaussian over the inducing variables of all layers; see the module's docstring.
+
+    Its root R is lower triangular. Blocks of single outputs are those of the layers' posteriors; what is left of them is
+    their deviations times ``cross``, which starts at zero.
+    """
+
+    def __init__(self, layers: Sequence[Layer], propagation: Propagation, likelihood: Likelihood):
+        super().__init__(layers, propagation, likelihood)
+        total = sum(self.totals)
+        self.cross = nn.Parameter(self._global[0].q.mean.new_zeros(total, total).detach())
+
+    @staticmethod
+    def couplings(totals: Sequence[int]) -> int:
+        """The square of all."""
+        return sum(totals) ** 2
+
+    def root(self) -> Tensor:
+        """R, (T, T)."""
+        blocks, deviations = [], []
+        for layer in self._global:
+            root = cast(Tensor, layer.q.root)
+            root = torch.diag_embed(root) if layer.q.below is None else root
+            blocks += [*root]
+            deviations.append(root.diagonal(dim1=-2, dim2=-1).flatten())
+        output = torch.cat([torch.full((len(each),), i, device=each.device) for i, each in enumerate(blocks)])
+        below = output[:, None] > output  # blocks of an output and an earlier one, of the same layer or before
+        return torch.block_diag(*blocks) + torch.cat(deviations)[:, None] * self.cross * below
+
+    def _means(self) -> list[Tensor]:
+        return [layer.q.mean.flatten() for layer in self._global]
+
+    def _kl(self, root: Tensor) -> Tensor:
+        """KL(N(m, R Rᵀ) ‖ N(0, I))."""
+        return kl_divergence(torch.cat(self._means()), root)
+
+    def _travel(
+        self, X: Tensor, route: Route, targets: Tensor | None = None
+    ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
+        """Every sample has inducing variables of all hidden layers; those of the last one are integrated out."""
+        root, means, ends = self.root(), self._means(), [0, *torch.tensor(self.totals).cumsum(0).tolist()]
+        kl, about = self._kl(root), (route.log_ratio, route.n_replicates)
+        F, epsilon, last = route.inputs, None, len(self.layers) - 1
+        for depth, (layer, point) in enumerate(zip_longest(self._global, route.points)):
+            rows, conditional = root[ends[depth] : ends[depth + 1]], Conditional.of(layer, F)  # (T_l, T)
+            variance = conditional.left.expand(*F.shape[:2], self.sizes[depth][0])
+            v = means[depth] if epsilon is None else means[depth] + epsilon @ rows[:, : ends[depth]].mT
+            if depth < last:
+                noise, own = self._split(point, depth)
+                v = v + own @ rows[:, ends[depth] : ends[depth + 1]].mT  # (S, B or 1, T_l)
+                epsilon = own if epsilon is None else torch.cat([epsilon, own], dim=-1)
+            else:
+                own_root = rows[:, ends[depth] :].unflatten(0, self.sizes[depth])  # (D, M, T_l)
+                spread = torch.einsum("sbdm,dmt->sbdt", conditional.A.expand(-1, -1, len(own_root), -1), own_root)
+                variance = variance + spread.square().sum(-1)
+            mean = conditional.times(v.unflatten(-1, self.sizes[depth]))
+            mean = layer.mean.added_to(mean * layer.kernel.deviation, F)
+            variance = variance * layer.kernel.variance + _white(layer, mean)
+            if depth < last:
+                F = mean + variance.sqrt() * noise
+            log_weight = route.log_weight if len(mean) == len(route.log_weight) else route.log_weight.new_zeros(1, 1)
+            share = kl if depth == last else torch.zeros_like(kl)  # of all layers together
+            yield Marginals(mean, variance, log_weight, share, *about), F, X
+
+    def _drawn(self, streams: Streams) -> list[Tensor]:
+        v = torch.cat(self._means()) + streams.normal(sum(self.totals)) @ self.root().mT
+        return [each.unflatten(-1, size) for each, size in zip(v.split(self.totals, -1), self.sizes, strict=True)]
+
+
+class Chain(CoupledGP):
+    """A Gaussian whose layers depend on the one before alone; see the module's docstring.
+
+    C_l is the covariance of the layer's own posterior. J starts at zero.
+    """
+
+    def __init__(self, layers: Sequence[Layer], propagation: Propagation, likelihood: Likelihood):
+        super().__init__(layers, propagation, likelihood)
+        like = self._global[0].q.mean
+        self.J = nn.ParameterList(
+            like.new_zeros(above, below).detach()
+            for below, above in zip(self.totals[:-1], self.totals[1:], strict=True)
+        )
+
+    @staticmethod
+    def widths(n_outputs: int, n_inducing: int) -> int:
+        """For its values alone."""
+        return n_outputs
+
+    @staticmethod
+    def couplings(totals: Sequence[int]) -> int:
+        """Products of neighbours, and squares of what is integrated out."""
+        return max(total * (below + total) for below, total in zip([0, *totals[:-1]], totals, strict=True))
+
+    def numbers_per_row(self) -> int:
+        """With what outputs of earlier layers have said of inducing variables."""
+        return self.propagation.n_samples * max(self.totals) * self.outputs
+
+    def _own(self, depth: int) -> Tensor:
+        """C_l, (T_l, T_l)."""
+        layer = self._global[depth]
+        root = cast(Tensor, layer.q.root)
+        return torch.diag(root.square().flatten()) if layer.q.below is None else torch.block_diag(*(root @ root.mT))
+
+    def _travel(
+        self, X: Tensor, route: Route, targets: Tensor | None = None
+    ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
+        """A Kalman filter over layers: v_l | f_1, ..., f_{l−1} ~ N(m̃, P − U Uᵀ), of which P is the same for all rows.
+
+        U has what each output of an earlier layer has said, of one rank each.
+        """
+        about, last = (route.log_ratio, route.n_replicates), len(self.layers) - 1
+        F, P, U = route.inputs, self._own(0), None
+        expected = self._global[0].q.mean  # m̃: (D, M), or (S, B, D, M)
+        penalty = F.new_zeros(())
+        for depth, (layer, point) in enumerate(zip_longest(self._global, route.points)):
+            size, conditional, m = self.sizes[depth], Conditional.of(layer, F), layer.q.mean
+            log_deviations = cast(Tensor, layer.q.log_diagonal).sum()
+            penalty = penalty + 0.5 * (P.diagonal().sum() + m.square().sum() - m.numel()) - log_deviations
+            mean = layer.mean.added_to(conditional.times(expected) * layer.kernel.deviation, F)
+            V, PH = self._moments(layer, conditional, P, U, size)
+            if depth < last:
+                L = cholesky(V, NO_JITTER)  # (S, B, D, D)
+                F = mean + (L @ point[..., None])[..., 0]
+                W = torch.linalg.solve_triangular(L, PH.mT, upper=False)  # (S, B, D, T): v − m̃ = Wᵀξ + ...
+                J, own = self.J[depth], self._own(depth + 1)
+                shift = (expected - m).flatten(-2) + (point[..., None, :] @ W)[..., 0, :]
+                U = (W if U is None else torch.cat([U.expand(len(W), -1, -1, -1), W], dim=-2)) @ J.mT  # (S, B, r, T')
+                P = own + J @ P @ J.mT
+                expected = self._global[depth + 1].q.mean + (shift @ J.mT).unflatten(-1, self.sizes[depth + 1])
+            log_weight = route.log_weight if len(mean) == len(route.log_weight) else route.log_weight.new_zeros(1, 1)
+            share = penalty if depth == last else torch.zeros_like(penalty)  # of all layers together
+            yield Marginals(mean, V.diagonal(dim1=-2, dim2=-1), log_weight, share, *about), F, X
+
+    @staticmethod
+    def _moments(
+        layer: GlobalLayer, conditional: Conditional, P: Tensor, U: Tensor | None, size: tuple[int, int]
+    ) -> tuple[Tensor, Tensor]:
+        """Covariances V of a row's outputs (S, B, D, D), and of these with inducing variables (S, B, T, D)."""
+        A, sigma = conditional.A.expand(-1, -1, size[0], -1), layer.kernel.deviation  # (S, B, D, M)
+        PH = torch.einsum("tdm,sbdm->sbtd", P.unflatten(1, size), A)  # (S, B, T, D)
+        if U is not None:
+            known = (U.unflatten(-1, size) * A[..., None, :, :]).sum(-1)  # (S, B, r, D)
+            PH = PH - U.mT @ known
+        V = (PH.unflatten(-2, size) * A[..., None]).sum(-2) * (sigma[:, None] * sigma)  # (S, B, D, D)
+        own = conditional.left * layer.kernel.variance + _white(layer, A)
+        return V + torch.diag_embed(own.expand(*A.shape[:3])), PH * sigma
+
+    def _drawn(self, streams: Streams) -> list[Tensor]:
+        drawn: list[Tensor] = []
+        deviation = torch.zeros(())
+        for depth, layer in enumerate(self._global):
+            noise, root = streams.normal(*self.sizes[depth]), cast(Tensor, layer.q.root)
+            own = root * noise if layer.q.below is None else (root @ noise[..., None])[..., 0]
+            carried = (deviation @ self.J[depth - 1].mT).unflatten(-1, self.sizes[depth]) if depth else 0.0
+            deviation = (own + carried).flatten(-2)
+            drawn.append(layer.q.mean + own + carried)
+        return drawn
+
+
+class Locations(CoupledGP):
+    """Values f_l^z of layer l at the inducing points of the first one are inducing points of layer l + 1.
+
+    q(f_l^z) = N(m_l, S_l) is independent of other layers. Parameters are the same in better coordinates: m_l = m(z̄) + L̄v
+    and S_l = L̄ R Rᵀ L̄ᵀ, where z̄ are the means of the layer before, and L̄ is the root of the kernel's matrix there. All
+    layers have as many inducing points.
+    """
+
+    def __init__(self, layers: Sequence[Layer], propagation: Propagation, likelihood: Likelihood):
+        super().__init__(layers, propagation, likelihood)
+        for layer in self._global[1:]:
+            layer.Z.requires_grad_(False)  # points are values of the layer before
+
+    @staticmethod
+    def couplings(totals: Sequence[int]) -> int:
+        """None."""
+        return 0
+
+    def inducing_points(self) -> list[Tensor]:
+        """Those of the first layer, and the means of what the others are given."""
+        return [self._global[0].Z, *(m.mT for m, _ in self._posteriors()[:-1])]
+
+    def _posteriors(self) -> list[tuple[Tensor, Tensor]]:
+        """m_l (D, M) and roots (D, M, M) of S_l."""
+        points, found = self._global[0].Z, []
+        for layer in self._global:
+            L = cholesky(self._prior(layer, points[None])[0]).to(points)  # (D or 1, M, M)
+            root = cast(Tensor, layer.q.root)
+            root = L * root[..., None, :] if layer.q.below is None else L @ root
+            found.append((layer.mean(points).mT + (L @ layer.q.mean[..., None])[..., 0], root))
+            points = found[-1][0].mT
+        return found
+
+    def _travel(
+        self, X: Tensor, route: Route, targets: Tensor | None = None
+    ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
+        """Samples have values f^z of hidden layers, which all rows share; those of the last one are integrated out."""
+        about, last = (route.log_ratio, route.n_replicates), len(self.layers) - 1
+        F, points = route.inputs, self._global[0].Z[None]  # (S or 1, M, Q)
+        known = zip(self._global, self._posteriors(), strict=True)
+        for depth, ((layer, (m, root)), point) in enumerate(zip_longest(known, route.points)):
+            n_outputs, centre = self.sizes[depth][0], layer.mean(points).mT  # (S or 1, D, M)
+            root = root.expand(len(points), -1, -1, -1)
+            W = inverse_cholesky(self._prior(layer, points)).to(points).expand(len(points), n_outputs, -1, -1)
+            kl = kl_divergence(m - centre, root, W).sum(-1).mean(0)
+            A = W @ layer.kernel.covariance(points, F)  # (S, D, M, B)
+            variance = layer.kernel.diagonal(F).expand(-1, n_outputs, -1) - A.square().sum(-2)  # (S, D, B)
+            if depth < last:
+                noise, own = self._split(point, depth)
+                fz = m + (root @ own[:, 0].unflatten(-1, self.sizes[depth])[..., None])[..., 0]  # of the first row
+                mean = ((W @ (fz - centre)[..., None]).mT @ A)[..., 0, :]
+            else:
+                mean, change = contribution(W, A, m - centre, root, whiten=False)
+                variance = variance + change + A.square().sum(-2)
+            mean = layer.mean.added_to(mean.mT, F)
+            variance = (variance.clamp(min=VARIANCE_FLOOR).mT + _white(layer, F)).expand_as(mean)
+            if depth < last:
+                F, points = mean + variance.sqrt() * noise, fz.mT
+            log_weight = route.log_weight if len(mean) == len(route.log_weight) else route.log_weight.new_zeros(1, 1)
+            yield Marginals(mean, variance, log_weight, kl, *about), F, X
+
+    def _prior(self, layer: GlobalLayer, points: Tensor) -> Tensor:
+        """Prior covariances of f^z in float64, white noise included, (S or 1, D or 1, M, M)."""
+        exact = points.double()
+        K, white = layer.kernel.covariance(exact, exact), _white(layer, exact)
+        n_kernels = max(white.numel(), K.shape[1])
+        own = (white[..., None] if white.dim() else white).expand(len(K), n_kernels, K.shape[-1])
+        return K + torch.diag_embed(own)
+
+    def _layer_draws(self, streams: Streams) -> list[LayerDraw]:
+        """Matheron's rule, with the inducing points that belong to each function."""
+        draws, points = [], self._global[0].Z.expand(len(streams), -1, -1)
+        for layer, (m, root), size in zip(self._global, self._posteriors(), self.sizes, strict=True):
+            fz = m + (root @ streams.normal(*size, 1))[..., 0]
+            draws.append(self._matheron(layer, streams, points, fz))
+            points = fz.mT
+        return draws
+
+    def _matheron(self, layer: GlobalLayer, streams: Streams, points: Tensor, fz: Tensor) -> LayerDraw:
+        """Functions of a layer with values fz (S, D, M) at inducing points (S, M, Q)."""
+        prior = layer.kernel.draw(streams, points.shape[-1], fz.shape[1])
+        W, sigma = inverse_cholesky(self._prior(layer, points)).to(points), layer.kernel.deviation
+        jitter = (_white(layer, fz) + JITTER * layer.kernel.variance).sqrt()[..., None] * streams.normal(*fz.shape[1:])
+        left = fz - layer.mean(points).mT - (prior(points) * sigma).mT - jitter  # (S, D, M)
+        change = (W.mT @ (W @ left[..., None]))[..., 0]
+
+        def function(x: Tensor, anchor: Tensor) -> Tensor:
+            k = layer.kernel.covariance(points, x)  # (S, D or 1, M, B)
+            values = (change[..., None, :] @ k)[..., 0, :]
+            return layer.mean.added_to(prior(x) * sigma + values.mT, x)
+
+        return function
+
+
+COUPLED: dict[str, type[CoupledGP]] = {"joint": Joint, "chain": Chain, "locations": Locations}
+
+
+def check_size(name: str, totals: Sequence[int], *, n_bytes: int = 4) -> None:
+    """ValueError if a posterior of this name would take too much memory."""
+    number = COUPLED[name].couplings(totals)
+    if number > MOST_COUPLINGS:
+        raise ValueError(
+            f'layer_posterior="{name}" couples {sum(totals)} inducing variables of {len(totals)} layers, which takes '
+            f"{4 * n_bytes * number / 2**30:.1f} GiB in training, more than {4 * n_bytes * MOST_COUPLINGS / 2**30:.1f}: "
+            "lower n_inducing or hidden_dims."
+        )
