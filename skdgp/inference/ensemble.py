@@ -262,9 +262,7 @@ class Ensemble:
         """Correct members' likelihoods by what each holds out, if it does."""
         judges = [part.spread(MAX_ROWS).rows().to(self.device, self.dtype) for part in held_out if part is not None]
         if judges:
-            # Where predictions are of many narrow modes, few rows may happen to lie on some of them.
-            n_earlier = PRIOR_ROWS if self.models[0].has_latents else 0
-            recalibrate(self.models, judges, plan.settings.batch_size, n_earlier)
+            recalibrate(self.models, judges, plan.settings.batch_size)
             scores = [max(history.score) for history in self.histories if history.score]
             self.held_out = HeldOut(float(np.mean(scores)), sum(map(len, judges))) if scores else None
 
