@@ -10,8 +10,8 @@ from ._regression import DeepGPRegressor
 
 def _inducing_points(self):
     """Inducing points of every layer, in units of its inputs, a list of arrays (n_estimators, M, Q)."""
-    layers = zip(*(member.layers for member in self.module_), strict=True)
-    return [np.stack([layer.Z.cpu().numpy() for layer in members]) for members in layers]
+    layers = zip(*(member.inducing_points() for member in self.module_), strict=True)
+    return [np.stack([points.detach().cpu().numpy() for points in members]) for members in layers]
 
 
 @estimator(hidden_dims=[*RULES["hidden_dims"], AUTO])

@@ -155,6 +155,10 @@ class DeepGP(nn.Module):
 
     # Rows together.
 
+    def inducing_points(self) -> list[Tensor]:
+        """Inducing points of layers that have some for all rows, (M, Q)."""
+        return [cast(Tensor, layer.Z) for layer in self._layers if hasattr(layer, "Z")]
+
     @property
     def has_latents(self) -> bool:
         """Whether rows have latent variables."""
@@ -248,7 +252,9 @@ class DeepGP(nn.Module):
     ) -> Callable[[Tensor], list[tuple[Tensor, Tensor]]]:
         """What every layer is given for rows, inputs (S or 1, B, D) and anchors; ``draws`` are of hidden layers."""
         propagation, n_hidden = self.propagation, len(self.layers) - 1
-        route_of = propagation.of_functions(streams, of_rows=of_rows) if isinstance(propagation, Latents) else propagation
+        route_of = (
+            propagation.of_functions(streams, of_rows=of_rows) if isinstance(propagation, Latents) else propagation
+        )
 
         def inputs(X: Tensor) -> list[tuple[Tensor, Tensor]]:
             route = route_of(X)
