@@ -8,7 +8,7 @@ import torch
 from helpers import generator, normal
 
 from skdgp import DSDGPClassifier, DSDGPRegressor
-from skdgp.gp.coupled import COUPLED, MOST_COUPLINGS, Chain, Joint, Locations, check_size
+from skdgp.gp.coupled import COUPLED, DRAWN_JITTER, MOST_COUPLINGS, Chain, Joint, Locations, check_size
 from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.propagation import make_propagation
@@ -124,7 +124,7 @@ class TestJoint:
     @torch.no_grad()
     def test_is_a_chain_of_the_same_precision(self):
         chain = make_model("chain", n_samples=100_000)
-        mean, root = joint_moments(chain)
+        _, root = joint_moments(chain)
         precision = np.linalg.inv(root @ root.T)
         assert np.abs(precision[: chain.totals[0], -chain.totals[-1] :]).max() < 1e-8 * np.abs(precision).max()
         joint = make_model("joint", n_samples=100_000)
@@ -181,7 +181,7 @@ class TestLocations:
                 white = 0.0 if layer.log_white_noise is None else layer.log_white_noise.exp().numpy()
                 K = layer.kernel.covariance(points, points)[0].numpy()
                 Kx = layer.kernel.covariance(points, x)[0].numpy()
-                jitter = 1e-6 * (K.diagonal().mean() + white)
+                jitter = DRAWN_JITTER * (K.diagonal().mean() + white)
                 m, root = posteriors[depth]
                 centre = layer.mean(points).numpy().T
                 found, F, _ = layers[depth]
@@ -248,7 +248,8 @@ def test_more_samples_steady_the_bound(kind):
         model, source = make_model(kind, n_samples=n_samples), generator(3)
         draws = [elbo(model(X, source), model.likelihood, y, torch.ones(N_ROWS), 0.1).item() for _ in range(300)]
         spread.append(np.var(draws))
-    assert spread[1] < spread[0] / 12
+    # Drawn points that crowd give locations' penalties heavy tails.
+    assert spread[1] < spread[0] / (4 if kind == "locations" else 12)
 
 
 @torch.no_grad()

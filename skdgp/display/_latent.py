@@ -21,9 +21,9 @@ class LatentDisplay:
     """What every layer of a deep GP makes of one or two features.
 
     The features move over a grid while the others stay at their medians. Over one feature, every layer's outputs
-    are drawn as means ± 2 standard deviations, and of more than four outputs the four whose means vary most. Over
-    two features, contours show the layer's mean, or the first principal component of its outputs' means where it
-    has several.
+    are drawn as means ± 2 standard deviations, or as functions from their posterior, and of more than four outputs the
+    four whose means vary most. Over two features, contours show the layer's mean, or the first principal component of
+    its outputs' means where it has several.
 
     Moments of a layer are those of the mixture that its random inputs make, without the observations' noise.
     Layers speak of standardised inputs and, unless ``normalize_y=False``, of standardised targets.
@@ -38,6 +38,8 @@ class LatentDisplay:
         What the features are called.
     layer_names : sequence of str, default=None
         What the layers are called.
+    draws : sequence of ndarray of shape (G, D, S), default=None
+        Functions of each layer over one feature, which are drawn instead of bands.
 
     Attributes
     ----------
@@ -48,7 +50,8 @@ class LatentDisplay:
     outputs_ : list of ndarray
         Numbers of the outputs that were drawn of each layer.
     lines_, bands_ : list of list of matplotlib Line2D and PolyCollection
-        Means and their bands, for each layer and output drawn; empty over two features.
+        Means and their bands, for each layer and output drawn; empty over two features. Of ``draws`` lines are the
+        functions, output by output, and there are no bands.
     contours_ : list of matplotlib QuadContourSet
         Contours of each layer; empty over one feature.
 
@@ -64,15 +67,28 @@ class LatentDisplay:
     [(50, 2), (50, 1)]
     """
 
-    def __init__(self, grids, means, stds, *, feature_names=None, layer_names=None):
+    def __init__(self, grids, means, stds, *, feature_names=None, layer_names=None, draws=None):
         self.grids = grids
         self.means = means
         self.stds = stds
         self.feature_names = feature_names
         self.layer_names = layer_names
+        self.draws = draws
 
     @classmethod
-    def from_estimator(cls, estimator, X, *, features=(0,), grid_resolution=100, member=0, ax=None, **kwargs):
+    def from_estimator(
+        cls,
+        estimator,
+        X,
+        *,
+        features=(0,),
+        grid_resolution=100,
+        member=0,
+        n_draws=0,
+        random_state=None,
+        ax=None,
+        **kwargs,
+    ):
         """Follow a grid of inputs through the layers, and draw.
 
         Parameters
@@ -87,6 +103,10 @@ class LatentDisplay:
             Number of values G of each feature, at least 2.
         member : int, default=0
             Which member of the ensemble.
+        n_draws : int, default=0
+            Functions of every layer to draw instead of means and bands, over one feature.
+        random_state : int, RandomState instance or None, default=None
+            Source of randomness of these functions.
         ax : Axes or array-like of Axes of shape (n_layers,), default=None
             What to draw on; None makes a figure.
         **kwargs
@@ -102,7 +122,8 @@ class LatentDisplay:
         TypeError
             If the estimator is not one of this package.
         ValueError
-            If there is no such feature, member or resolution, or if a feature is constant.
+            If there is no such feature, member or resolution, if a feature is constant, or if functions are asked for
+            over two features.
         """
         model, before = unwrap_deep_gp(estimator, cls)
         features = [features] if isinstance(features, (str, Integral)) else list(features)
@@ -113,14 +134,19 @@ class LatentDisplay:
         columns, names = [column for column, _ in found], [name for _, name in found]
         if len(columns) not in (1, 2) or len({*columns}) < len(columns):
             raise ValueError(f"features={features} must be one column of X, or two different ones.")
+        if n_draws and len(columns) > 1:
+            raise ValueError(
+                f"n_draws={n_draws} functions are lines over one feature, got features={features}: give one."
+            )
         grids, rows = _make_grid(X, columns, names, grid_resolution)
         with warnings.catch_warnings():  # names of columns have been compared already
             warnings.filterwarnings("ignore", message="X does not have valid feature names", category=UserWarning)
             moments = model.predict_layers(rows, member)
+            draws = model.sample_layers(rows, n_draws, member, random_state) if n_draws else None
         shape = tuple(len(grid) for grid in grids)
         means, stds = ([each.reshape(*shape, -1) for each in layers] for layers in zip(*moments, strict=True))
         layer_names = [f"Hidden layer {i + 1}" for i in range(len(means) - 1)] + [_name_of_last_layer(model)]
-        return cls(grids, means, stds, feature_names=names, layer_names=layer_names).plot(ax, **kwargs)
+        return cls(grids, means, stds, feature_names=names, layer_names=layer_names, draws=draws).plot(ax, **kwargs)
 
     def plot(self, ax=None, *, line_kwargs=None, band_kwargs=None, contour_kwargs=None):
         """Draw.
@@ -149,24 +175,43 @@ class LatentDisplay:
         self.outputs_, self.lines_, self.bands_, self.contours_ = [], [], [], []
         names = self.feature_names or [f"Feature {i}" for i in range(len(self.grids))]
         for layer, axes in enumerate(self.axes_):
-            if len(self.grids) == 1:
+            if self.draws is not None:
+                self._plot_draws(axes, layer, line_kwargs)
+            elif len(self.grids) == 1:
                 self._plot_outputs(axes, layer, line_kwargs, band_kwargs)
             else:
                 self._plot_contours(axes, layer, contour_kwargs)
             axes.set_xlabel(names[0])
-        self.axes_[0].set_ylabel("Mean ± 2 standard deviations" if len(self.grids) == 1 else names[1])
+        value = "Mean ± 2 standard deviations" if self.draws is None else "Functions of the posterior"
+        self.axes_[0].set_ylabel(value if len(self.grids) == 1 else names[1])
         return self
 
     def _title(self, layer):
         return f"Layer {layer + 1}" if self.layer_names is None else self.layer_names[layer]
+
+    def _shown(self, layer):
+        """Numbers of the outputs of a layer whose means vary most."""
+        return np.sort(np.argsort(-np.ptp(self.means[layer], axis=0), kind="stable")[:MAX_OUTPUTS])
+
+    def _plot_draws(self, axes, layer, line_kwargs):
+        """Functions of one layer over one feature, with a colour for each output."""
+        (grid,), shown, n_outputs = self.grids, self._shown(layer), self.means[layer].shape[1]
+        lines = []
+        for number, output in enumerate(shown):
+            default = {"linewidth": 0.8, "alpha": 0.6, "color": f"C{number}"}
+            lines += axes.plot(grid, self.draws[layer][:, output], **styled(default, line_kwargs))
+        self.outputs_.append(shown)
+        self.lines_.append(lines)
+        self.bands_.append([])
+        note = f"\n{len(shown)} of {n_outputs} outputs, which vary most" if len(shown) < n_outputs else ""
+        axes.set_title(self._title(layer) + note, fontsize="medium")
 
     def _plot_outputs(self, axes, layer, line_kwargs, band_kwargs):
         """Means and bands of one layer over one feature."""
         from matplotlib.colors import to_rgba
 
         (grid,), mean, std = self.grids, self.means[layer], self.stds[layer]
-        n_outputs = mean.shape[1]
-        shown = np.sort(np.argsort(-np.ptp(mean, axis=0), kind="stable")[:MAX_OUTPUTS])
+        n_outputs, shown = mean.shape[1], self._shown(layer)
         lines, bands = [], []
         for output in shown:
             m, s = mean[:, output], std[:, output]

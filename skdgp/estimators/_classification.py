@@ -40,6 +40,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     kernel_ = _shell.kernel_
     predict_layers = _shell.predict_layers
     sample_functions = _functions.sample_functions
+    sample_layers = _functions.sample_layers
 
     def __getstate__(self):
         """State without anything of torch's: it opens with other versions, and where there is no such device."""

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..gp.likelihoods import Likelihood, Regression
-from ..inference.joint import FunctionSet
+from ..inference.joint import FunctionSet, layer_functions
 from ..inference.threads import threads_for
 from . import _shell
 from ._rows import check_query
@@ -206,6 +206,50 @@ def sample_functions(self, n_functions=1, random_state=None):
     """
     check_is_fitted(self)
     return FunctionDraws(self, draw_seeds("n_functions", n_functions, check_random_state(random_state)))
+
+
+@threads_for()
+def sample_layers(self, X, n_functions=1, member=0, random_state=None):
+    """Functions of all layers of a member, drawn from their posterior: what hidden layers may be.
+
+    A draw has one function of each layer, which belong together: the values of one layer are the inputs of the next.
+    Layers speak of the same units as those of ``predict_layers``.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        Query points, in the units of ``fit``.
+    n_functions : int, default=1
+        How many draws.
+    member : int, default=0
+        Which member of the ensemble.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness.
+
+    Returns
+    -------
+    list of ndarrays of shape (n_samples, n_outputs_of_the_layer, n_functions)
+        From the first layer to the last. There is no noise in them, neither of observations nor of hidden layers.
+
+    Raises
+    ------
+    ValueError
+        If there is no such member, if ``n_functions`` is no integer of at least 1, or if a kernel of your own does not
+        say how functions are drawn.
+
+    Examples
+    --------
+    >>> from skdgp import DSDGPRegressor
+    >>> from skdgp.datasets import make_waves
+    >>> X, y = make_waves(60, random_state=0)
+    >>> model = DSDGPRegressor((2,), 5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
+    >>> [values.shape for values in model.sample_layers(X[:3], 4)]
+    [(3, 2, 4), (3, 1, 4)]
+    """
+    X, model = check_query(self, X), _shell.member_of(self, member)
+    seeds = draw_seeds("n_functions", n_functions, check_random_state(random_state))
+    rows = _shell.prepared(self)(X).astype(np.float64)
+    return [np.moveaxis(values, 0, -1) for values in layer_functions(model, rows, seeds.tolist())]
 
 
 def draw_seeds(name: str, number: int, rng: np.random.RandomState) -> np.ndarray:

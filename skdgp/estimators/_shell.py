@@ -25,7 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._sklearn import CALLBACK_STATE
-from ..gp.deep_gp import Marginals
+from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.layers import Layer
 from ..gp.likelihoods import Likelihood
 from ..gp.units import Units
@@ -158,9 +158,7 @@ def predict_layers(self, X, member=0):
     [(3, 2), (3, 1)]
     """
     ensemble, X = fitted(self), check_query(self, X)
-    if not 0 <= member < len(ensemble):
-        raise ValueError(f"member={member} is none of the {len(ensemble)} members: give 0 to {len(ensemble) - 1}.")
-    model = ensemble.models[member].frozen()
+    model = member_of(self, member).frozen()
 
     def moments(batch: torch.Tensor) -> list[tuple[np.ndarray, np.ndarray]]:
         layers = [layer.moments() for layer in model.propagate(batch)]
@@ -168,6 +166,14 @@ def predict_layers(self, X, member=0):
 
     parts = [layers for _, layers in ensemble.batches(X, prepared(self), moments)]
     return [tuple(np.concatenate(column) for column in zip(*layer, strict=True)) for layer in zip(*parts, strict=True)]
+
+
+def member_of(estimator, number: int) -> DeepGP:
+    """One of the models; ValueError if there is none of this number."""
+    models = fitted(estimator).models
+    if not 0 <= number < len(models):
+        raise ValueError(f"member={number} is none of the {len(models)} members: give 0 to {len(models) - 1}.")
+    return models[number]
 
 
 def fitted(estimator) -> Ensemble:

@@ -18,7 +18,7 @@ N(0, I). Here and below f = m(x) + σ (Aᵀv + r), A = L⁻¹ k(Z, x), and r has
 import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from .deep_gp import DeepGP, Marginals
 from .global_layer import GlobalLayer
 from .layers import Layer, LayerDraw
 from .likelihoods import Likelihood
-from .linalg import JITTER, NO_JITTER, cholesky, inverse_cholesky
+from .linalg import NO_JITTER, cholesky, inverse_cholesky
 from .propagation import Propagation, Route
 from .waves import Streams
 
@@ -36,6 +36,9 @@ from .waves import Streams
 #: what Adam remembers of them.
 MOST_COUPLINGS = 2**24
 
+
+#: Jitter of covariances at points that are drawn, which crowd more often than learnt ones.
+DRAWN_JITTER = 1e-4
 
 #: Functions that a joint covariance is computed from.
 COVARIANCE_FUNCTIONS = 256
@@ -83,6 +86,9 @@ class CoupledGP(DeepGP):
 
     #: Whether many models may be one; see :mod:`skdgp.inference.stacks`.
     stackable = False
+
+    #: Whether all rows of a minibatch have the same samples of inducing variables.
+    shared_by_rows: ClassVar[bool] = False
 
     def __init__(self, layers: Sequence[Layer], propagation: Propagation, likelihood: Likelihood):
         super().__init__(layers, propagation, likelihood)
@@ -304,6 +310,8 @@ class Locations(CoupledGP):
     layers have as many inducing points.
     """
 
+    shared_by_rows = True
+
     def __init__(self, layers: Sequence[Layer], propagation: Propagation, likelihood: Likelihood):
         super().__init__(layers, propagation, likelihood)
         for layer in self._global[1:]:
@@ -322,7 +330,7 @@ class Locations(CoupledGP):
         """m_l (D, M) and roots (D, M, M) of S_l."""
         points, found = self._global[0].Z, []
         for layer in self._global:
-            L = cholesky(self._prior(layer, points[None])[0]).to(points)  # (D or 1, M, M)
+            L = cholesky(self._prior(layer, points[None])[0], DRAWN_JITTER).to(points)  # (D or 1, M, M)
             root = cast(Tensor, layer.q.root)
             root = L * root[..., None, :] if layer.q.below is None else L @ root
             found.append((layer.mean(points).mT + (L @ layer.q.mean[..., None])[..., 0], root))
@@ -339,7 +347,11 @@ class Locations(CoupledGP):
         for depth, ((layer, (m, root)), point) in enumerate(zip_longest(known, route.points)):
             n_outputs, centre = self.sizes[depth][0], layer.mean(points).mT  # (S or 1, D, M)
             root = root.expand(len(points), -1, -1, -1)
-            W = inverse_cholesky(self._prior(layer, points)).to(points).expand(len(points), n_outputs, -1, -1)
+            W = (
+                inverse_cholesky(self._prior(layer, points), DRAWN_JITTER)
+                .to(points)
+                .expand(len(points), n_outputs, -1, -1)
+            )
             kl = kl_divergence(m - centre, root, W).sum(-1).mean(0)
             A = W @ layer.kernel.covariance(points, F)  # (S, D, M, B)
             variance = layer.kernel.diagonal(F).expand(-1, n_outputs, -1) - A.square().sum(-2)  # (S, D, B)
@@ -377,8 +389,10 @@ class Locations(CoupledGP):
     def _matheron(self, layer: GlobalLayer, streams: Streams, points: Tensor, fz: Tensor) -> LayerDraw:
         """Functions of a layer with values fz (S, D, M) at inducing points (S, M, Q)."""
         prior = layer.kernel.draw(streams, points.shape[-1], fz.shape[1])
-        W, sigma = inverse_cholesky(self._prior(layer, points)).to(points), layer.kernel.deviation
-        jitter = (_white(layer, fz) + JITTER * layer.kernel.variance).sqrt()[..., None] * streams.normal(*fz.shape[1:])
+        W, sigma = inverse_cholesky(self._prior(layer, points), DRAWN_JITTER).to(points), layer.kernel.deviation
+        jitter = (_white(layer, fz) + DRAWN_JITTER * layer.kernel.variance).sqrt()[..., None] * streams.normal(
+            *fz.shape[1:]
+        )
         left = fz - layer.mean(points).mT - (prior(points) * sigma).mT - jitter  # (S, D, M)
         change = (W.mT @ (W @ left[..., None]))[..., 0]
 

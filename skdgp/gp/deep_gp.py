@@ -187,7 +187,7 @@ class DeepGP(nn.Module):
             F, anchor = steps[-1]
             if components is not None:
                 F, anchor = F[components], anchor[components] if anchor.dim() == 3 else anchor
-                values = [(value[components], None) for value, _ in values]
+                values = [(value[components], at) for value, at in values]
             return [*(value for value, _ in values), last(F, anchor)]
 
         return function

@@ -6,7 +6,7 @@ All is computed in float64, whatever the precision of predictions: covariances o
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -81,6 +81,19 @@ def mean_gradient(
         if own:
             variances.append((torch.stack(own).mean(0) + each.var(0, correction=0)).cpu().numpy())
     return np.concatenate(gradients), np.concatenate(variances) if variances else None
+
+
+def layer_functions(member: DeepGP, X: np.ndarray, seeds: Sequence[int]) -> list[np.ndarray]:
+    """Values (S, n, D) at rows (n, Q) of functions of all layers of a member, one for each seed."""
+    model = _exact(member)
+    device = next(model.buffers()).device
+    parts: list[list[np.ndarray]] = []
+    with torch.no_grad():
+        draw = model.draw_layers(Streams(seeds, device))
+        for rows, block in _blocks(X, _block_size(model, len(seeds)), device):
+            with threads_for(model.products(len(block))):
+                parts.append([values[:, : rows.stop - rows.start].cpu().numpy() for values in draw(block)])
+    return [np.concatenate(layer, axis=1) for layer in zip(*parts, strict=True)]
 
 
 class _Part(NamedTuple):
@@ -169,7 +182,10 @@ def row_gradients(values: Tensor, X: Tensor) -> Tensor:
     return torch.stack([torch.autograd.grad(each, X, retain_graph=True)[0] for each in columns], dim=1)
 
 
-def _exact(member: Predictor) -> Predictor:
+M = TypeVar("M", DeepGP, Predictor)
+
+
+def _exact(member: M) -> M:
     """A copy in float64, for many calls."""
     return deepcopy(member).double().frozen()
 

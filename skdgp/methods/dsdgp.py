@@ -108,7 +108,7 @@ class DSDGP:
         numbers = inducing_per_layer(self.n_inducing, hidden_dims, (auto, auto))
         self._check_coupling(numbers, widths)
         layers: list[Layer] = []
-        inputs = self.initial_inputs(X, generator)
+        inputs = points = self.initial_inputs(X, generator)
         for depth, (n_outputs, n_inducing) in enumerate(zip(widths, numbers, strict=True)):
             if depth and self.layer_posterior == "locations":  # values at the points of the first layer
                 points = cast(GlobalLayer, layers[-1]).mean(points).detach()
@@ -127,6 +127,8 @@ class DSDGP:
         if kind is not None:
             hidden_dims = tuple(kind.widths(*cast(GlobalLayer, layer).q.mean.shape) for layer in layers[:-1])
         propagation = make_propagation(self.propagation, hidden_dims, self.n_samples, generator)
+        if kind is not None and kind.shared_by_rows:
+            propagation.n_fewest = propagation.n_samples  # a single sample, the same for all rows, would be too noisy
         return (kind or DeepGP)(layers, self.begun(propagation, X, likelihood, generator), likelihood)
 
     def _check_coupling(self, numbers: Sequence[int], widths: Sequence[int]) -> None:
