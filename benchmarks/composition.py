@@ -1,11 +1,11 @@
-"""What hidden layers may be, by posterior: Table 1 and Fig. 5 of "Compositional uncertainty in deep Gaussian processes".
+"""What hidden layers may be, by posterior: Table 1 of "Compositional uncertainty in deep Gaussian processes".
 
     python benchmarks/composition.py --output composition.csv
 
-Two layers with one output each, a squared-exponential kernel in the first and a periodic one in the second, are fitted to
-twenty points of a curve, once for every posterior and seed. The table has the evidence lower bound and the variances of
-both layers at x = 0, over functions drawn from the posterior. The paper's data are not published: the curve is ours, so
-that orders can be compared and numbers cannot.
+Two layers with one output each, a squared-exponential kernel in the first and a periodic one in the second, are fitted
+to twenty points of a curve, once for every posterior and seed. The table has the evidence lower bound and the variances
+of both layers at x = 0, over functions drawn from the posterior. The paper's data are not published: the curve is ours,
+so that orders can be compared and numbers cannot.
 """
 
 import argparse

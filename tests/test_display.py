@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import DEEP_CLASSIFIERS, DEEP_REGRESSORS, REGRESSORS
+from helpers import DEEP_CLASSIFIERS, DEEP_REGRESSORS, REGRESSORS, name_of, targets
 from scipy.stats import binom, norm
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -329,6 +329,38 @@ def test_last_layer_is_what_the_member_predicts(model, wave, member):
     np.testing.assert_allclose(display.lines_[-1][0].get_ydata(), mean[:, 0], rtol=1e-4, atol=1e-5)
     band = band_of(display.bands_[-1][0], 20)
     np.testing.assert_allclose(band, [mean[:, 0] - 2 * std[:, 0], mean[:, 0] + 2 * std[:, 0]], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("tiny", [*DEEP_REGRESSORS, DEEP_CLASSIFIERS[1]], ids=name_of)
+def test_latent_display_draws_functions_of_layers(tiny, wave):
+    model = tiny(hidden_dims=(6,)).fit(wave[0], targets(tiny, wave[1]))
+    display = LatentDisplay.from_estimator(model, wave[0], grid_resolution=9, n_draws=3, random_state=0)
+    grid = np.tile(np.median(wave[0], axis=0), (9, 1))
+    grid[:, 0] = display.grids[0]
+    for drawn, expected in zip(display.draws, model.sample_layers(grid, 3, random_state=0), strict=True):
+        np.testing.assert_array_equal(drawn, expected)
+    assert display.draws[0].shape == (9, 6, 3)
+    assert [len(lines) for lines in display.lines_] == [4 * 3, min(4, display.draws[1].shape[1]) * 3]
+    np.testing.assert_array_equal(display.lines_[1][2].get_ydata(), display.draws[1][:, 0, 2])
+    assert display.bands_ == [[], []] and display.axes_[0].get_ylabel() == "Functions of the posterior"
+    assert "4 of 6 outputs" in display.axes_[0].get_title()
+    with pytest.raises(ValueError, match="n_draws=3 functions are lines over one feature, got features="):
+        LatentDisplay.from_estimator(model, wave[0], features=(0, 1), n_draws=3)
+
+
+def test_sampled_layers_end_in_functions(wave):
+    model = DEEP_REGRESSORS[1]().fit(*wave)
+    layers = model.sample_layers(wave[0][:5], 4, random_state=1)
+    again = model.sample_layers(wave[0], 4, random_state=1)
+    np.testing.assert_array_equal(layers[0], again[0][:5])
+    y = model.sample_functions(4, random_state=1)(wave[0][:5])
+    units = model.module_[0].likelihood.units
+    np.testing.assert_allclose(layers[1][:, 0] * units.scale[0] + units.shift[0], y)
+    for number in (0, -1):
+        with pytest.raises(ValueError, match=f"n_functions={number} must be an integer of at least 1"):
+            model.sample_layers(wave[0], number)
+    with pytest.raises(ValueError, match="member=3 is none of the 1 members"):
+        model.sample_layers(wave[0], member=3)
 
 
 def test_first_layer_is_a_function_of_the_inputs(model, wave):

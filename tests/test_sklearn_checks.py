@@ -56,6 +56,8 @@ ESTIMATORS = [
     DSDGPRegressor((), **BUDGET, **EXACT),
     DSDGPRegressor((2,), propagation="quadrature", objective="predictive", **BUDGET),
     DSDGPRegressor((2,), latent_dims=1, n_importance=2, **BUDGET),
+    DSDGPRegressor((2,), layer_posterior="chain", **BUDGET),
+    DSDGPClassifier((2,), layer_posterior="locations", **BUDGET),
     DSDGPClassifier((2,), **BUDGET),
     DSDGPClassifier((2,), propagation="quadrature", **BUDGET, **EXACT),
     SOLVEGPRegressor(max_iter=20),

@@ -20,6 +20,7 @@ STORIES = (
     "kernels",
     "orthogonal",
     "prior_collapse",
+    "compositions",
     "choosing",
     "search",
     "conformal",

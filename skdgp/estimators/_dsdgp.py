@@ -61,6 +61,10 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
     n_samples : int, default=8
         Monte Carlo samples, or quadrature points, for each row. With ``objective="elbo"`` training takes one sample
         where that is enough ("monte_carlo", "ar1"). With "predictive" it takes all, and more tighten it.
+    layer_posterior : {"factorised", "joint", "chain", "locations"}, default="factorised"
+        Whether layers' posteriors are independent of each other. "joint" is one Gaussian over the inducing variables of
+        all layers, in "chain" every layer depends on the one before, and in "locations" the values of one layer are the
+        inducing points of the next [4]_. These three show what hidden layers may be, and take more time.
     latent_dims : int, default=0
         Latent variables of every row, which join its features: for targets that have several values at the same ``X``.
         Predictions are then mixtures over them. There is no base then, and neighbours correct nothing.
@@ -178,6 +182,8 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
     .. [2] M. Jankowiak, G. Pleiss and J. R. Gardner, "Deep Sigma Point Processes", UAI 2020.
     .. [3] H. Salimbeni, V. Dutordoir, J. Hensman and M. P. Deisenroth, "Deep Gaussian Processes with
        Importance-Weighted Variational Inference", ICML 2019.
+    .. [4] I. Ustyuzhaninov, I. Kazlauskaite, M. Kaiser, E. Bodin, N. D. F. Campbell and C. H. Ek, "Compositional
+       Uncertainty in Deep Gaussian Processes", UAI 2020.
 
     Examples
     --------
@@ -240,6 +246,10 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
     n_samples : int, default=8
         Monte Carlo samples, or quadrature points, for each row. With ``objective="elbo"`` training takes one sample
         where that is enough ("monte_carlo", "ar1"). With "predictive" it takes all, and more tighten it.
+    layer_posterior : {"factorised", "joint", "chain", "locations"}, default="factorised"
+        Whether layers' posteriors are independent of each other. "joint" is one Gaussian over the inducing variables of
+        all layers, in "chain" every layer depends on the one before, and in "locations" the values of one layer are the
+        inducing points of the next [4]_. These three show what hidden layers may be, and take more time.
     n_estimators : "auto" or int, default="auto"
         Members of the ensemble; 1 is the model of the paper. "auto" is 5 up to some 4000 rows, and 1 from some 10000.
     beta : float, default=0.1
@@ -331,6 +341,8 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
        NeurIPS 2017.
     .. [2] M. Jankowiak, G. Pleiss and J. R. Gardner, "Deep Sigma Point Processes", UAI 2020.
     .. [3] D. Hernández-Lobato et al., "Robust Multi-Class Gaussian Process Classification", NeurIPS 2011.
+    .. [4] I. Ustyuzhaninov, I. Kazlauskaite, M. Kaiser, E. Bodin, N. D. F. Campbell and C. H. Ek, "Compositional
+       Uncertainty in Deep Gaussian Processes", UAI 2020.
 
     Examples
     --------

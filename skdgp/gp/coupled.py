@@ -146,7 +146,7 @@ class CoupledGP(DeepGP):
 class Joint(CoupledGP):
     """One Gaussian over the inducing variables of all layers; see the module's docstring.
 
-    Its root R is lower triangular. Blocks of single outputs are those of the layers' posteriors; what is left of them is
+    Its root R is lower triangular. Blocks of single outputs are those of the layers' posteriors; left of these it is
     their deviations times ``cross``, which starts at zero.
     """
 
@@ -305,9 +305,9 @@ class Chain(CoupledGP):
 class Locations(CoupledGP):
     """Values f_l^z of layer l at the inducing points of the first one are inducing points of layer l + 1.
 
-    q(f_l^z) = N(m_l, S_l) is independent of other layers. Parameters are the same in better coordinates: m_l = m(z̄) + L̄v
-    and S_l = L̄ R Rᵀ L̄ᵀ, where z̄ are the means of the layer before, and L̄ is the root of the kernel's matrix there. All
-    layers have as many inducing points.
+    q(f_l^z) = N(m_l, S_l) is independent of other layers. Its parameters are in better coordinates: m_l = m(z̄) + L̄ v
+    and S_l = L̄ R Rᵀ L̄ᵀ, where z̄ are the means of the layer before, and L̄ is the root of the kernel's matrix there.
+    All layers have as many inducing points.
     """
 
     shared_by_rows = True
@@ -410,9 +410,10 @@ COUPLED: dict[str, type[CoupledGP]] = {"joint": Joint, "chain": Chain, "location
 def check_size(name: str, totals: Sequence[int], *, n_bytes: int = 4) -> None:
     """ValueError if a posterior of this name would take too much memory."""
     number = COUPLED[name].couplings(totals)
+    needed, most = (4 * n_bytes * each / 2**30 for each in (number, MOST_COUPLINGS))  # with gradients, and Adam's two
     if number > MOST_COUPLINGS:
         raise ValueError(
             f'layer_posterior="{name}" couples {sum(totals)} inducing variables of {len(totals)} layers, which takes '
-            f"{4 * n_bytes * number / 2**30:.1f} GiB in training, more than {4 * n_bytes * MOST_COUPLINGS / 2**30:.1f}: "
+            f"{needed:.1f} GiB in training, more than {most:.2f}: "
             "lower n_inducing or hidden_dims."
         )

@@ -138,8 +138,9 @@ class DSDGP:
         needs = {"propagation": "monte_carlo", "n_orthogonal": 0, "whiten": True, "n_importance": 1}
         for name, needed in needs.items():
             if (value := getattr(self, name, needed)) != needed:
+                kind = self.layer_posterior
                 raise ValueError(
-                    f"layer_posterior={self.layer_posterior!r} goes with {name}={needed!r} alone, got {name}={value!r}: "
+                    f"layer_posterior={kind!r} goes with {name}={needed!r} alone, got {name}={value!r}: "
                     'change one of them, or take layer_posterior="factorised".'
                 )
         if self.layer_posterior == "locations" and len(set(numbers)) > 1:
