@@ -203,9 +203,8 @@ class Joint(CoupledGP):
             variance = variance * layer.kernel.variance + _white(layer, mean)
             if depth < last:
                 F = mean + variance.sqrt() * noise
-            log_weight = route.log_weight if len(mean) == len(route.log_weight) else route.log_weight.new_zeros(1, 1)
             share = kl if depth == last else torch.zeros_like(kl)  # of all layers together
-            yield Marginals(mean, variance, log_weight, share, *about), F, X
+            yield Marginals(mean, variance, route.log_weight_of(mean), share, *about), F, X
 
     def _drawn(self, streams: Streams) -> list[Tensor]:
         v = torch.cat(self._means()) + streams.normal(sum(self.totals)) @ self.root().mT
@@ -272,9 +271,8 @@ class Chain(CoupledGP):
                 U = (W if U is None else torch.cat([U.expand(len(W), -1, -1, -1), W], dim=-2)) @ J.mT  # (S, B, r, T')
                 P = own + J @ P @ J.mT
                 expected = self._global[depth + 1].q.mean + (shift @ J.mT).unflatten(-1, self.sizes[depth + 1])
-            log_weight = route.log_weight if len(mean) == len(route.log_weight) else route.log_weight.new_zeros(1, 1)
             share = penalty if depth == last else torch.zeros_like(penalty)  # of all layers together
-            yield Marginals(mean, V.diagonal(dim1=-2, dim2=-1), log_weight, share, *about), F, X
+            yield Marginals(mean, V.diagonal(dim1=-2, dim2=-1), route.log_weight_of(mean), share, *about), F, X
 
     @staticmethod
     def _moments(
@@ -366,8 +364,7 @@ class Locations(CoupledGP):
             variance = (variance.clamp(min=VARIANCE_FLOOR).mT + _white(layer, F)).expand_as(mean)
             if depth < last:
                 F, points = mean + variance.sqrt() * noise, fz.mT
-            log_weight = route.log_weight if len(mean) == len(route.log_weight) else route.log_weight.new_zeros(1, 1)
-            yield Marginals(mean, variance, log_weight, kl, *about), F, X
+            yield Marginals(mean, variance, route.log_weight_of(mean), kl, *about), F, X
 
     def _prior(self, layer: GlobalLayer, points: Tensor) -> Tensor:
         """Prior covariances of f^z in float64, white noise included, (S or 1, D or 1, M, M)."""

@@ -138,8 +138,7 @@ class DeepGP(nn.Module):
         self, X: Tensor, route: Route, targets: Tensor | None = None
     ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
         """Layer by layer its marginals, and the inputs and anchors of the next one."""
-        log_weight, about = route.log_weight, (route.log_ratio, route.n_replicates)
-        weight = log_weight.exp()[..., None]  # (S, 1, 1)
+        weight, about = route.log_weight.exp()[..., None], (route.log_ratio, route.n_replicates)
         F, anchor = route.inputs, X  # (1 or S, B, Q)
         for layer, point in zip_longest(self._layers, route.points):
             if point is not None and route.jointly:
@@ -148,10 +147,9 @@ class DeepGP(nn.Module):
             else:
                 mean, variance, kl = layer(F, anchor, targets)
                 F = F if point is None else torch.addcmul(mean, variance.sqrt(), point)  # (S, B, D)
-            mixed = mean.shape[-3] == log_weight.shape[-2]  # the first layer's inputs need not be a mixture
             if point is not None:
                 anchor = self.propagation.anchor(F, mean, weight)
-            yield Marginals(mean, variance, log_weight if mixed else log_weight.new_zeros(1, 1), kl, *about), F, anchor
+            yield Marginals(mean, variance, route.log_weight_of(mean), kl, *about), F, anchor
 
     # Rows together.
 

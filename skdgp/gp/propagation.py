@@ -55,6 +55,11 @@ class Route(NamedTuple):
     n_replicates: int = 1  # K: as many inputs in turn are of the same function, and stand in one importance sum
     jointly: bool = False  # whether points are to be correlated between replicates as hidden functions' values are
 
+    def log_weight_of(self, mean: Tensor) -> Tensor:
+        """Of means (S or 1, B, D) of a layer: those of the first one need be no mixture."""
+        mixed = mean.shape[-3] == self.log_weight.shape[-2]
+        return self.log_weight if mixed else self.log_weight.new_zeros(1, 1)
+
 
 def anchor_at_sample(F: Tensor, mean: Tensor, weight: Tensor) -> Tensor:
     """P₁: every sample (S, B, D) anchors inducing variables of its own."""
