@@ -6,9 +6,128 @@ Regressors and classifiers take scikit-learn's own kernel objects, such as
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.gaussian_process.kernels import Kernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 
-__all__ = ["Select"]
+__all__ = ["Convolutional", "Select"]
+
+
+class Convolutional(Kernel):
+    """A kernel of images: functions of an image are weighted sums of one function of all its patches.
+
+    Such functions look for the same things everywhere in an image, and a row of pixels that has moved by one place is
+    not a new image (van der Wilk, Rasmussen and Hensman, "Convolutional Gaussian Processes", NeurIPS 2017). Inducing
+    points are patches. Weights of patches are learnt, from the same for all. It stands alone: sums and products belong
+    into ``base``.
+
+    Parameters
+    ----------
+    image_shape : tuple of int
+        Height and width, or height, width and channels, of the image that a row of ``X`` is, channels last.
+    patch_shape : tuple of int
+        Height and width of a patch. Patches have all channels.
+    base : Kernel, default=None
+        Of patches, in the units of pixels. None is ``ConstantKernel() * RBF()`` of the length √(pixels of a patch),
+        which suits pixels between 0 and 1.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_patches,)
+        Of patches, row by row, after a fit of an estimator's ``kernel_``, relative to their number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skdgp.kernels import Convolutional
+    >>> kernel = Convolutional((8, 8), (3, 3), 1.0 * RBF(10.0))
+    >>> kernel(np.zeros((2, 64))).shape
+    (2, 2)
+    """
+
+    def __init__(self, image_shape, patch_shape, base=None):
+        self.image_shape = image_shape
+        self.patch_shape = patch_shape
+        self.base = base
+
+    def get_params(self, deep=True):
+        """Parameters, and with ``deep`` those of the base, as ``base__...``."""
+        params = {"image_shape": self.image_shape, "patch_shape": self.patch_shape, "base": self.base}
+        if deep and self.base is not None:
+            params |= {f"base__{name}": value for name, value in self.base.get_params().items()}
+        return params
+
+    def resolved_base(self):
+        """The base, or what None stands for."""
+        if self.base is not None:
+            return self.base
+        channels = self.image_shape[2] if len(self.image_shape) > 2 else 1
+        return ConstantKernel(1.0) * RBF(float(np.sqrt(self.patch_shape[0] * self.patch_shape[1] * channels)))
+
+    def index(self):
+        """Numbers (n_patches, n_pixels) of the pixels of every patch."""
+        height, width = self.image_shape[:2]
+        pixels = np.arange(int(np.prod(self.image_shape))).reshape(height, width, -1)
+        windows = np.lib.stride_tricks.sliding_window_view(pixels, tuple(self.patch_shape), axis=(0, 1))
+        return np.moveaxis(windows, 2, -1).reshape(-1, self.patch_shape[0] * self.patch_shape[1] * pixels.shape[2])
+
+    @property
+    def hyperparameters(self):
+        """Those of the base, as ``base__...``."""
+        return [
+            type(each)(f"base__{each.name}", each.value_type, each.bounds, each.n_elements)
+            for each in self.resolved_base().hyperparameters
+        ]
+
+    @property
+    def theta(self):
+        """Logarithms of the base's numbers that are not fixed."""
+        return self.resolved_base().theta
+
+    @theta.setter
+    def theta(self, theta):
+        self.base = self.resolved_base()
+        self.base.theta = theta
+
+    @property
+    def bounds(self):
+        """Of these logarithms."""
+        return self.resolved_base().bounds
+
+    def clone_with_theta(self, theta):
+        """A copy with other numbers."""
+        copy = clone(self)
+        copy.theta = theta
+        return copy
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.get_params() == other.get_params()
+
+    __hash__ = Kernel.__hash__
+
+    def __call__(self, X, Y=None, eval_gradient=False):
+        """Covariances of rows; see scikit-learn. Weights are those of a fit, or all the same."""
+        if eval_gradient:
+            raise ValueError("Convolutional has no gradient here: fit it with the estimators of this package.")
+        first, w = np.atleast_2d(X), self._weights()
+        second, base = first if Y is None else np.atleast_2d(Y), self.resolved_base()
+        patches = [each[:, self.index()] for each in (first, second)]  # (n, P, d)
+        k = base(*(each.reshape(-1, each.shape[-1]) for each in patches))
+        return np.einsum("p,ipjq,q->ij", w, k.reshape(len(first), len(w), len(second), len(w)), w)
+
+    def diag(self, X):
+        """Variances of rows."""
+        return np.array([self(row[None])[0, 0] for row in np.atleast_2d(X)])
+
+    def is_stationary(self):
+        """It is not."""
+        return False
+
+    def __repr__(self):
+        return f"Convolutional({self.image_shape!r}, {self.patch_shape!r}, {self.base!r})"
+
+    def _weights(self):
+        n_patches = len(self.index())
+        return getattr(self, "weights_", np.ones(n_patches)) / n_patches
 
 
 class Select(Kernel):

@@ -150,7 +150,7 @@ class GlobalLayer(Layer):
         """Size of whitened cross-correlations, and of their products with the posterior's root."""
         n_outputs, n_inducing = self.q.mean.shape[-2:]
         shared = (self.q.below is None or self.q.below.shape[-3] == 1) and self.kernel.n_outputs == 1
-        return n_samples * n_inducing * (1 if shared else n_outputs)
+        return n_samples * n_inducing * max(1 if shared else n_outputs, self.kernel.numbers())
 
     def products(self, n_rows: int, n_samples: int) -> int:
         """Of whitening rows, or where they are few of the inverse Cholesky factor, a third of a square product."""
@@ -390,10 +390,10 @@ class OrthogonalLayer(GlobalLayer):
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of whitened cross-correlations of both sets, and of their products with posteriors' roots."""
-        shared = super().numbers_per_row(n_samples) == n_samples * self.q.mean.shape[-1]
+        shared = (self.q.below is None or self.q.below.shape[-3] == 1) and self.kernel.n_outputs == 1
         shared = shared and self.q_orthogonal.below is None
         n_points = self.Z.shape[-2] + self.O.shape[-2]
-        return n_samples * n_points * (1 if shared else self.q.mean.shape[-2])
+        return n_samples * n_points * max(1 if shared else self.q.mean.shape[-2], self.kernel.numbers())
 
     def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
         v = self._in_units(self.q_orthogonal.mean, self.q_orthogonal.root)  # f⊥ has zero mean

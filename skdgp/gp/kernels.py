@@ -84,6 +84,14 @@ class Kernel(nn.Module):
         """:meth:`diagonal` divided by σ²; a number where it is the same everywhere."""
         return self.diagonal(X)
 
+    def places(self, X: Tensor) -> Tensor:
+        """What inducing points are like (N', Q'), of some inputs (N, Q): inputs, but where a kernel says otherwise."""
+        return X
+
+    def numbers(self) -> int:
+        """Numbers that a covariance of an inducing point and an input is made of."""
+        return 1
+
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
         """Functions drawn from the prior of zero mean whose covariance is :meth:`relative_covariance`.
 

@@ -110,15 +110,15 @@ class DSDGP:
         layers: list[Layer] = []
         inputs = points = self.initial_inputs(X, generator)
         for depth, (n_outputs, n_inducing) in enumerate(zip(widths, numbers, strict=True)):
-            if depth and self.layer_posterior == "locations":  # values at the points of the first layer
-                points = cast(GlobalLayer, layers[-1]).mean(points).detach()
-            else:
-                points = cluster_centres(inputs, n_inducing + self.n_orthogonal, generator)
-            if depth == 0 and not isinstance(self.n_inducing, str):
-                warn_of_few_rows({"n_inducing": n_inducing, "n_orthogonal": self.n_orthogonal}, len(points))
             hidden = depth < len(hidden_dims)
             shared = self.share_kernel and (hidden or likelihood.alike)
             kernel = layer_kernel(self, depth, len(widths), inputs.shape[1], 1 if shared else n_outputs)
+            if depth and self.layer_posterior == "locations":  # values at the points of the first layer
+                points = cast(GlobalLayer, layers[-1]).mean(points).detach()
+            else:
+                points = cluster_centres(kernel.places(inputs), n_inducing + self.n_orthogonal, generator)
+            if depth == 0 and not isinstance(self.n_inducing, str):
+                warn_of_few_rows({"n_inducing": n_inducing, "n_orthogonal": self.n_orthogonal}, len(points))
             sizes = (n_inducing, n_outputs)
             layers.append(self.make_layer(inputs, points, *sizes, generator, kernel=kernel, hidden=hidden))
             with torch.no_grad():

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..gp import composed
 from ..gp.composed import Part, Positive
+from ..gp.images import Convolution
 from ..gp.kernels import PROFILES, Kernel, StationaryKernel, make_kernel
 from ..gp.units import Units
 
@@ -58,7 +59,45 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
         n_latent = n_inputs - len(units.scale)  # variables after the features
         units = Units([*units.shift, *n_latent * [0.0]], [*units.scale, *n_latent * [1.0]])
         names = None if names is None else [*names, *range(n_inputs - n_latent, n_inputs)]
+    if type(kernel).__name__ == "Convolutional":
+        _check_patches(method)
+        return _convolution(kernel, n_outputs, n_inputs, units)
     return _Converter(n_outputs, units, names).part(kernel, range(n_inputs))
+
+
+def _check_patches(method) -> None:
+    """ValueError if inducing points cannot be patches."""
+    if not hasattr(method, "n_orthogonal"):
+        raise ValueError(
+            "kernel=Convolutional has patches for inducing points, but those of AVDGP are computed from rows: take "
+            "DSDGP or SOLVEGP."
+        )
+    for name, wrong, instead in (("whiten", False, True), ("layer_posterior", "locations", "factorised")):
+        if getattr(method, name, instead) == wrong:
+            raise ValueError(
+                f"kernel=Convolutional has patches for inducing points, which {name}={wrong!r} takes for rows: take "
+                f"{name}={instead!r}."
+            )
+
+
+def _convolution(kernel: Any, n_outputs: int, n_inputs: int, units: Units) -> Kernel:
+    """A kernel of images, whose base speaks of pixels."""
+    shape, patch = tuple(kernel.image_shape), tuple(kernel.patch_shape)
+    if len(shape) not in (2, 3) or len(patch) != 2 or min(*shape, *patch) < 1:
+        raise ValueError(
+            f"Convolutional has image_shape={kernel.image_shape!r} and patch_shape={kernel.patch_shape!r}: give height "
+            "and width of both, and a third number for channels of images."
+        )
+    if int(np.prod(shape)) != n_inputs or patch[0] > shape[0] or patch[1] > shape[1] or patch == shape[:2]:
+        raise ValueError(
+            f"Convolutional has images of shape {shape} and patches of shape {patch}, but rows have {n_inputs} pixels: "
+            "images must have as many, and patches be smaller than they are."
+        )
+    index = torch.from_numpy(kernel.index().copy())
+    n_pixels = index.shape[1]
+    base = _Converter(n_outputs, Units(n_pixels * [0.0], n_pixels * [1.0]), None)
+    scale, shift = (torch.tensor(each, dtype=torch.float32) for each in (units.scale, units.shift))
+    return Convolution(base.part(kernel.resolved_base(), range(n_pixels)), index, scale, shift)
 
 
 def is_object(kernel: KernelLike) -> bool:
@@ -96,6 +135,10 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
 
 def _fill(target: Any, source: Any) -> None:
     """Give a kernel object the numbers of the kernel that was made of it."""
+    if isinstance(source, Convolution):
+        target.base = target.resolved_base()
+        target.weights_ = _numbers(source.weight[0]) * source.index.shape[0]
+        return _fill(target.base, source.kernel)
     for name in ("k1", "k2", "kernel"):
         if hasattr(source, name):
             _fill(getattr(target, name), getattr(source, name))
@@ -133,6 +176,10 @@ class _Converter:
     def part(self, kernel: Any, columns: Sequence[int]) -> Part:
         """The kernel of some of the features, by their numbers."""
         name = type(kernel).__name__
+        if name == "Convolutional":
+            raise ValueError(
+                "kernel has a Convolutional in a sum or product: let it stand alone, and compose its base instead."
+            )
         if name == "WhiteKernel":
             raise ValueError(
                 "kernel has a WhiteKernel, but white noise belongs to the likelihood, which learns its variance: leave "

@@ -137,13 +137,14 @@ class SOLVEGP:
         if not isinstance(likelihood, Gaussian) and len(X) < FEW_ROWS:
             auto = min(INDUCING, max(FEWEST, PER_FEATURE * X.shape[1]))
         asked = self.n_points(auto)
-        points = cluster_centres(X, sum(asked.values()), generator)
+        kernel = layer_kernel(self, 0, 1, X.shape[1], 1 if likelihood.alike else likelihood.n_outputs)
+        points = cluster_centres(kernel.places(X), sum(asked.values()), generator)
         if "auto" not in (self.n_inducing, self.n_orthogonal):
             warn_of_few_rows(asked, len(points))
         # Where rows are few both sets get their share of them.
         n_inducing = max(1, round(asked["n_inducing"] * min(1.0, len(points) / sum(asked.values()))))
         layer = make_global_layer(
-            layer_kernel(self, 0, 1, X.shape[1], 1 if likelihood.alike else likelihood.n_outputs),
+            kernel,
             ZeroMean(likelihood.n_outputs),
             points,
             points.new_zeros(likelihood.n_outputs, n_inducing),

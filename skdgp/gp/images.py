@@ -1,0 +1,127 @@
+"""The convolutional kernel: a function of an image is a weighted sum of one function of its patches.
+
+    f(X) = Σ_p w_p g(X[p]),    g ~ GP(0, k)
+
+(van der Wilk, Rasmussen and Hensman, NeurIPS 2017; SOLVE-GP, Sec. 4.1). X[p] are the pixels of the p-th of P patches,
+which overlap. So k_f(X, X') = Σ_pp' w_p w_p' k(X[p], X'[p']). Inducing variables are values of g at patches Z: their
+covariances are k(Z, Z), with function values Σ_p w_p k(Z, X[p]), and no sum over pairs of patches.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from .composed import Part, Term, _draw_term
+from .waves import Functions, Streams
+
+#: Numbers of a sum over pairs of patches that are computed at a time: 8 MiB.
+PAIRS = 2**21
+
+#: Patches that inducing ones may be centres of.
+MOST_PLACES = 100_000
+
+
+class Convolution(Part):
+    """See the module's docstring. Inputs of d numbers are patches, and all others images.
+
+    Parameters
+    ----------
+    kernel : Part
+        k, of patches in the user's units.
+    index : Tensor of shape (P, d)
+        Numbers of the pixels of every patch, in a row of numbers that is an image.
+    scale, shift : Tensor of shape (Q,)
+        What turns the pixels that a layer sees into the user's units.
+
+    Attributes
+    ----------
+    change : Parameter of shape (D, P)
+        Of weights w = (1 + change)/P, so that a step means the same for all numbers of patches.
+    """
+
+    index: Tensor
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, kernel: Part, index: Tensor, scale: Tensor, shift: Tensor):
+        super().__init__(kernel.n_outputs)
+        self.kernel = kernel
+        self.change = nn.Parameter(torch.zeros(kernel.n_outputs, len(index), dtype=torch.float32, device="cpu"))
+        for name, value in {"index": index, "scale": scale, "shift": shift}.items():
+            self.register_buffer(name, value.clone())
+
+    @property
+    def weight(self) -> Tensor:
+        """w, (D, P)."""
+        return (1.0 + self.change) / self.change.shape[-1]
+
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """The weights."""
+        return {"weights": self.weight}
+
+    def are_patches(self, X: Tensor) -> bool:
+        """Whether inputs are patches."""
+        return X.shape[-1] == self.index.shape[-1]
+
+    def patches(self, X: Tensor) -> Tensor:
+        """All patches (..., N, P, d) of images (..., N, Q)."""
+        index = self.index.reshape(-1, *self.index.shape[-2:])[0]  # a stack has one for each member, all the same
+        pixels = X * self.scale.unsqueeze(-2) + self.shift.unsqueeze(-2)
+        return pixels[..., index]
+
+    def places(self, X: Tensor) -> Tensor:
+        """Patches, of the first images only where there are many."""
+        return self.patches(X[: max(1, MOST_PLACES // self.index.shape[-2])]).flatten(0, 1)
+
+    def numbers(self) -> int:
+        """See :meth:`.Kernel.numbers`."""
+        return self.index.shape[-2]
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Between patches, between patches and images, or between images."""
+        if self.are_patches(X1) and self.are_patches(X2):
+            return self.kernel.covariance(X1, X2)
+        if self.are_patches(X2):
+            return self.covariance(X2, X1).mT
+        if self.are_patches(X1):
+            k = self.kernel.covariance(X1, self.patches(X2).flatten(-3, -2))  # (..., D, M, N·P)
+            k = k.unflatten(-1, (X2.shape[-2], -1))
+            return (k @ self.weight[..., None, :, None])[..., 0]
+        n_rows = max(1, PAIRS // (self.index.shape[-2] ** 2 * X2.shape[-2]))
+        return torch.cat([self._between(rows, X2) for rows in X1.split(n_rows, dim=-2)], dim=-2)
+
+    def _between(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Of few images and others."""
+        k = self.covariance(self.patches(X1).flatten(-3, -2), X2)  # (..., D, n·P, N)
+        return (self.weight[..., None, None, :] @ k.unflatten(-2, (X1.shape[-2], -1)))[..., 0, :]
+
+    def diagonal(self, X: Tensor) -> Tensor:
+        """Σ_pp' w_p w_p' k(x_p, x_p') of images, in chunks."""
+        if self.are_patches(X):
+            return self.kernel.diagonal(X)
+        n_rows = max(1, PAIRS // self.index.shape[-2] ** 2)
+        return torch.cat([self._variances(rows) for rows in X.split(n_rows, dim=-2)], dim=-1)
+
+    def _variances(self, X: Tensor) -> Tensor:
+        """Of few images."""
+        own = self.patches(X).movedim(-3, 0)  # (N, ..., P, d): rows before outputs
+        k = self.kernel.covariance(own, own)  # (N, ..., D, P, P)
+        w = self.weight[..., None, :]
+        return (w @ k @ w.mT)[..., 0, 0].movedim(0, -1)
+
+    def terms(self) -> list[Term]:
+        """Those of functions of patches."""
+        return self.kernel.terms()
+
+    def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
+        """Weighted sums of a function of patches that is drawn."""
+        draws = [_draw_term(term, streams, self.index.shape[-1], n_outputs) for term in self.terms()]
+
+        def function(x: Tensor) -> Tensor:
+            inputs = x if self.are_patches(x) else self.patches(x).flatten(-3, -2)
+            values = torch.stack([draw(inputs) for draw in draws]).sum(0)  # (S, N·P, D)
+            if self.are_patches(x):
+                return values
+            values = values.mT.unflatten(-1, (x.shape[-2], -1))  # (S, D, N, P)
+            return (values @ self.weight[:, :, None])[..., 0].mT
+
+        return function
