@@ -310,7 +310,7 @@ def test_learning_curve_says_what_does_not_match():
 def follow(model, member, rows):
     """Standardised moments (n, P) of a member's last layer, from its own forward pass."""
     inputs = torch.as_tensor(rows, dtype=next(model.module_.parameters()).dtype)
-    mean, variance, log_weight, _ = model.module_[member](inputs)
+    mean, variance, log_weight, _ = model.module_[member](inputs)[:4]
     mean, variance, weight = (each.double().numpy() for each in (mean, variance, log_weight[:, 0].exp()))
     centre = np.tensordot(weight, mean, axes=1)
     return centre, np.sqrt(np.tensordot(weight, variance + (mean - centre) ** 2, axes=1))
