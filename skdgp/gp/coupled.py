@@ -253,7 +253,9 @@ class Chain(CoupledGP):
         U has what each output of an earlier layer has said, of one rank each.
         """
         about, last = (route.log_ratio, route.n_replicates), len(self.layers) - 1
-        F, P, U = route.inputs, self._own(0), None
+        F, P = route.inputs, self._own(0)
+        U: Tensor | None = None
+        JU: Tensor | None
         expected = self._global[0].q.mean  # m̃: (D, M), or (S, B, D, M)
         penalty = F.new_zeros(())
         for depth, (layer, point) in enumerate(zip_longest(self._global, route.points)):
@@ -261,32 +263,31 @@ class Chain(CoupledGP):
             log_deviations = cast(Tensor, layer.q.log_diagonal).sum()
             penalty = penalty + 0.5 * (P.diagonal().sum() + m.square().sum() - m.numel()) - log_deviations
             mean = layer.mean.added_to(conditional.times(expected) * layer.kernel.deviation, F)
-            V, PH = self._moments(layer, conditional, P, U, size)
+            A, sigma = conditional.A.expand(-1, -1, size[0], -1), layer.kernel.deviation  # (S, B, D, M)
+            known = None if U is None else (U.unflatten(-1, size) * A[..., None, :, :]).sum(-1)  # (S, B, r, D)
+            own = conditional.left * layer.kernel.variance + _white(layer, A)
+            Ph = self._with_values(P, U, A, known) * sigma  # (S, B, T, D)
+            V = (Ph.unflatten(-2, size) * A[..., None]).sum(-2) * sigma[:, None]
+            V = V + torch.diag_embed(own.expand(A.shape[:3]))  # (S, B, D, D)
             if depth < last:
-                L = cholesky(V, NO_JITTER)  # (S, B, D, D)
+                L, J = cholesky(V, NO_JITTER), self.J[depth]
                 F = mean + (L @ point[..., None])[..., 0]
-                W = torch.linalg.solve_triangular(L, PH.mT, upper=False)  # (S, B, D, T): v − m̃ = Wᵀξ + ...
-                J, own = self.J[depth], self._own(depth + 1)
-                shift = (expected - m).flatten(-2) + (point[..., None, :] @ W)[..., 0, :]
-                U = (W if U is None else torch.cat([U.expand(len(W), -1, -1, -1), W], dim=-2)) @ J.mT  # (S, B, r, T')
-                P = own + J @ P @ J.mT
-                expected = self._global[depth + 1].q.mean + (shift @ J.mT).unflatten(-1, self.sizes[depth + 1])
+                # What f_l says of v_{l+1}: J times P first, which rows share, for it is the product that costs most.
+                JP, JU = J @ P, None if U is None else U @ J.mT
+                said = self._with_values(JP, JU, A, known) * sigma  # (S, B, T', D)
+                W = torch.linalg.solve_triangular(L, said.mT, upper=False)  # (S, B, D, T')
+                shift = (expected - m).flatten(-2) @ J.mT + (point[..., None, :] @ W)[..., 0, :]
+                U = W if JU is None else torch.cat([JU.expand(len(W), -1, -1, -1), W], dim=-2)  # (S, B, r, T')
+                P = self._own(depth + 1) + JP @ J.mT
+                expected = self._global[depth + 1].q.mean + shift.unflatten(-1, self.sizes[depth + 1])
             share = penalty if depth == last else torch.zeros_like(penalty)  # of all layers together
             yield Marginals(mean, V.diagonal(dim1=-2, dim2=-1), route.log_weight_of(mean), share, *about), F, X
 
     @staticmethod
-    def _moments(
-        layer: GlobalLayer, conditional: Conditional, P: Tensor, U: Tensor | None, size: tuple[int, int]
-    ) -> tuple[Tensor, Tensor]:
-        """Covariances V of a row's outputs (S, B, D, D), and of these with inducing variables (S, B, T, D)."""
-        A, sigma = conditional.A.expand(-1, -1, size[0], -1), layer.kernel.deviation  # (S, B, D, M)
-        PH = torch.einsum("tdm,sbdm->sbtd", P.unflatten(1, size), A)  # (S, B, T, D)
-        if U is not None:
-            known = (U.unflatten(-1, size) * A[..., None, :, :]).sum(-1)  # (S, B, r, D)
-            PH = PH - U.mT @ known
-        V = (PH.unflatten(-2, size) * A[..., None]).sum(-2) * (sigma[:, None] * sigma)  # (S, B, D, D)
-        own = conditional.left * layer.kernel.variance + _white(layer, A)
-        return V + torch.diag_embed(own.expand(*A.shape[:3])), PH * sigma
+    def _with_values(P: Tensor, U: Tensor | None, A: Tensor, known: Tensor | None) -> Tensor:
+        """(P − U Uᵀ) h for the values h of all outputs of a row, over σ: (S, B, T, D). ``known`` is Uᵀh."""
+        found = torch.einsum("tdm,sbdm->sbtd", P.unflatten(1, A.shape[-2:]), A)
+        return found if U is None else found - U.mT @ cast(Tensor, known)
 
     def _drawn(self, streams: Streams) -> list[Tensor]:
         drawn: list[Tensor] = []
