@@ -255,7 +255,6 @@ class Chain(CoupledGP):
         about, last = (route.log_ratio, route.n_replicates), len(self.layers) - 1
         F, P = route.inputs, self._own(0)
         U: Tensor | None = None
-        JU: Tensor | None
         expected = self._global[0].q.mean  # m̃: (D, M), or (S, B, D, M)
         penalty = F.new_zeros(())
         for depth, (layer, point) in enumerate(zip_longest(self._global, route.points)):
@@ -273,7 +272,8 @@ class Chain(CoupledGP):
                 L, J = cholesky(V, NO_JITTER), self.J[depth]
                 F = mean + (L @ point[..., None])[..., 0]
                 # What f_l says of v_{l+1}: J times P first, which rows share, for it is the product that costs most.
-                JP, JU = J @ P, None if U is None else U @ J.mT
+                JP = J @ P
+                JU: Tensor | None = None if U is None else U @ J.mT
                 said = self._with_values(JP, JU, A, known) * sigma  # (S, B, T', D)
                 W = torch.linalg.solve_triangular(L, said.mT, upper=False)  # (S, B, D, T')
                 shift = (expected - m).flatten(-2) @ J.mT + (point[..., None, :] @ W)[..., 0, :]
