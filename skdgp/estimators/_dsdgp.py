@@ -207,7 +207,7 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
 
     The model of :class:`DSDGPRegressor` [1]_ with the probit likelihood for two classes, and with the robust max
     likelihood, one output for each class, for more [3]_. Labels may be of any kind. There are no latent variables as
-    the regressor has them: whatever a table does not say, a probability of each class says all about one label.
+    the regressor has them: probabilities of classes already say all that can be said about the label of one row.
 
     Parameters
     ----------

@@ -405,13 +405,13 @@ class Locations(CoupledGP):
 COUPLED: dict[str, type[CoupledGP]] = {"joint": Joint, "chain": Chain, "locations": Locations}
 
 
-def check_size(name: str, totals: Sequence[int], *, n_bytes: int = 4) -> None:
+def check_size(name: str, totals: Sequence[int]) -> None:
     """ValueError if a posterior of this name would take too much memory."""
     number = COUPLED[name].couplings(totals)
-    needed, most = (4 * n_bytes * each / 2**30 for each in (number, MOST_COUPLINGS))  # with gradients, and Adam's two
+    # In float32, and as many numbers for gradients and each of Adam's two memories.
+    needed, most = (4 * torch.float32.itemsize * each / 2**30 for each in (number, MOST_COUPLINGS))
     if number > MOST_COUPLINGS:
         raise ValueError(
             f'layer_posterior="{name}" couples {sum(totals)} inducing variables of {len(totals)} layers, which takes '
-            f"{needed:.1f} GiB in training, more than {most:.2f}: "
-            "lower n_inducing or hidden_dims."
+            f"{needed:.1f} GiB in training, more than {most:.2f}: lower n_inducing or hidden_dims."
         )

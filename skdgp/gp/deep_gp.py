@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from .conditionals import with_variances
-from .latents import Latents
 from .layers import Layer, LayerDraw
 from .likelihoods import Likelihood
 from .propagation import Propagation, Route, Share, Source
@@ -160,7 +159,7 @@ class DeepGP(nn.Module):
     @property
     def has_latents(self) -> bool:
         """Whether rows have latent variables."""
-        return isinstance(self.propagation, Latents)
+        return self.propagation.has_latents
 
     def draw(self, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], Tensor]:
         """Functions of the model, one for each of S streams of random numbers: from X (B, Q) to values (S, B, P).
@@ -250,9 +249,7 @@ class DeepGP(nn.Module):
     ) -> Callable[[Tensor], list[tuple[Tensor, Tensor]]]:
         """What every layer is given for rows, inputs (S or 1, B, D) and anchors; ``draws`` are of hidden layers."""
         propagation, n_hidden = self.propagation, len(self.layers) - 1
-        route_of = (
-            propagation.of_functions(streams, of_rows=of_rows) if isinstance(propagation, Latents) else propagation
-        )
+        route_of = propagation.of_functions(streams, of_rows=of_rows)
 
         def inputs(X: Tensor) -> list[tuple[Tensor, Tensor]]:
             route = route_of(X)

@@ -74,6 +74,8 @@ class Latents(Propagation):
         Draws what is random in initial values.
     """
 
+    has_latents = True
+
     def __init__(
         self,
         inner: Propagation,

@@ -26,6 +26,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .waves import Streams
+
 Anchor = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 #: Source of random numbers: a generator, or one for each member of a stack of models.
@@ -88,6 +90,9 @@ class Propagation(nn.Module):
     #: layers.
     sampled: bool = True
 
+    #: Whether rows have latent variables.
+    has_latents: bool = False
+
     @property
     def weight(self) -> Tensor:
         """Weights (S,) of the stored points."""
@@ -124,6 +129,10 @@ class Propagation(nn.Module):
             What is known of the rows in training, as :meth:`.Likelihood.regressands` has it.
         """
         raise NotImplementedError
+
+    def of_functions(self, streams: Streams, *, of_rows: bool) -> Callable[[Tensor], Route]:
+        """The way of rows for functions drawn, of which there are as many as streams; see :meth:`.DeepGP.draw`."""
+        return self
 
 
 class MonteCarlo(Propagation):
