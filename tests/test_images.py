@@ -183,7 +183,7 @@ class TestEstimator:
     def test_a_layer_is_built_of_patches(self):
         method = SOLVEGP(8, 4, kernel=Convolutional((4, 5), (2, 3)))
         model = method.build(normal(30, 20).float(), Gaussian(1), generator())
-        assert [tuple(points.shape) for points in model.layers[0].point_sets] == [(8, 6), (4, 6)]
+        assert [tuple(each.Z.shape) for each in model.layers[0].feature_sets] == [(8, 6), (4, 6)]
         assert model.numbers_per_row() == 12 * 9
 
     @pytest.mark.parametrize(

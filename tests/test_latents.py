@@ -192,7 +192,7 @@ class TestImportanceWeightedBound:
             "layers.0.q.mean",
             "layers.0.log_white_noise",
             "layers.0.kernel.log_lengthscale",
-            "layers.1.Z",
+            "layers.1.inducing.Z",
         ]
         for name in names:
             parameter = model.get_parameter(name)

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._sklearn import HasMethods, Interval, StrOptions
 from ..gp.coupled import COUPLED
+from ..gp.features import FEATURES
 from ..gp.kernels import PROFILES
 from ..gp.likelihoods import Regression
 from ..gp.networks import INFERENCE_NETWORKS
@@ -23,6 +24,8 @@ RULES = {
     "hidden_dims": ["array-like", tuple, Integral],
     "n_inducing": [POSITIVE, AUTO, "array-like", tuple],
     "n_orthogonal": [NON_NEGATIVE],
+    "inducing": [StrOptions(set(FEATURES))],
+    "orthogonal_inducing": [StrOptions(set(FEATURES))],
     "rule": [StrOptions({"ar1", "ar2", "ar2p"})],
     "propagation": [StrOptions({"monte_carlo", "quadrature"})],
     "layer_posterior": [StrOptions({"factorised", *COUPLED})],

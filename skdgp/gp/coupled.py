@@ -329,7 +329,7 @@ class Locations(CoupledGP):
         """m_l (D, M) and roots (D, M, M) of S_l."""
         points, found = self._global[0].Z, []
         for layer in self._global:
-            L = cholesky(self._prior(layer, points[None])[0], DRAWN_JITTER).to(points)  # (D or 1, M, M)
+            L = cholesky(self._prior(layer, points[None])[0], NO_JITTER).to(points)  # (D or 1, M, M)
             root = cast(Tensor, layer.q.root)
             root = L * root[..., None, :] if layer.q.below is None else L @ root
             found.append((layer.mean(points).mT + (L @ layer.q.mean[..., None])[..., 0], root))
@@ -346,11 +346,8 @@ class Locations(CoupledGP):
         for depth, ((layer, (m, root)), point) in enumerate(zip_longest(known, route.points)):
             n_outputs, centre = self.sizes[depth][0], layer.mean(points).mT  # (S or 1, D, M)
             root = root.expand(len(points), -1, -1, -1)
-            W = (
-                inverse_cholesky(self._prior(layer, points), DRAWN_JITTER)
-                .to(points)
-                .expand(len(points), n_outputs, -1, -1)
-            )
+            W = inverse_cholesky(self._prior(layer, points), NO_JITTER).to(points)
+            W = W.expand(len(points), n_outputs, -1, -1)
             kl = kl_divergence(m - centre, root, W).sum(-1).mean(0)
             A = W @ layer.kernel.covariance(points, F)  # (S, D, M, B)
             variance = layer.kernel.diagonal(F).expand(-1, n_outputs, -1) - A.square().sum(-2)  # (S, D, B)
@@ -368,12 +365,14 @@ class Locations(CoupledGP):
             yield Marginals(mean, variance, route.log_weight_of(mean), kl, *about), F, X
 
     def _prior(self, layer: GlobalLayer, points: Tensor) -> Tensor:
-        """Prior covariances of f^z in float64, white noise included, (S or 1, D or 1, M, M)."""
+        """Prior covariances of f^z in float64, with white noise and jitter, (S or 1, D or 1, M, M)."""
         exact = points.double()
         K, white = layer.kernel.covariance(exact, exact), _white(layer, exact)
         n_kernels = max(white.numel(), K.shape[1])
         own = (white[..., None] if white.dim() else white).expand(len(K), n_kernels, K.shape[-1])
-        return K + torch.diag_embed(own)
+        # Jitter is part of the model here: gradients know that it grows with the kernel's variance.
+        jitter = DRAWN_JITTER * K.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
+        return K + torch.diag_embed(own + jitter)
 
     def _layer_draws(self, streams: Streams) -> list[LayerDraw]:
         """Matheron's rule, with the inducing points that belong to each function."""
@@ -387,7 +386,7 @@ class Locations(CoupledGP):
     def _matheron(self, layer: GlobalLayer, streams: Streams, points: Tensor, fz: Tensor) -> LayerDraw:
         """Functions of a layer with values fz (S, D, M) at inducing points (S, M, Q)."""
         prior = layer.kernel.draw(streams, points.shape[-1], fz.shape[1])
-        W, sigma = inverse_cholesky(self._prior(layer, points), DRAWN_JITTER).to(points), layer.kernel.deviation
+        W, sigma = inverse_cholesky(self._prior(layer, points), NO_JITTER).to(points), layer.kernel.deviation
         jitter = (_white(layer, fz) + DRAWN_JITTER * layer.kernel.variance).sqrt()[..., None] * streams.normal(
             *fz.shape[1:]
         )

@@ -16,6 +16,7 @@ from .conditionals import (
     kl_divergence,
     root_product,
 )
+from .features import Features, Points, joint_covariance, joint_cross
 from .kernels import Kernel
 from .layers import Layer, LayerDraw, mirrored, upper_chunks
 from .linalg import JITTER, NO_JITTER, Factor, cholesky, factorise, whiten_sets
@@ -78,8 +79,8 @@ class GlobalLayer(Layer):
         One covariance per output, or one that all outputs share.
     mean : Mean
         Mean function, from (..., Q) to (..., D).
-    Z : Tensor of shape (M, Q)
-        Initial inducing points, which all outputs share.
+    Z : Tensor of shape (M, Q) or Features
+        Initial inducing points, which all outputs share, or other inducing features; see :mod:`skdgp.gp.features`.
     v : Tensor of shape (D, M)
         Initial posterior means, whitened.
     covariance : {"diag", "full"}
@@ -104,7 +105,7 @@ class GlobalLayer(Layer):
         self,
         kernel: Kernel,
         mean: Mean,
-        Z: Tensor,
+        Z: Tensor | Features,
         v: Tensor,
         *,
         covariance: str,
@@ -119,27 +120,32 @@ class GlobalLayer(Layer):
         self.mean = mean
         self.whiten = whiten
         self.jitter = jitter
+        self.inducing = Points(Z) if isinstance(Z, Tensor) else Z
         n_outputs, n_inducing = v.shape
-        root = torch.eye(n_inducing, dtype=Z.dtype, device=Z.device)
+        root = torch.eye(n_inducing, dtype=v.dtype, device=v.device)
         with torch.no_grad():
             if not whiten:
-                root = cholesky(kernel.covariance(Z, Z), jitter)  # (D or 1, M, M)
-                v = mean(Z).mT + (root @ v[..., None])[..., 0]
+                root = cholesky(kernel.covariance(self.Z, self.Z), jitter)  # (D or 1, M, M)
+                v = mean(self.Z).mT + (root @ v[..., None])[..., 0]
             root = initial_deviation * root.expand(1 if share_covariance else n_outputs, -1, -1)
-        self.Z = nn.Parameter(Z.clone())
         self.q = Posterior(v, root, covariance)
-        log_noise = None if white_noise is None else nn.Parameter(Z.new_full((n_outputs,), math.log(white_noise)))
+        log_noise = None if white_noise is None else nn.Parameter(v.new_full((n_outputs,), math.log(white_noise)))
         self.log_white_noise = log_noise
 
     @property
-    def point_sets(self) -> list[Tensor]:
-        """The inducing points of each set of inducing variables."""
-        return [self.Z]
+    def Z(self) -> Tensor:
+        """Inducing points (M, Q); AttributeError where other features have none."""
+        return cast(Points, self.inducing).Z
 
     @property
-    def _points(self) -> Tensor:
-        """All of them, one set after the other."""
-        return self.Z if len(self.point_sets) == 1 else torch.cat(self.point_sets, dim=-2)
+    def feature_sets(self) -> list[Features]:
+        """The inducing features of each set of inducing variables."""
+        return [self.inducing]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers of inducing variables of each set."""
+        return [len(each) for each in self.feature_sets]
 
     @property
     def posteriors(self) -> list[Posterior]:
@@ -154,8 +160,8 @@ class GlobalLayer(Layer):
 
     def products(self, n_rows: int, n_samples: int) -> int:
         """Of whitening rows, or where they are few of the inverse Cholesky factor, a third of a square product."""
-        n_points = sum(len(each) for each in self.point_sets)
-        return n_points * max(super().products(n_rows, n_samples), n_points**2 // 3)
+        n_features = sum(self.sizes)
+        return n_features * max(super().products(n_rows, n_samples), n_features**2 // 3)
 
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals of function values; rows do not matter to what the inducing variables cost."""
@@ -197,26 +203,28 @@ class GlobalLayer(Layer):
         return *self._marginals(x, f_mean, f_variance), kl
 
     def numbers_per_draw(self) -> int:
-        """Covariances with inducing points."""
-        return self.kernel.n_outputs * sum(len(each) for each in self.point_sets)
+        """Covariances with inducing variables."""
+        return self.kernel.n_outputs * sum(self.sizes)
 
     def draw(self, streams: Streams, v: Tensor | None = None) -> LayerDraw:
-        """f(x) = m(x) + g(x) + k(x, Z) K⁻¹ (u − g(Z)), with the points of all sets for Z.
+        """f(x) = m(x) + g(x) + k_u(x)ᵀ K⁻¹ (u − g_u), with the inducing features of all sets; g_u are those of g.
 
         Whitened inducing variables ``v`` (S, D, T) come from the posterior, if they are not given.
         """
-        points, n_outputs = self._points, len(self.q.mean)
-        prior = self.kernel.draw(streams, points.shape[1], n_outputs)
-        K = self.kernel.relative_covariance(points, points)  # (D or 1, T, T)
+        n_outputs = len(self.q.mean)
+        prior = self.kernel.draw(streams, self.inducing.n_inputs, n_outputs)
+        K = joint_covariance(self.feature_sets, self.kernel, self.q.mean.dtype)  # (D or 1, T, T)
         L = cholesky(K, self.jitter)
         noise = (self.jitter * K.diagonal(dim1=-2, dim2=-1).mean(-1)).sqrt()[:, None, None]
-        g = prior(points[None]).mT[..., None] + noise * streams.normal(n_outputs, len(points), 1)  # as K has jitter
+        parts = [each.values(self.kernel, prior, streams) for each in self.feature_sets]
+        g_u = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)  # (S, D, T)
+        g = g_u[..., None] + noise * streams.normal(n_outputs, K.shape[-1], 1)  # as K has jitter
         v = self._drawn(streams, L) if v is None else v
         residual = v[..., None] - torch.linalg.solve_triangular(L, g, upper=False)
         change = torch.linalg.solve_triangular(L.mT, residual, upper=True)[..., 0]  # (S, D, T)
 
         def function(x: Tensor, anchor: Tensor) -> Tensor:
-            k = self.kernel.relative_covariance(points, x)  # (S or 1, D or 1, T, N)
+            k = joint_cross(self.feature_sets, self.kernel, x)  # (S or 1, D or 1, T, N)
             if k.shape[1] == 1:
                 values = change @ (k[0, 0] if len(k) == 1 else k[:, 0])  # (S, D, N)
             else:
@@ -255,12 +263,12 @@ class GlobalLayer(Layer):
     def gradient_variance(self, x: Tensor) -> Tensor | None:
         """See :meth:`Layer.gradient_variance`; the kernel decides whether there is one.
 
-        A derivative of f is Gaussian as f is, with the derivative of k(x, Z) for k(x, Z).
+        A derivative of f is Gaussian as f is, with the derivative of k_u(x) for k_u(x).
         """
         prior = self.kernel.gradient_variance(x.shape[-1])  # (D or 1, Q)
         if prior is None:
             return None
-        k = self._cross_gradient(x)  # (Q, D or 1, T, N)
+        k = torch.cat([each.gradient(self.kernel, x) for each in self.feature_sets], dim=-2)  # (Q, D or 1, T, N)
         variances = []
         for q, each in enumerate(k):
             variance = prior[:, q, None]
@@ -270,16 +278,6 @@ class GlobalLayer(Layer):
             variances.append(variance.clamp(min=0.0).expand(len(self.q.mean), -1))
         return torch.stack(variances, dim=-1).transpose(0, 1) * self.kernel.variance[:, None]
 
-    def _cross_gradient(self, x: Tensor) -> Tensor:
-        """∂k(z, x)/∂x without σ² for all inducing points z, of shape (Q, D or 1, T, N)."""
-        points = self._points.detach()
-        with torch.enable_grad():
-            copies = x.detach().expand(len(points), -1, -1).clone().requires_grad_()  # (T, N, Q): pairs
-            k = self.kernel.relative_covariance(points[:, None, None], copies[:, :, None])[..., 0, 0]  # (T, N, D or 1)
-            total = k.sum((0, 1)).unbind()
-            found = [torch.autograd.grad(each, copies, retain_graph=True)[0] for each in total]
-        return torch.stack(found).permute(3, 0, 1, 2)
-
     def whitened(self, x: Tensor) -> list[tuple[Tensor | None, Tensor]]:
         """For each set of inducing variables W = L⁻¹ and A (see :func:`~.linalg.whiten_sets`), without the kernel's σ².
 
@@ -287,37 +285,39 @@ class GlobalLayer(Layer):
         kernel per output there are D of both. Whitened posteriors have no use for W, which is None then.
         Covariances are factorised in float64, whatever the layer's precision, since inducing points may crowd.
         """
-        return self._whitened(self._covariance(self._points, x))
+        return self._whitened(joint_cross(self.feature_sets, self.kernel, x).squeeze(-3))
 
     def _whitened(self, k: Tensor) -> list[tuple[Tensor | None, Tensor]]:
-        """The same for covariances (T, N) or (D, T, N) with all inducing points."""
-        points, sizes = self._points, [each.shape[-2] for each in self.point_sets]
+        """The same for covariances (T, N) or (D, T, N) with all inducing variables."""
+        if len(self.sizes) == 1 and self.inducing.orthonormal:
+            return [(None, k)]
         if self._factor is not None:
             blocks = list(zip(self._factor.W, self._factor.solve(k), strict=True))
         else:
-            exact = points.double()
-            blocks = whiten_sets(self._covariance(exact, exact), k, self.jitter, self._block_sizes)
+            blocks = whiten_sets(self._prior(), k, self.jitter, self._block_sizes)
         if not self.whiten:
             return [*blocks]
         A = blocks[0][1] if len(blocks) == 1 else torch.cat([A for _, A in blocks], dim=-2)
-        return [(None, each) for each in A.split(sizes, dim=-2)]
+        return [(None, each) for each in A.split(self.sizes, dim=-2)]
 
     @torch.no_grad()
     def frozen(self) -> Self:
         """See :meth:`Layer.frozen`."""
-        layer, points = copy(self), self._points
-        K = self._covariance(points.double(), points.double())
-        layer._factor = factorise(K, self.jitter, self._block_sizes, points.dtype)
+        layer = copy(self)
+        layer._factor = factorise(self._prior(), self.jitter, self._block_sizes, self.q.mean.dtype)
         return layer
+
+    def _prior(self) -> Tensor:
+        """Prior covariance of all inducing variables, (T, T) or (D, T, T), in float64."""
+        return joint_covariance(self.feature_sets, self.kernel, torch.float64).squeeze(-3)
 
     @property
     def _block_sizes(self) -> list[int]:
         """Numbers of inducing variables that are whitened together: a set, or a part of one without its own W."""
-        sizes = [each.shape[-2] for each in self.point_sets]
-        return [block for size in sizes for block in _even_parts(size, MAX_BLOCK)] if self.whiten else sizes
+        return [block for size in self.sizes for block in _even_parts(size, MAX_BLOCK)] if self.whiten else self.sizes
 
     def _covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Covariances without the kernel's σ², (N1, N2) if outputs share a kernel, else (D, N1, N2)."""
+        """Of function values without σ², (N1, N2) if outputs share a kernel, else (D, N1, N2)."""
         K = self.kernel.relative_covariance(X1, X2)
         return K.squeeze(-3)
 
@@ -357,31 +357,36 @@ class OrthogonalLayer(GlobalLayer):
 
     Parameters
     ----------
-    O : Tensor of shape (M₂, Q)
-        Initial inducing points of f⊥.
+    O : Tensor of shape (M₂, Q) or Features
+        Initial inducing points of f⊥, or its features. One of the two sets at least is of points.
     orthogonal_covariance : {"diag", "full", "prior"}
         Of the posterior of v. "prior" learns its mean alone (ODVGP, Sec. 5).
     **options
         Of :class:`GlobalLayer`.
     """
 
-    def __init__(self, *args, O: Tensor, orthogonal_covariance: str, **options):  # noqa: E741
+    def __init__(self, *args, O: Tensor | Features, orthogonal_covariance: str, **options):  # noqa: E741
         super().__init__(*args, **options)
-        n_outputs = len(self.q.mean)
-        root = torch.eye(len(O), dtype=O.dtype, device=O.device)
-        self.O = nn.Parameter(O.clone())
+        self.orthogonal = Points(O) if isinstance(O, Tensor) else O
+        like, n_outputs, n_features = self.q.mean, len(self.q.mean), len(self.orthogonal)
+        root = torch.eye(n_features, dtype=like.dtype, device=like.device)
         with torch.no_grad():
             if not self.whiten:
-                points = torch.cat(self.point_sets).double()
+                points = torch.cat([self.Z, self.O]).double()
                 L = cholesky(self.kernel.covariance(points, points), self.jitter)  # of both sets: L_v is its last block
-                root = L[..., len(self.Z) :, len(self.Z) :].to(O.dtype)
+                root = L[..., len(self.Z) :, len(self.Z) :].to(like.dtype)
             root = options.get("initial_deviation", 1.0) * root.expand(n_outputs, -1, -1)
-        self.q_orthogonal = Posterior(O.new_zeros(n_outputs, len(O)), root, orthogonal_covariance)
+        self.q_orthogonal = Posterior(like.new_zeros(n_outputs, n_features).detach(), root, orthogonal_covariance)
 
     @property
-    def point_sets(self) -> list[Tensor]:
-        """The inducing points of each set of inducing variables."""
-        return [self.Z, self.O]
+    def O(self) -> Tensor:  # noqa: E743
+        """Inducing points (M₂, Q) of the second set; AttributeError where other features have none."""
+        return cast(Points, self.orthogonal).Z
+
+    @property
+    def feature_sets(self) -> list[Features]:
+        """The inducing features of each set of inducing variables."""
+        return [self.inducing, self.orthogonal]
 
     @property
     def posteriors(self) -> list[Posterior]:
@@ -392,8 +397,7 @@ class OrthogonalLayer(GlobalLayer):
         """Size of whitened cross-correlations of both sets, and of their products with posteriors' roots."""
         shared = (self.q.below is None or self.q.below.shape[-3] == 1) and self.kernel.n_outputs == 1
         shared = shared and self.q_orthogonal.below is None
-        n_points = self.Z.shape[-2] + self.O.shape[-2]
-        return n_samples * n_points * max(1 if shared else self.q.mean.shape[-2], self.kernel.numbers())
+        return n_samples * sum(self.sizes) * max(1 if shared else self.q.mean.shape[-2], self.kernel.numbers())
 
     def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
         v = self._in_units(self.q_orthogonal.mean, self.q_orthogonal.root)  # f⊥ has zero mean

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..gp.deep_gp import DeepGP
+from ..gp.features import Fourier
 from ..gp.global_layer import GlobalLayer
 from ..gp.likelihoods import Gaussian
 from ..gp.linalg import NO_JITTER, cholesky
@@ -89,6 +90,43 @@ def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
     return Statistics(G, b, weight @ y.square(), prior, weight.sum())
 
 
+def statistics_of(layer: GlobalLayer, data: Batch) -> Callable[[], Statistics]:
+    """The same for hyperparameters as they come to be.
+
+    Fourier features are the same for all hyperparameters but for a factor: sums over rows are taken once.
+    """
+    features = layer.inducing
+    if not isinstance(features, Fourier) or len(layer.sizes) > 1:
+        return lambda: statistics(layer, data)
+    G, b = _plain_sums(features, layer, data)
+    weight, y = data.weight.double(), data.y.double()
+    squares, total = weight @ y.square(), weight.sum()
+
+    def now() -> Statistics:
+        scale, kernel = layer.kernel.deviation.double(), layer.kernel
+        half = features.orthonormal_of(kernel, G)[0] * scale  # R⁻¹ G
+        whole = features.orthonormal_of(kernel, half.mT)[0] * scale
+        prior = kernel.diagonal(data.X[:1]).double().sum() * total  # the same everywhere
+        return Statistics(
+            0.5 * (whole + whole.mT), features.orthonormal_of(kernel, b)[0] * scale, squares, prior, total
+        )
+
+    return now
+
+
+@torch.no_grad()
+def _plain_sums(features: Fourier, layer: GlobalLayer, data: Batch) -> tuple[Tensor, Tensor]:
+    """Σ w φ φᵀ (T, T) and Σ w φ y (T, P) of plain cosines and sines."""
+    n_chunk, T = max(1, CHUNK_NUMBERS // len(features)), len(features)
+    G, b = data.y.new_zeros(T, T, dtype=torch.float64), data.y.new_zeros(T, data.y.shape[1], dtype=torch.float64)
+    for start in range(0, len(data), n_chunk):
+        rows = data.rows(slice(start, start + n_chunk))
+        phi = features.inside(layer.kernel, rows.X.double())
+        weighted = phi * rows.weight.double()
+        G, b = G.addmm_(weighted, phi.mT), b.addmm_(weighted, rows.y.double())
+    return G, b
+
+
 def optimum(sums: Statistics, n_inducing: int, noise: Tensor) -> Optimum:
     """The collapsed bound and its posteriors.
 
@@ -136,10 +174,11 @@ def _log_diagonal(L: Tensor) -> Tensor:
     return L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def collapsed(model: DeepGP, data: Batch) -> Optimum:
-    """The optimum of a model of one whitened global layer with one kernel, for these rows."""
+def collapsed(model: DeepGP, data: Batch, sums: Callable[[], Statistics] | None = None, beta: float = 1.0) -> Optimum:
+    """The optimum of a model of one whitened global layer with one kernel, for these rows and βσ²."""
     layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
-    return optimum(statistics(layer, data), len(layer.Z), likelihood.variance)
+    sums = sums or statistics_of(layer, data)
+    return optimum(sums(), layer.sizes[0], beta * likelihood.variance.double())
 
 
 @one_by_one
@@ -153,6 +192,7 @@ def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bo
     model, data, history = learner.model, learner.rows.rows(), History()
     kernel = cast(GlobalLayer, model.layers[0]).kernel
     total_weight = data.weight.sum().item()  # a row of weight 2 is that row twice
+    sums = statistics_of(cast(GlobalLayer, model.layers[0]), data)
 
     def record(loss: float) -> bool:
         history.loss.append(loss)
@@ -160,7 +200,7 @@ def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bo
         return on_epoch(history)
 
     def loss() -> Tensor:
-        return -(collapsed(model, data).bound + kernel.log_prior()) / total_weight
+        return -(collapsed(model, data, sums).bound + kernel.log_prior()) / total_weight
 
     try:
         lbfgs(loss, not_solved(model), settings.max_iter, model.products(len(data)), record)
@@ -168,7 +208,7 @@ def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bo
         if not history.loss:
             raise
         history.interrupted = True
-    set_posteriors(model, data)
+    set_posteriors(model, data, sums=sums)
     return history
 
 
@@ -181,16 +221,16 @@ def not_solved(model: DeepGP) -> list[nn.Parameter]:
 
 
 @torch.no_grad()
-def set_posteriors(model: DeepGP, data: Batch, beta: float = 1.0) -> None:
+def set_posteriors(model: DeepGP, data: Batch, beta: float = 1.0, sums: Callable[[], Statistics] | None = None) -> None:
     """Give the layer of ``model`` the posteriors that are best for these rows.
 
     ``beta`` weighs the penalty. As log N(y | f, σ²) is β log N(y | f, βσ²) and a constant, E log p(y | f) − β KL is
     highest where the bound itself would be for a noise of βσ². Covariances of rows are in the model's precision, so
     that posteriors are best for the model as it is trained, roundings included; all else is in float64.
     """
-    layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
+    layer = cast(GlobalLayer, model.layers[0])
     with threads_for(model.products(len(data))):
-        best = optimum(statistics(layer, data), len(layer.Z), beta * likelihood.variance.double())
+        best = collapsed(model, data, sums, beta)
     found = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)]
     roots = [cholesky(covariance, NO_JITTER) for _, covariance in found[: len(layer.posteriors)]]  # v may be missing
     for posterior, (mean, _), root in zip(layer.posteriors, found, roots, strict=False):

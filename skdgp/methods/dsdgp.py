@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..gp.coupled import COUPLED, check_size
 from ..gp.deep_gp import DeepGP
+from ..gp.features import FEATURES
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import Kernel
 from ..gp.latents import Latents
@@ -21,6 +22,7 @@ from .budget import Budget, n_members, plan_minibatches
 from .inducing import (
     INITIAL_ROWS,
     Auto,
+    check_inducing,
     cluster_centres,
     inducing_per_layer,
     make_global_layer,
@@ -65,6 +67,7 @@ class DSDGP:
     hidden_dims: Sequence[int] | Auto = shaping("auto")
     n_inducing: int | Sequence[int] | Auto = shaping("auto")
     _: KW_ONLY
+    inducing: str = shaping("points")
     propagation: str = shaping("monte_carlo")
     kernel: KernelLike = shaping("matern52")
     ard: bool = shaping(True)
@@ -106,6 +109,7 @@ class DSDGP:
         auto = [number for n_rows, number in INDUCING.items() if len(X) >= n_rows][-1]
         auto = COUPLED_INDUCING if self.layer_posterior in COUPLED else auto
         numbers = inducing_per_layer(self.n_inducing, hidden_dims, (auto, auto))
+        check_inducing(self, "inducing")
         self._check_coupling(numbers, widths)
         layers: list[Layer] = []
         inputs = points = self.initial_inputs(X, generator)
@@ -143,6 +147,11 @@ class DSDGP:
                     f"layer_posterior={kind!r} goes with {name}={needed!r} alone, got {name}={value!r}: "
                     'change one of them, or take layer_posterior="factorised".'
                 )
+        if self.layer_posterior == "locations" and self.inducing != "points":
+            raise ValueError(
+                f'layer_posterior="locations" goes with inducing="points" alone, got {self.inducing!r}: change one of '
+                "them."
+            )
         if self.layer_posterior == "locations" and len(set(numbers)) > 1:
             raise ValueError(
                 f'layer_posterior="locations" has the same inducing points in all layers, but n_inducing={numbers!r}: '
@@ -181,7 +190,8 @@ class DSDGP:
     ) -> Layer:
         """One of the layers, for inputs (N, Q)."""
         mean = make_mean(self.mean, inputs, n_outputs) if hidden else ZeroMean(n_outputs)
-        v = points.new_zeros(n_outputs, min(n_inducing, len(points)))
+        Z = FEATURES[self.inducing].initial(kernel, inputs, points[:n_inducing], n_inducing)
+        v = points.new_zeros(n_outputs, len(Z))
         if hidden and self.mean == "zero":
             # The next layer would see a single point, were this one to start at zero: it starts at a
             # function drawn from its prior.
@@ -189,7 +199,8 @@ class DSDGP:
         return make_global_layer(
             kernel,
             mean,
-            points,
+            Z,
+            points[n_inducing:],
             v,
             covariance=self.covariance,
             orthogonal_covariance=self.orthogonal_covariance,

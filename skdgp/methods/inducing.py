@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..gp.features import Features
 from ..gp.global_layer import GlobalLayer, OrthogonalLayer
 
 #: Stands for what suits the table.
@@ -36,12 +37,33 @@ def cluster_centres(inputs: Tensor, n_centres: int, generator: torch.Generator) 
     return torch.from_numpy(distinct)[torch.randperm(len(distinct), generator=generator, device=generator.device)]
 
 
+def check_inducing(method, *names: str) -> None:
+    """ValueError if inducing features do not go with a method's other parameters."""
+    others = [name for name in names if getattr(method, name) != "points"]
+    for name in others:
+        if not method.whiten:
+            raise ValueError(
+                f"{name}={getattr(method, name)!r} goes with whiten=True alone, got whiten=False: change one of them."
+            )
+    if len(others) > 1:
+        raise ValueError(
+            f"{others[0]}={getattr(method, others[0])!r} and {others[1]}={getattr(method, others[1])!r}: one of the "
+            'two sets must be "points".'
+        )
+
+
 def make_global_layer(
-    kernel, mean, points: Tensor, v: Tensor, *, covariance: str, orthogonal_covariance: str, **options
+    kernel,
+    mean,
+    Z: Tensor | Features,
+    O: Tensor | Features,  # noqa: E741
+    v: Tensor,
+    *,
+    covariance: str,
+    orthogonal_covariance: str,
+    **options,
 ) -> GlobalLayer:
-    """A global layer with the first of ``points``, as many as ``v`` (D, M) has, and orthogonal to them the others."""
-    n_inducing = v.shape[1]
-    Z, O = points[:n_inducing], points[n_inducing:]  # noqa: E741
+    """A global layer with inducing features ``Z``, and orthogonal to them ``O``, of which there may be none."""
     if not len(O):
         return GlobalLayer(kernel, mean, Z, v, covariance=covariance, **options)
     learnt = covariance if orthogonal_covariance == "free" else "prior"

@@ -7,10 +7,13 @@ features as the user has them: of days, if these are days.
 import sys
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..gp import composed
@@ -51,7 +54,7 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
                 f"kernel has {len(kernel)} values for {n_layers} layers: give one for all layers, or one for each."
             )
         kernel = kernel[depth]
-    if not is_object(kernel):
+    if not is_object(kernel) and not (n_inputs > 1 and is_additive(method, kernel)):
         return make_kernel(kernel, n_inputs, n_outputs, ard=method.ard)
     units, names = Units(n_inputs * [0.0], n_inputs * [1.0]), None
     if depth == 0:
@@ -59,6 +62,8 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
         n_latent = n_inputs - len(units.scale)  # variables after the features
         units = Units([*units.shift, *n_latent * [0.0]], [*units.scale, *n_latent * [1.0]])
         names = None if names is None else [*names, *range(n_inputs - n_latent, n_inputs)]
+    if not is_object(kernel):
+        kernel = additive_object(kernel, units.scale)
     if type(kernel).__name__ == "Convolutional":
         _check_patches(method)
         return _convolution(kernel, n_outputs, n_inputs, units)
@@ -100,6 +105,24 @@ def _convolution(kernel: Any, n_outputs: int, n_inputs: int, units: Units) -> Ke
     return Convolution(base.part(kernel.resolved_base(), range(n_pixels)), index, scale, shift)
 
 
+def is_additive(method, kernel: KernelLike) -> bool:
+    """Whether a kernel by name is to be a sum over inputs, along each of which there are Fourier features."""
+    asked = "fourier" in (getattr(method, "inducing", None), getattr(method, "orthogonal_inducing", None))
+    return asked and kernel in ("matern12", "matern32", "matern52")
+
+
+def additive_object(profile: str, scale: ArrayLike) -> KernelLike:
+    """A sum over inputs of Matérn kernels, whose deviations are given, as a kernel object."""
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+
+    from ..kernels import Select
+
+    lengths = np.asarray(scale, dtype=np.float64).tolist()
+    nu, share = PROFILES[profile].nu, 1 / len(lengths)
+    parts = [ConstantKernel(share) * Select(Matern(each, nu=nu), i) for i, each in enumerate(lengths)]
+    return reduce(add, parts)
+
+
 def is_object(kernel: KernelLike) -> bool:
     """Whether it is a kernel object of scikit-learn."""
     module = sys.modules.get("sklearn.gaussian_process.kernels")  # nobody has one who has not imported it
@@ -120,6 +143,9 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
         found = deepcopy(given)
         _fill(found, kernel)
         return found
+    if isinstance(kernel, Part) and isinstance(given, str):
+        scale = np.ones(len(kernel.terms())) if units is None else units.scale
+        return to_object(additive_object(given, scale), kernel, units)
     if not isinstance(kernel, StationaryKernel):
         return None
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern

@@ -6,13 +6,22 @@ import torch
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
+from ..gp.features import FEATURES, Features
+from ..gp.kernels import Kernel
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..gp.means import ZeroMean
 from ..gp.propagation import make_propagation
 from ..inference import collapsed, solved
 from ..inference.ensemble import Plan
 from .budget import Budget, n_members, plan_minibatches
-from .inducing import Auto, cluster_centres, make_global_layer, shaping, warn_of_few_rows
+from .inducing import (
+    Auto,
+    check_inducing,
+    cluster_centres,
+    make_global_layer,
+    shaping,
+    warn_of_few_rows,
+)
 from .kernels import KernelLike, layer_kernel
 
 #: Inducing points of either set. Tables of fewer rows than ``FEW_ROWS`` whose noise is not Gaussian take fewer of
@@ -56,6 +65,8 @@ class SOLVEGP:
     n_inducing: int | Auto = shaping("auto")
     n_orthogonal: int | Auto = shaping("auto")
     _: KW_ONLY
+    inducing: str = shaping("points")
+    orthogonal_inducing: str = shaping("points")
     orthogonal_covariance: str = shaping("free")
     kernel: KernelLike = shaping("matern52")
     ard: bool = shaping(True)
@@ -102,7 +113,9 @@ class SOLVEGP:
         if self.beta not in ("auto", BETA):
             against["beta"] = self.beta
         if method == "auto":
-            return "svi" if against or held_out or n_rows > COLLAPSED_ROWS else "collapsed"
+            # Fourier features are summed over rows once, and not for every iteration.
+            many = n_rows > COLLAPSED_ROWS and not (self.inducing == "fourier" and self.n_points()["n_orthogonal"] == 0)
+            return "svi" if against or held_out or many else "collapsed"
         if method == "collapsed":
             for name, value in against.items():
                 raise ValueError(
@@ -125,8 +138,9 @@ class SOLVEGP:
 
     def n_points(self, auto: int = INDUCING) -> dict[str, int]:
         """Inducing points asked for, by parameter."""
-        numbers = {"n_inducing": self.n_inducing, "n_orthogonal": self.n_orthogonal}
-        return {name: int(auto if number == "auto" else number) for name, number in numbers.items()}
+        others = auto if self.inducing == "points" else 0
+        numbers = {"n_inducing": (self.n_inducing, auto), "n_orthogonal": (self.n_orthogonal, others)}
+        return {name: int(default if number == "auto" else number) for name, (number, default) in numbers.items()}
 
     def build(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
         """An untrained model; arguments as of :meth:`.AVDGP.build`.
@@ -136,20 +150,38 @@ class SOLVEGP:
         auto = INDUCING
         if not isinstance(likelihood, Gaussian) and len(X) < FEW_ROWS:
             auto = min(INDUCING, max(FEWEST, PER_FEATURE * X.shape[1]))
+        check_inducing(self, "inducing", "orthogonal_inducing")
         asked = self.n_points(auto)
+        if self.inducing == "derivatives" and self.n_inducing == "auto":
+            asked["n_inducing"] = max(1, auto // (1 + X.shape[1]))  # every point has as many variables
         kernel = layer_kernel(self, 0, 1, X.shape[1], 1 if likelihood.alike else likelihood.n_outputs)
-        points = cluster_centres(kernel.places(X), sum(asked.values()), generator)
-        if "auto" not in (self.n_inducing, self.n_orthogonal):
-            warn_of_few_rows(asked, len(points))
-        # Where rows are few both sets get their share of them.
-        n_inducing = max(1, round(asked["n_inducing"] * min(1.0, len(points) / sum(asked.values()))))
+        Z, O = self._features(asked, kernel, X, generator)  # noqa: E741
         layer = make_global_layer(
             kernel,
             ZeroMean(likelihood.n_outputs),
-            points,
-            points.new_zeros(likelihood.n_outputs, n_inducing),
+            Z,
+            O,
+            X.new_zeros(likelihood.n_outputs, len(Z)),
             covariance=self.covariance,
             orthogonal_covariance=self.orthogonal_covariance,
             whiten=self.whiten,
         )
         return DeepGP([layer], make_propagation("monte_carlo", (), 1, generator), likelihood)
+
+    def _features(
+        self, asked: dict[str, int], kernel: Kernel, X: Tensor, generator: torch.Generator
+    ) -> list[Tensor | Features]:
+        """Those of both sets. Where rows are few, points of both get their share of them."""
+        kinds = {"n_inducing": self.inducing, "n_orthogonal": self.orthogonal_inducing}
+        located = {name: asked[name] for name, kind in kinds.items() if kind in ("points", "derivatives")}
+        total = sum(located.values())
+        points = cluster_centres(kernel.places(X), total, generator) if total else X[:0]
+        if "auto" not in (self.n_inducing, self.n_orthogonal):
+            warn_of_few_rows(located, len(points))
+        first = located.get("n_inducing", 0)
+        first = max(1, round(first * min(1.0, len(points) / total))) if first else 0
+        parts = {"n_inducing": points[:first], "n_orthogonal": points[first:]}
+        return [
+            FEATURES[kind].initial(kernel, X, parts[name], asked[name]) if asked[name] else X[:0]
+            for name, kind in kinds.items()
+        ]
