@@ -11,8 +11,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 from skdgp import AVDGPRegressor, DSDGPClassifier, DSDGPRegressor, SOLVEGPClassifier, SOLVEGPRegressor
-from skdgp.gp.features import Derivatives, Eigen, Features, Fourier, Points
+from skdgp.gp.features import Features, Points
 from skdgp.gp.global_layer import GlobalLayer, OrthogonalLayer
+from skdgp.gp.interdomain import Derivatives, Eigen, Fourier
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import ZeroMean

@@ -67,6 +67,9 @@ ESTIMATORS = [
     DSDGPRegressor((), likelihood="heteroskedastic", **BUDGET),
     SOLVEGPRegressor(likelihood="gamma", base=None, **SHALLOW, **EXACT),
     SOLVEGPRegressor(target_transform=PowerTransformer(), max_iter=20),
+    SOLVEGPRegressor(inducing="fourier", max_iter=20),
+    SOLVEGPClassifier(inducing="eigen", kernel="rbf", orthogonal_inducing="points", **SHALLOW),
+    DSDGPRegressor((2,), inducing="derivatives", **BUDGET),
     CountRegressor(likelihood="negative_binomial", base=None, **SHALLOW, **EXACT),
     CountRegressor(likelihood="poisson", **SHALLOW),
 ]

@@ -18,6 +18,7 @@ STORIES = (
     "counts",
     "modes",
     "kernels",
+    "series",
     "orthogonal",
     "prior_collapse",
     "compositions",

@@ -31,6 +31,11 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
     n_inducing : "auto", int or sequence of int, default="auto"
         Inducing points: one number, or one for each layer and the output. "auto" is 64, 128 from 2000 rows on, and 256
         from 10000. If a number is beyond that of distinct rows, ``fit`` takes all of those, with a UserWarning.
+    inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
+        What inducing variables are. "points": values at points. "fourier": products with waves, for Matérn kernels of
+        one input, or sums over inputs, which a kernel by name then is. "eigen": products with eigenfunctions, for
+        ``kernel="rbf"`` and few inputs; of both there are ``n_inducing`` at most. "derivatives": values and slopes at
+        points.
     propagation : {"monte_carlo", "quadrature"}, default="monte_carlo"
         How uncertainty travels between layers: by random samples, or by learnt points and weights, without randomness.
         The latter with ``objective="predictive"`` is the deep sigma point process [2]_.
@@ -216,6 +221,11 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
     n_inducing : "auto", int or sequence of int, default="auto"
         Inducing points: one number, or one for each layer and the output. "auto" is 64, 128 from 2000 rows on, and 256
         from 10000. If a number is beyond that of distinct rows, ``fit`` takes all of those, with a UserWarning.
+    inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
+        What inducing variables are. "points": values at points. "fourier": products with waves, for Matérn kernels of
+        one input, or sums over inputs, which a kernel by name then is. "eigen": products with eigenfunctions, for
+        ``kernel="rbf"`` and few inputs; of both there are ``n_inducing`` at most. "derivatives": values and slopes at
+        points.
     propagation : {"monte_carlo", "quadrature"}, default="monte_carlo"
         How uncertainty travels between layers: by random samples, or by learnt points and weights, without randomness.
         The latter with ``objective="predictive"`` is the deep sigma point process [2]_.

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._sklearn import HasMethods, Interval, StrOptions
 from ..gp.coupled import COUPLED
-from ..gp.features import FEATURES
+from ..gp.interdomain import FEATURES
 from ..gp.kernels import PROFILES
 from ..gp.likelihoods import Regression
 from ..gp.networks import INFERENCE_NETWORKS

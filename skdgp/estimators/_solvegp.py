@@ -43,12 +43,20 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         a cost that grows with their square and in the end their cube. If both numbers together are beyond that of
         distinct rows, ``fit`` takes all of those, with a UserWarning unless one is "auto".
     n_orthogonal : "auto" or int, default="auto"
-        Inducing points of the second set; "auto" as for the first, and 0 makes a sparse variational GP (SVGP).
+        Inducing points of the second set; "auto" as for the first, but none where that has no points; 0 makes a
+        sparse variational GP (SVGP).
     method : {"auto", "svi", "collapsed"}, default="auto"
         How it learns. "svi": by minibatches and Adam; where there is a closed form for posteriors, and up to 100 000
         rows, they take it every few epochs. "collapsed": with all rows, posteriors always at their optimum, everything
         else by L-BFGS, in float64. "auto" is "collapsed" up to 2000 rows, unless rows are held out or another parameter
-        speaks against it.
+        speaks against it; with "fourier" features alone it is for any number of rows, which are summed over once.
+    inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
+        What inducing variables are. "points": values at points. "fourier": products with waves, for Matérn kernels of
+        one input, or sums over inputs, which a kernel by name then is. "eigen": products with eigenfunctions, for
+        ``kernel="rbf"`` and few inputs; of both there are ``n_inducing`` at most. "derivatives": values and slopes at
+        points.
+    orthogonal_inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
+        The same of the second set. One of the two sets must be "points".
     orthogonal_covariance : {"free", "prior"}, default="free"
         Whether the second set's posterior covariance is learnt, as ``covariance`` says, or stays the prior's (ODVGP).
     objective : {"elbo", "predictive"}, default="elbo"
@@ -231,7 +239,15 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
         a cost that grows with their square and in the end their cube. If both numbers together are beyond that of
         distinct rows, ``fit`` takes all of those, with a UserWarning unless one is "auto".
     n_orthogonal : "auto" or int, default="auto"
-        Inducing points of the second set; "auto" as for the first, and 0 makes a sparse variational GP (SVGP).
+        Inducing points of the second set; "auto" as for the first, but none where that has no points; 0 makes a
+        sparse variational GP (SVGP).
+    inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
+        What inducing variables are. "points": values at points. "fourier": products with waves, for Matérn kernels of
+        one input, or sums over inputs, which a kernel by name then is. "eigen": products with eigenfunctions, for
+        ``kernel="rbf"`` and few inputs; of both there are ``n_inducing`` at most. "derivatives": values and slopes at
+        points.
+    orthogonal_inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
+        The same of the second set. One of the two sets must be "points".
     orthogonal_covariance : {"free", "prior"}, default="free"
         Whether the second set's posterior covariance is learnt, as ``covariance`` says, or stays the prior's (ODVGP).
     objective : {"elbo", "predictive"}, default="elbo"

@@ -23,13 +23,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..gp.deep_gp import DeepGP
-from ..gp.features import Fourier
+from ..gp.fourier import Fourier
 from ..gp.global_layer import GlobalLayer
+from ..gp.kernels import StationaryKernel
 from ..gp.likelihoods import Gaussian
 from ..gp.linalg import NO_JITTER, cholesky
 from .batches import Batch
@@ -43,6 +45,9 @@ MATRICES, CHUNKS = 25, 8
 
 #: Largest share of a row's prediction that its own target may be held to decide.
 MOST_LEVERAGE = 1.0 - 1e-9
+
+#: Factors of lengthscales that a fit with Fourier features may start with.
+SHORTER = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.008, 0.004)
 
 #: Numbers that the whitened cross-covariances of a chunk of rows may hold: 32 MiB in float64.
 CHUNK_NUMBERS = 2**22
@@ -98,8 +103,9 @@ def statistics_of(layer: GlobalLayer, data: Batch) -> Callable[[], Statistics]:
     features = layer.inducing
     if not isinstance(features, Fourier) or len(layer.sizes) > 1:
         return lambda: statistics(layer, data)
-    G, b = _plain_sums(features, layer, data)
     weight, y = data.weight.double(), data.y.double()
+    with torch.no_grad():
+        G, b = features.sums(layer.kernel, data.X.double(), y, weight)
     squares, total = weight @ y.square(), weight.sum()
 
     def now() -> Statistics:
@@ -112,19 +118,6 @@ def statistics_of(layer: GlobalLayer, data: Batch) -> Callable[[], Statistics]:
         )
 
     return now
-
-
-@torch.no_grad()
-def _plain_sums(features: Fourier, layer: GlobalLayer, data: Batch) -> tuple[Tensor, Tensor]:
-    """Σ w φ φᵀ (T, T) and Σ w φ y (T, P) of plain cosines and sines."""
-    n_chunk, T = max(1, CHUNK_NUMBERS // len(features)), len(features)
-    G, b = data.y.new_zeros(T, T, dtype=torch.float64), data.y.new_zeros(T, data.y.shape[1], dtype=torch.float64)
-    for start in range(0, len(data), n_chunk):
-        rows = data.rows(slice(start, start + n_chunk))
-        phi = features.inside(layer.kernel, rows.X.double())
-        weighted = phi * rows.weight.double()
-        G, b = G.addmm_(weighted, phi.mT), b.addmm_(weighted, rows.y.double())
-    return G, b
 
 
 def optimum(sums: Statistics, n_inducing: int, noise: Tensor) -> Optimum:
@@ -190,9 +183,9 @@ def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bo
     rows out, and nothing is random. A user who interrupts it gets the last whole iteration.
     """
     model, data, history = learner.model, learner.rows.rows(), History()
-    kernel = cast(GlobalLayer, model.layers[0]).kernel
+    kernel = _layer(model).kernel
     total_weight = data.weight.sum().item()  # a row of weight 2 is that row twice
-    sums = statistics_of(cast(GlobalLayer, model.layers[0]), data)
+    sums = statistics_of(_layer(model), data)
 
     def record(loss: float) -> bool:
         history.loss.append(loss)
@@ -202,14 +195,37 @@ def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bo
     def loss() -> Tensor:
         return -(collapsed(model, data, sums).bound + kernel.log_prior()) / total_weight
 
+    if isinstance(kernel, StationaryKernel) and isinstance(_layer(model).inducing, Fourier):
+        _shorten(kernel, loss)
     try:
         lbfgs(loss, not_solved(model), settings.max_iter, model.products(len(data)), record)
     except KeyboardInterrupt:
         if not history.loss:
             raise
         history.interrupted = True
-    set_posteriors(model, data, sums=sums)
+    history.bound = set_posteriors(model, data, sums=sums)
     return history
+
+
+def _layer(model: DeepGP) -> GlobalLayer:
+    return cast(GlobalLayer, model.layers[0])
+
+
+@torch.no_grad()
+def _shorten(kernel: StationaryKernel, loss: Callable[[], Tensor]) -> None:
+    """Start with the lengthscale that is best among shorter ones: a long series may be noise to the one it has.
+
+    Where sums over rows are taken once, looking costs next to nothing.
+    """
+    initial = kernel.log_lengthscale.clone()
+    losses = []
+    for factor in SHORTER:
+        kernel.log_lengthscale.copy_(initial + math.log(factor))
+        try:
+            losses.append(loss().item())
+        except np.linalg.LinAlgError:  # shorter than features can follow
+            losses.append(math.inf)
+    kernel.log_lengthscale.copy_(initial + math.log(SHORTER[int(np.nanargmin(losses))]))
 
 
 def not_solved(model: DeepGP) -> list[nn.Parameter]:
@@ -221,20 +237,23 @@ def not_solved(model: DeepGP) -> list[nn.Parameter]:
 
 
 @torch.no_grad()
-def set_posteriors(model: DeepGP, data: Batch, beta: float = 1.0, sums: Callable[[], Statistics] | None = None) -> None:
-    """Give the layer of ``model`` the posteriors that are best for these rows.
+def set_posteriors(
+    model: DeepGP, data: Batch, beta: float = 1.0, sums: Callable[[], Statistics] | None = None
+) -> float:
+    """Give the layer of ``model`` the posteriors that are best for these rows; the bound that they reach.
 
     ``beta`` weighs the penalty. As log N(y | f, σ²) is β log N(y | f, βσ²) and a constant, E log p(y | f) − β KL is
     highest where the bound itself would be for a noise of βσ². Covariances of rows are in the model's precision, so
     that posteriors are best for the model as it is trained, roundings included; all else is in float64.
     """
-    layer = cast(GlobalLayer, model.layers[0])
+    layer = _layer(model)
     with threads_for(model.products(len(data))):
         best = collapsed(model, data, sums, beta)
     found = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)]
     roots = [cholesky(covariance, NO_JITTER) for _, covariance in found[: len(layer.posteriors)]]  # v may be missing
     for posterior, (mean, _), root in zip(layer.posteriors, found, roots, strict=False):
         posterior.set(mean, root)
+    return best.bound.item()
 
 
 @torch.no_grad()

@@ -48,13 +48,15 @@ class History:
 
     ``loss`` is the mean negative objective of an epoch's minibatches, ``score`` the mean log predictive
     density of some held-out rows after it (empty without such rows), ``best_epoch`` the epoch, counted from 1, whose
-    parameters the model has in the end, ``interrupted`` whether the user ended it.
+    parameters the model has in the end, ``interrupted`` whether the user ended it. ``bound`` is the evidence lower
+    bound of all rows in the end, where training knows it.
     """
 
     loss: list[float] = field(default_factory=list)
     score: list[float] = field(default_factory=list)
     best_epoch: int = 0
     interrupted: bool = False
+    bound: float | None = None
 
 
 class Learner(NamedTuple):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ..gp.coupled import COUPLED, check_size
 from ..gp.deep_gp import DeepGP
-from ..gp.features import FEATURES
 from ..gp.global_layer import GlobalLayer
+from ..gp.interdomain import FEATURES
 from ..gp.kernels import Kernel
 from ..gp.latents import Latents
 from ..gp.layers import Layer
@@ -117,6 +117,8 @@ class DSDGP:
             hidden = depth < len(hidden_dims)
             shared = self.share_kernel and (hidden or likelihood.alike)
             kernel = layer_kernel(self, depth, len(widths), inputs.shape[1], 1 if shared else n_outputs)
+            if isinstance(self.n_inducing, str):
+                n_inducing = FEATURES[self.inducing].instead_of(n_inducing, inputs.shape[1])
             if depth and self.layer_posterior == "locations":  # values at the points of the first layer
                 points = cast(GlobalLayer, layers[-1]).mean(points).detach()
             else:

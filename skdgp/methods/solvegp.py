@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
-from ..gp.features import FEATURES, Features
+from ..gp.features import Features
+from ..gp.interdomain import FEATURES
 from ..gp.kernels import Kernel
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..gp.means import ZeroMean
@@ -152,8 +153,9 @@ class SOLVEGP:
             auto = min(INDUCING, max(FEWEST, PER_FEATURE * X.shape[1]))
         check_inducing(self, "inducing", "orthogonal_inducing")
         asked = self.n_points(auto)
-        if self.inducing == "derivatives" and self.n_inducing == "auto":
-            asked["n_inducing"] = max(1, auto // (1 + X.shape[1]))  # every point has as many variables
+        for name, kind in self._kinds().items():
+            if getattr(self, name) == "auto":
+                asked[name] = FEATURES[kind].instead_of(asked[name], X.shape[1]) if asked[name] else 0
         kernel = layer_kernel(self, 0, 1, X.shape[1], 1 if likelihood.alike else likelihood.n_outputs)
         Z, O = self._features(asked, kernel, X, generator)  # noqa: E741
         layer = make_global_layer(
@@ -168,12 +170,15 @@ class SOLVEGP:
         )
         return DeepGP([layer], make_propagation("monte_carlo", (), 1, generator), likelihood)
 
+    def _kinds(self) -> dict[str, str]:
+        """Inducing features of each set, by the parameter that says how many."""
+        return {"n_inducing": self.inducing, "n_orthogonal": self.orthogonal_inducing}
+
     def _features(
         self, asked: dict[str, int], kernel: Kernel, X: Tensor, generator: torch.Generator
     ) -> list[Tensor | Features]:
         """Those of both sets. Where rows are few, points of both get their share of them."""
-        kinds = {"n_inducing": self.inducing, "n_orthogonal": self.orthogonal_inducing}
-        located = {name: asked[name] for name, kind in kinds.items() if kind in ("points", "derivatives")}
+        located = {name: asked[name] for name, kind in self._kinds().items() if kind in ("points", "derivatives")}
         total = sum(located.values())
         points = cluster_centres(kernel.places(X), total, generator) if total else X[:0]
         if "auto" not in (self.n_inducing, self.n_orthogonal):
@@ -183,5 +188,5 @@ class SOLVEGP:
         parts = {"n_inducing": points[:first], "n_orthogonal": points[first:]}
         return [
             FEATURES[kind].initial(kernel, X, parts[name], asked[name]) if asked[name] else X[:0]
-            for name, kind in kinds.items()
+            for name, kind in self._kinds().items()
         ]

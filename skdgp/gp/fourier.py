@@ -1,0 +1,327 @@
+"""Fourier features: what a function has to do with waves on an interval (Hensman, Durrande and Solin, JMLR 2018)."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .composed import Part, Stationary
+from .features import Orthonormal, kernel_name
+from .kernels import PROFILES, Kernel, StationaryKernel
+from .linalg import NO_JITTER, being_recorded, cholesky
+
+#: By how much of the data's range intervals are longer, at either end.
+MARGIN = 0.1
+
+#: Places for each feature at which drawn functions are looked at, and the fewest.
+PLACES, FEWEST_PLACES = 4, 65
+
+#: Features along each input that "auto" stands for at least.
+FEW = 14
+
+#: Rows whose waves are summed at a time, so that they stay in the processor's cache.
+ROWS_AT_A_TIME = 2**15
+
+
+class Along(NamedTuple):
+    """A Matérn kernel of one input, relative to the layer's."""
+
+    column: int
+    nu: float
+    variance: Tensor  # (D,)
+    lengthscale: Tensor  # (D,)
+
+    @property
+    def order(self) -> int:
+        """p = ν + ½: functions have p − 1 derivatives."""
+        return round(self.nu + 0.5)
+
+    @property
+    def rate(self) -> Tensor:
+        """λ (D,)."""
+        return math.sqrt(2 * self.nu) / self.lengthscale
+
+    def root_of_state(self) -> Tensor:
+        """Of the covariance of f, f', ... of orders below p, (D, p, p), in float64."""
+        rate = self.rate.double()
+        none, slope = torch.zeros_like(rate), rate.square() / (3 if self.order == 3 else 1)
+        P = torch.stack([none + 1, none, -slope, none, slope, none, -slope, none, rate**4], dim=-1).unflatten(
+            -1, (3, 3)
+        )
+        return cholesky(P[:, : self.order, : self.order] * self.variance.double()[:, None, None], NO_JITTER)
+
+
+def along_inputs(kernel: Kernel) -> list[Along] | None:
+    """The Matérn kernels of one input that a kernel is the sum of; None if it is something else."""
+    if isinstance(kernel, StationaryKernel):
+        alone = kernel.n_inputs == 1 and kernel.profile != "rbf"
+        known = Along(0, PROFILES[kernel.profile].nu, kernel.unit, kernel.lengthscale[..., 0])
+        return [known] if alone else None
+    found = []
+    for term in kernel.terms() if isinstance(kernel, Part) else []:
+        if term.linear or len(term.waves) != 1:
+            return None
+        part, columns = term.waves[0]
+        if not isinstance(part, Stationary) or part.profile == "rbf" or ((columns or ()) == () and len(part.units) > 1):
+            return None
+        if columns is not None and len(columns) > 1:
+            return None
+        lengthscale = 1 / part.rate()[..., 0]
+        variance = term.scale.expand(len(lengthscale))
+        found.append(Along(columns[0] if columns else 0, PROFILES[part.profile].nu, variance, lengthscale))
+    return found or None
+
+
+class Fourier(Orthonormal):
+    """Inner products with cosines, sines and a few powers on an interval, of Matérn kernels along inputs.
+
+    On [a, b] let t = x − a, ω_m = 2πm/(b − a), and ⟨·, ·⟩ the inner product of the kernel's own space of functions.
+    For a function φ of that space, the inducing variable ⟨f, φ⟩ has the covariance φ(x) with f(x): it is the same for
+    all hyperparameters. Beyond the interval φ goes on with the smallest norm, as a polynomial times exp(−λr), with
+    λ = √(2ν)/ℓ. The φ are cos ω_m t, sin ω_m t and, as sums of waves return at b to where they were at a, p = ν + ½
+    powers t, ..., t^p. With s for the spectral density, H for derivatives of φ at a of orders below p, and P for the
+    prior covariance of the same derivatives of f,
+
+        ⟨φ, φ'⟩ = ∫ Lφ Lφ' dt / q + H P⁻¹ H'ᵀ,    L = (λ + d/dt)^p,    q = s(ω) (λ² + ω²)^p
+
+    so that K_uu of the waves is diagonal plus a matrix of rank p: diag(α) + H P⁻¹ Hᵀ with α = (b − a)/(2 s(ω)), twice
+    that for ω = 0. Features are divided by a root of it, which takes O(T p) for each row, and the powers come last.
+    A kernel that is a sum over inputs has features along each of them.
+
+    Parameters
+    ----------
+    low, high : Tensor of shape (n_terms,)
+        a and b of every term.
+    n_frequencies : int
+        Largest m. There are 2m + 1 + p features for each term.
+    orders : sequence of int
+        p of every term.
+    n_inputs : int
+        Q.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, low: Tensor, high: Tensor, n_frequencies: int, orders: Sequence[int], n_inputs: int):
+        super().__init__(n_inputs)
+        self.n_frequencies, self.orders = n_frequencies, tuple(orders)
+        for name, value in {"low": low, "high": high}.items():
+            self.register_buffer(name, value.double())
+
+    def __len__(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Features of each term."""
+        return [2 * self.n_frequencies + 1 + order for order in self.orders]
+
+    @staticmethod
+    def instead_of(n_points: int, n_inputs: int) -> int:
+        """No fewer than a few along each input."""
+        return max(n_points, FEW * n_inputs)
+
+    @classmethod
+    def initial(cls, kernel: Kernel, inputs: Tensor, points: Tensor, n_features: int) -> "Fourier":
+        """On intervals somewhat longer than inputs; ValueError for other kernels, or too few features."""
+        along = along_inputs(kernel)
+        if along is None:
+            raise ValueError(
+                'inducing="fourier" needs a Matérn kernel of one input, or a sum of such kernels: kernel="matern12", '
+                '"matern32" or "matern52", or a sum of kernel objects Select([i], Matern(...)), got '
+                f'{kernel_name(kernel)}. Take one of these, or inducing="points".'
+            )
+        columns, orders = [each.column for each in along], [each.order for each in along]
+        fewest = 3 + max(orders)
+        if n_features < fewest * len(along):
+            raise ValueError(
+                f'inducing="fourier" takes {fewest} features at least along each of {len(along)} inputs, got '
+                f"{n_features}: raise their number."
+            )
+        low, high = inputs.amin(0).double()[columns], inputs.amax(0).double()[columns]
+        margin = torch.where(high > low, MARGIN * (high - low), 1.0)
+        n_frequencies = (n_features // len(columns) - 1 - max(orders)) // 2
+        return cls(low - margin, high + margin, n_frequencies, orders, inputs.shape[1])
+
+    def inside(self, kernel: Kernel, x: Tensor) -> Tensor:
+        """Waves and powers (..., T, N), as they are on the intervals."""
+        parts = [self._functions(each, x[..., each.column] - a, b - a) for each, a, b in self._terms(kernel)]
+        return torch.cat(parts, dim=-2)
+
+    def sums(self, kernel: Kernel, X: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ w φ φᵀ (T, T) and Σ w φ y (T, P) over rows inside the intervals, for waves and powers φ.
+
+        Products of two waves are sums of waves, cos α cos β = ½ cos(α − β) + ½ cos(α + β). With one term, sums over
+        rows of twice as many waves are therefore enough, and those take O(N T) instead of O(N T²).
+        """
+        terms, T = self._terms(kernel), len(self)
+        G, b = X.new_zeros(T, T), X.new_zeros(T, y.shape[1])
+        for rows, targets, w in zip(*(each.split(ROWS_AT_A_TIME) for each in (X, y, weight)), strict=True):
+            if len(terms) == 1:
+                along, a, c = terms[0]
+                part, own = self._sums_along(along, rows[:, along.column] - a, c - a, targets, w)
+            else:
+                phi = self.inside(kernel, rows)
+                part, own = (phi * w) @ phi.mT, phi @ (targets * w[:, None])
+            G, b = G + part, b + own
+        return G, b
+
+    def _sums_along(self, along: Along, t: Tensor, length: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for t (N,) of few rows along one input."""
+        m, powers = self.n_frequencies, torch.stack([(t / length) ** j for j in range(1, along.order + 1)])
+        weighted = weight * torch.cat([torch.ones_like(t)[None], powers, y.mT])  # (1 + p + P, N)
+        step = torch.polar(torch.ones_like(t), 2 * math.pi / length * t)  # exp(iω_1 t)
+        wave, totals = torch.ones_like(step), []
+        for k in range(2 * m + 1):
+            some = weighted if k <= m else weighted[:1]
+            totals.append(some @ torch.view_as_real(wave))  # cosines and sines of ω_k
+            wave = wave * step
+        C, S = torch.stack([each[0] for each in totals]).unbind(-1)  # (2m + 1,)
+        others = torch.stack([each[1:] for each in totals[: m + 1]], dim=1)  # (p + P, m + 1, 2)
+        others = torch.cat([others[..., 0], others[:, 1:, 1]], dim=-1)  # (p + P, 2m + 1)
+        order = torch.arange(m + 1, device=t.device)
+        total, gap = order[:, None] + order, order[:, None] - order
+        cosines, sines = 0.5 * (C[gap.abs()] + C[total]), 0.5 * (C[gap.abs()] - C[total])[1:, 1:]
+        mixed = 0.5 * (S[total] + gap.sign() * S[gap.abs()])[1:]  # sines by cosines
+        waves = torch.cat([torch.cat([cosines, mixed.mT], dim=1), torch.cat([mixed, sines], dim=1)])
+        with_waves, targets = others.split([along.order, y.shape[1]])
+        G = torch.cat(
+            [torch.cat([waves, with_waves.mT], dim=1), torch.cat([with_waves, (weight * powers) @ powers.mT], 1)]
+        )
+        return G, torch.cat([targets.mT, powers @ (weight[:, None] * y)])
+
+    def cross(self, kernel: Kernel, x: Tensor) -> Tensor:
+        """See the class's docstring."""
+        return self.orthonormal_of(kernel, self._everywhere(kernel, x))
+
+    def orthonormal_of(self, kernel: Kernel, k: Tensor) -> Tensor:
+        """R⁻¹ k for covariances (..., T, N) with waves and powers, where R Rᵀ = K_uu."""
+        parts = zip(self._terms(kernel), k.split(self.sizes, dim=-2), strict=True)
+        return torch.cat([self._orthonormal(along, b - a, each) for (along, a, b), each in parts], dim=-2)
+
+    def places(self, kernel: Kernel) -> Tensor:
+        """Along each input, with the others in the middle: a function that is a sum has no more to it."""
+        middle, rows = self.low.new_zeros(self.n_inputs), []
+        for each, a, b in self._terms(kernel):
+            middle[each.column] = 0.5 * (a + b)
+        for each, a, b in self._terms(kernel):
+            even = torch.linspace(0.0, 1.0, max(FEWEST_PLACES, PLACES * 2 * self.n_frequencies + 1)).to(a)
+            ends = torch.logspace(-3, -1, 9, dtype=torch.float64, device=a.device) / self.n_frequencies
+            share = torch.cat([even, ends, 1.0 - ends])  # derivatives at the ends count
+            row = middle.repeat(len(share), 1)
+            row[:, each.column] = a + (b - a) * share
+            rows.append(row)
+        return torch.cat(rows)
+
+    def _terms(self, kernel: Kernel) -> list[tuple[Along, Tensor, Tensor]]:
+        """Of every term the kernel, and the interval."""
+        return list(zip(along_inputs(kernel) or (), self.low, self.high, strict=True))
+
+    def _omega(self, length: Tensor) -> Tensor:
+        """ω_0, ..., ω_m."""
+        return 2 * math.pi * torch.arange(self.n_frequencies + 1, dtype=torch.float64, device=length.device) / length
+
+    def _functions(self, along: Along, t: Tensor, length: Tensor) -> Tensor:
+        """φ at t (..., N); powers are of t/(b − a)."""
+        angle = self._omega(length).to(t)[:, None] * t[..., None, :]
+        powers = [(t / length.to(t)) ** j for j in range(1, along.order + 1)]
+        return torch.cat([angle.cos(), angle[..., 1:, :].sin(), torch.stack(powers, dim=-2)], dim=-2)
+
+    def _edge(self, along: Along, length: Tensor, *, end: bool) -> Tensor:
+        """Derivatives of φ at a or b of orders below three, (T, 3)."""
+        omega = self._omega(length)
+        one, zero = torch.ones_like(omega), torch.zeros_like(omega)
+        cosine = torch.stack([one, zero, -omega.square()], dim=-1)
+        sine = torch.stack([zero, omega, zero], dim=-1)[1:]
+        j = torch.arange(1, along.order + 1, dtype=torch.float64, device=length.device)
+        if end:
+            powers = torch.stack([torch.ones_like(j), j / length, j * (j - 1) / length.square()], dim=-1)
+        else:
+            powers = torch.stack([torch.zeros_like(j), (j == 1) / length, 2 * (j == 2) / length.square()], dim=-1)
+        return torch.cat([cosine, sine, powers])
+
+    def _everywhere(self, kernel: Kernel, x: Tensor) -> Tensor:
+        """Covariances (..., D or 1, T, N) with waves and powers, beyond intervals too."""
+        found = []
+        for along, a, b in self._terms(kernel):
+            t, length = x[..., along.column] - a.to(x), (b - a).to(x)
+            functions = self._functions(along, torch.minimum(t.clamp(min=0.0), length), b - a).unsqueeze(-3)
+            r = torch.relu(-t) + torch.relu(t - length)
+            if being_recorded(x) or (r > 0).any():
+                beyond = torch.where(
+                    (t < 0)[..., None, None, :],
+                    _continued(along, self._edge(along, b - a, end=False) * self.low.new_tensor([1.0, -1.0, 1.0]), r),
+                    _continued(along, self._edge(along, b - a, end=True), r),
+                )
+                functions = torch.where((r > 0)[..., None, None, :], beyond, functions)
+            found.append(functions)
+        n_kernels = max(each.shape[-3] for each in found)
+        return torch.cat([each.expand(*each.shape[:-3], n_kernels, -1, -1) for each in found], dim=-2)
+
+    def _orthonormal(self, along: Along, length: Tensor, k: Tensor) -> Tensor:
+        """R⁻¹ k of a term. Of waves, with E orthonormal columns that span D^−½ H, R = D^½ (I + E (T − I) Eᵀ)."""
+        alpha, V, B, C = self._structure(along, length)  # (D, T'), (D, T', p), (D, T', p), (D, p, p)
+        U = cholesky(V.mT @ V, 1e-14)  # V = E Uᵀ
+        E = torch.linalg.solve_triangular(U, V.mT, upper=False).mT
+        identity = torch.eye(along.order, dtype=U.dtype, device=U.device)
+        T = cholesky(identity + U.mT @ U, NO_JITTER)
+        change = E @ (torch.linalg.solve_triangular(T, identity.expand_as(T), upper=False) - identity)
+
+        def whitened(waves: Tensor) -> Tensor:
+            scaled = waves * alpha.rsqrt().to(waves)[..., None]
+            return scaled + change.to(waves) @ (E.mT.to(waves) @ scaled)
+
+        waves, powers = k.split([k.shape[-2] - along.order, along.order], dim=-2)
+        waves, B = whitened(waves), whitened(B)
+        root = cholesky(C - B.mT @ B, NO_JITTER).to(k)  # of what waves leave of the powers
+        left = powers - B.mT.to(k) @ waves
+        return torch.cat(
+            [waves, torch.linalg.solve_triangular(root.expand(*left.shape[:-2], -1, -1), left, upper=False)], -2
+        )
+
+    def _structure(self, along: Along, length: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """α, D^−½ H P^−½, and covariances of powers with waves and with each other, in float64."""
+        rate, omega, order = along.rate.double()[:, None], self._omega(length), along.order
+        noise = along.variance.double()[:, None] * {1: 2.0, 2: 4.0, 3: 16 / 3}[order] * rate ** (2 * order - 1)  # q
+        alpha = 0.5 * length * (rate.square() + omega.square()) ** order / noise
+        alpha = torch.cat([2 * alpha[:, :1], alpha[:, 1:], alpha[:, 1:]], dim=-1)
+        edge = self._edge(along, length, end=False)[:, :order]
+        H = torch.linalg.solve_triangular(along.root_of_state(), edge.mT.expand(len(rate), -1, -1), upper=False).mT
+        waves, powers = H.split([len(omega) * 2 - 1, order], dim=-2)  # times P^−½
+
+        # L t^j = Σ_i C(p, i) λ^(p−i) (d/dt)^i t^j, as coefficients (D, j, n) of powers n ≤ p of t/(b − a).
+        coefficients = rate.new_zeros(len(rate), order, order + 1)
+        for j in range(1, order + 1):
+            for i in range(j + 1):
+                factor = math.comb(order, i) * math.perm(j, i) / length**i
+                coefficients[:, j - 1, j - i] = factor * rate[:, 0] ** (order - i)
+        n = torch.arange(order + 1, dtype=torch.float64, device=length.device)
+        gram = length / (n[:, None] + n + 1)  # ∫ of products of powers
+        C = coefficients @ gram @ coefficients.mT / noise[..., None] + powers @ powers.mT
+
+        # ∫ (t/(b − a))^n exp(iωt) dt by parts, and L exp(iωt) = (λ + iω)^p exp(iωt).
+        moments = [torch.where(omega == 0, length, 0.0).to(torch.complex128)]
+        for each in range(1, order + 1):
+            following = (1.0 - each * moments[-1] / length) / torch.where(omega == 0, 1.0, 1j * omega)
+            moments.append(torch.where(omega == 0, length / (each + 1), following))
+        both = torch.complex(rate.expand(-1, len(omega)), omega.expand(len(rate), -1)) ** order  # (D, m + 1)
+        products = both[..., None] * (
+            torch.stack(moments, dim=-1) @ coefficients.mT.to(torch.complex128)
+        )  # (D, m + 1, p)
+        B = torch.cat([products.real, products.imag[:, 1:]], dim=-2) / noise[..., None] + waves @ powers.mT
+        return alpha, waves * alpha.rsqrt()[..., None], B, C
+
+
+def _continued(along: Along, edge: Tensor, r: Tensor) -> Tensor:
+    """Functions with outward derivatives ``edge`` (T, 3) at a distance r (..., N) from it, of the smallest norm."""
+    rate, r = along.rate[:, None, None].to(r), r[..., None, None, :]  # (D, 1, 1)
+    h0, h1, h2 = (each[:, None] for each in edge.to(r).unbind(-1))  # (T, 1)
+    found = h0 + 0.0 * rate * r
+    if along.order > 1:
+        found = found + (h1 + rate * h0) * r
+    if along.order > 2:
+        found = found + 0.5 * (h2 + 2 * rate * h1 + rate.square() * h0) * r.square()
+    return found * torch.exp(-rate * r)
