@@ -76,6 +76,10 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
     n_importance : int, default=1
         Values of a row's latent variables for each step of training [3]_. More tighten the bound, and take more time: 5
         is a good choice.
+    n_latent_outputs : int or None, default=None
+        Functions that outputs are sums of: the linear model of coregionalisation. Outputs are then correlated, and a
+        row may lack some targets, which are NaN. There is no base then, and neighbours correct nothing. None: every
+        output has its own function, and no target may be missing.
     n_estimators : "auto" or int, default="auto"
         Members of the ensemble; 1 is the model of the paper. "auto" is 5 up to some 4000 rows, and 1 from some 10000.
     beta : float, default=0.1

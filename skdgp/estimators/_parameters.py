@@ -48,6 +48,7 @@ RULES = {
     "n_samples": [POSITIVE],
     "latent_dims": [NON_NEGATIVE],
     "n_importance": [POSITIVE],
+    "n_latent_outputs": [POSITIVE, None],
     "n_estimators": [POSITIVE, AUTO],
     "beta": [Interval(Real, 0, None, closed="left")],
     "class_weight": [dict, StrOptions({"balanced"}), None],

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
@@ -14,10 +14,10 @@ from .._sklearn import CallbackSupportMixin, fit_context
 from ..distributions import Mixture, TransformedDistribution, central_levels
 from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import AdditiveNoise, Likelihood, Regression
-from ..inference.joint import joint_covariance, mean_gradient
+from ..inference.joint import joint_covariance, mean_gradient, output_covariance
 from ..inference.threads import threads_for
 from ..methods.inducing import Auto, shaping
-from ..methods.likelihoods import POSITIVE_TARGETS, make_likelihood
+from ..methods.likelihoods import POSITIVE_TARGETS, make_incomplete, make_likelihood
 from . import _functions, _shell
 from ._rows import FLOATS, check_query
 from ._targets import fitted_transform, transformed
@@ -43,7 +43,6 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     random_state: int | np.random.RandomState | None = None
     verbose: int = 0
 
-    _check_options: ClassVar = {"dtype": FLOATS, "multi_output": True, "y_numeric": True}
     module_ = _shell.module_
     device_ = _shell.device_
     base_weight_ = _shell.base_weight_
@@ -75,6 +74,8 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     def make_likelihood(self, n_outputs: int) -> Regression:
         """The likelihood of so many targets; a class of its own may have another."""
+        if self._shares_outputs:
+            return make_incomplete(self.likelihood, n_outputs)
         return make_likelihood(self.likelihood, n_outputs)
 
     def _encode(self, y: np.ndarray) -> np.ndarray:
@@ -85,11 +86,26 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         """Targets (n,) or (n, P) as finite numbers (n, P)."""
         if y.dtype.kind in "mM":
             raise ValueError(f"y holds dates or durations, {y.dtype}: turn them into numbers, such as days, before.")
-        return check_array(y.reshape(len(y), -1), dtype=FLOATS, input_name="y")
+        # A row may lack some of its targets, if outputs share functions, but not its only one.
+        finite = "allow-nan" if self._shares_outputs and y.ndim == 2 else True
+        return check_array(y.reshape(len(y), -1), dtype=FLOATS, input_name="y", ensure_all_finite=finite)
 
-    def _row_weights(self, y: np.ndarray, learnt: np.ndarray) -> float:
-        """Targets have no weights of their own."""
-        return 1.0
+    @property
+    def _shares_outputs(self) -> bool:
+        """Whether outputs are sums of the same functions."""
+        return getattr(self, "n_latent_outputs", None) is not None
+
+    @property
+    def _check_options(self) -> dict:
+        """Of scikit-learn's checks of tables."""
+        if not self._shares_outputs:
+            return {"dtype": FLOATS, "multi_output": True, "y_numeric": True}
+        targets = {"dtype": FLOATS, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
+        return {"validate_separately": ({"dtype": FLOATS}, targets)}
+
+    def _row_weights(self, y: np.ndarray, learnt: np.ndarray) -> np.ndarray | float:
+        """None of rows that lack all targets."""
+        return (~np.isnan(y).all(axis=1)).astype(np.float64) if self._shares_outputs and y.ndim == 2 else 1.0
 
     def _order_rows(self, y: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
         """Order of the rows of encoded targets ``y`` of which members hold out successive parts."""
@@ -306,6 +322,54 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         if not latent:
             covariance[index, index] += noise
         return covariance[..., 0] if self._y_is_flat else covariance
+
+    @threads_for()
+    def predict_output_cov(self, X, latent=False):
+        """Covariances between the outputs of each row.
+
+        Outputs are correlated with ``n_latent_outputs``, where they share functions. Else what correlation there is
+        comes from the members of the ensemble, and in deep models from the hidden layers.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Query points, in the units of ``fit``.
+        latent : bool, default=False
+            Whether of the noiseless function f, and not of observations y.
+
+        Returns
+        -------
+        cov : ndarray of shape (n_samples, n_outputs, n_outputs)
+            In the units of the two outputs, multiplied. The diagonal holds predictive variances.
+
+        Raises
+        ------
+        ValueError
+            If targets are transformed, or the noise depends on the row.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdgp import SOLVEGPRegressor
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> y = np.hstack([np.sin(3 * X), -np.sin(3 * X)])
+        >>> y[::2, 1] = np.nan
+        >>> model = SOLVEGPRegressor(8, 0, n_latent_outputs=1, max_iter=40, random_state=0).fit(X, y)
+        >>> bool((model.predict_output_cov(X, latent=True)[:, 0, 1] < 0).all())
+        True
+        """
+        check_is_fitted(self)
+        X = check_query(self, X)
+        self._refuse_transform("predict_output_cov", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
+        likelihood = self._ensemble.likelihoods[0]
+        if not isinstance(likelihood, AdditiveNoise):
+            raise ValueError(
+                f"predict_output_cov needs noise that is added, but likelihood={self.likelihood!r}: sample_y(X, 1000) "
+                "has draws, whose covariance is the one wanted."
+            )
+        scale = np.asarray(likelihood.units.scale)
+        found = output_covariance(self._ensemble, _shell.prepared(self)(X)) * scale[:, None] * scale
+        return found if latent else found + np.diag(self._mean_noise_variance())
 
     def _refuse_transform(self, what: str, instead: str) -> None:
         """ValueError where targets are transformed, which ``what`` has no formula for."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_consistent_length, validate_data
 
 from .._sklearn import check_sample_weight
 from ..gp.units import Units
@@ -33,6 +33,7 @@ class Table:
 def check_table(estimator, X, y, sample_weight=None, *, fresh: bool) -> Table:
     """Rows that a model can learn from; ``fresh`` ones say how many features there are, and what they are called."""
     X, y = _validated(estimator, X, y, reset=fresh, **estimator._check_options)
+    check_consistent_length(X, y)
     weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     return Table(X, y, weight).where(weight > 0)
 

@@ -77,7 +77,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         _warn_of_failure(estimator, ensemble, data, order)
         _keep(estimator, ensemble, len(data), curves(ensemble.histories))
         bound = ensemble.objective(data, plan.settings.batch_size)
-        estimator.lower_bound_ = float(bound + float(data.weight.sum()) * likelihood.log_jacobian())
+        estimator.lower_bound_ = bound + likelihood.log_jacobian(data.y, data.weight)
     return estimator
 
 
@@ -272,19 +272,19 @@ def _hold_out(
 def _has_base(estimator) -> bool:
     """Whether predictions are to be blended.
 
-    Kernel objects say what functions are like far from all rows, and between several modes there is nothing to blend.
+    Kernel objects say what functions are like far from all rows.
     """
-    return estimator.base is not None and not has_objects(estimator.kernel) and not _has_latents(estimator)
+    return estimator.base is not None and not has_objects(estimator.kernel) and not _is_alone(estimator)
 
 
-def _has_latents(estimator) -> bool:
-    """Whether rows have latent variables."""
-    return getattr(estimator, "latent_dims", 0) > 0
+def _is_alone(estimator) -> bool:
+    """Whether nothing else can say the same: several modes between which to blend, or outputs that are correlated."""
+    return getattr(estimator, "latent_dims", 0) > 0 or getattr(estimator, "n_latent_outputs", None) is not None
 
 
 def _n_neighbors(estimator) -> int | None:
     """Neighbours that correct predictions; None for as many as gain."""
-    if is_classifier(estimator) or _has_latents(estimator):
+    if is_classifier(estimator) or _is_alone(estimator):
         return 0
     return None if estimator.n_neighbors == "auto" else int(estimator.n_neighbors)
 
@@ -293,7 +293,7 @@ def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarr
     """Warn where a linear model says more of rows that it has not learnt from."""
     held_out = ensemble.held_out
     comparable = hasattr(ensemble.models[0].likelihood, "units")  # densities of standardised targets
-    if held_out is None or not comparable or len(data) < MIN_ROWS_TO_COMPARE:
+    if held_out is None or not comparable or len(data) < MIN_ROWS_TO_COMPARE or data.y.isnan().any():
         return
     line = linear_score(data.rows(torch.from_numpy(order[:INITIAL_ROWS])))
     chance = math.sqrt(2.0 / held_out.n_rows)  # twice the error of the mean: a Gaussian's log density varies by 1/2

@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from ..gp.coregional import Mixed
 from ..gp.global_layer import OrthogonalLayer
 from ..inference.ensemble import Plan
 from ..methods import SOLVEGP
+from ..methods.inducing import shaping
 from ..methods.solvegp import BETA, MINIBATCH_BETA
 from ._classification import DeepGPClassifier
 from ._parameters import AUTO, POSITIVE, RULES, estimator
@@ -23,6 +25,7 @@ def _inducing_points(self):
 def _orthogonal_points(self):
     """Inducing points of the second set (n_estimators, M, Q); M may be 0."""
     layers = [member.layers[0] for member in self.module_]
+    layers = [layer.layer if isinstance(layer, Mixed) else layer for layer in layers]
     points = [layer.O if isinstance(layer, OrthogonalLayer) else layer.Z[:0] for layer in layers]
     return np.stack([each.cpu().numpy() for each in points])
 
@@ -57,6 +60,10 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         points.
     orthogonal_inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
         The same of the second set. One of the two sets must be "points".
+    n_latent_outputs : int or None, default=None
+        Functions that outputs are sums of: the linear model of coregionalisation. Outputs are then correlated, and a
+        row may lack some targets, which are NaN. There is no base then, and neighbours correct nothing. None: every
+        output has its own function, and no target may be missing.
     orthogonal_covariance : {"free", "prior"}, default="free"
         Whether the second set's posterior covariance is learnt, as ``covariance`` says, or stays the prior's (ODVGP).
     objective : {"elbo", "predictive"}, default="elbo"
@@ -201,6 +208,7 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
     """
 
     method: str = "auto"
+    n_latent_outputs: int | None = shaping(None)  # type: ignore[misc]
 
     inducing_points_ = property(_inducing_points)
     orthogonal_points_ = property(_orthogonal_points)
@@ -214,7 +222,7 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float | None = None
     ) -> Plan:
         """How a member is trained: collapsed, or with ``n_rows`` of which a chunk is there at a time."""
-        gaussian = self.likelihood == "gaussian"
+        gaussian = self.likelihood == "gaussian" and self.n_latent_outputs is None
         beta = beta or (MINIBATCH_BETA if gaussian else BETA)
         if n_chunk is None and self.choose(self.method, n_rows, held_out=held_out) == "collapsed":
             return self.plan_collapsed(n_rows)

@@ -234,6 +234,16 @@ class DeepGP(nn.Module):
         own, (_, variance) = found.diagonal(dim1=-2, dim2=-1), self(X).moments()
         return found + torch.diag_embed((variance.mT - own).clamp(min=0.0))  # latent variables are a row's own
 
+    def output_covariance(self, X: Tensor) -> Tensor:
+        """Covariances (B, P, P) between the function values of a row, of the mixture of the stored points."""
+        route = self.propagation(X)
+        *before, (marginals, _, _) = self._travel(X, route)
+        F, anchor = before[-1][1:] if before else (route.inputs, X)
+        weight = route.log_weight.exp()  # (S, 1)
+        mean, _ = marginals.moments()
+        centred = (marginals.mean - mean) * weight.sqrt()[..., None]
+        return self._layers[-1].between_outputs(F, anchor, weight) + torch.einsum("sbp,sbq->bpq", centred, centred)
+
     def gradient_variance(self, X: Tensor) -> Tensor | None:
         """Variances (B, P, Q) of partial derivatives of functions at the rows of ``X``, where they are known."""
         known = len(self.layers) == 1 and not self.has_latents

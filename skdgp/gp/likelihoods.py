@@ -77,8 +77,8 @@ class Likelihood(nn.Module):
     def refine(self) -> None:
         """Allow what only float64 can say, for a model that is not trained by steps."""
 
-    def log_jacobian(self) -> float:
-        """Logarithm of the density of a target in the user's units over that of its encoding."""
+    def log_jacobian(self, y: Tensor, weight: Tensor) -> float:
+        """Logarithm of the density of targets in the user's units over that of their encodings y (N, P), by weight."""
         return 0.0
 
     def response(self, f: Tensor) -> Tensor:
@@ -181,9 +181,9 @@ class Standardised(Regression):
         """Standardised targets."""
         return self.units.standardise(self.checked(y))
 
-    def log_jacobian(self) -> float:
+    def log_jacobian(self, y: Tensor, weight: Tensor) -> float:
         """See :meth:`Likelihood.log_jacobian`."""
-        return -float(np.log(self.units.scale).sum())
+        return -float(weight.sum()) * float(np.log(self.units.scale).sum())
 
 
 class AdditiveNoise(Standardised):

@@ -21,6 +21,7 @@ import math
 import os
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -46,8 +47,8 @@ MATRICES, CHUNKS = 25, 8
 #: Largest share of a row's prediction that its own target may be held to decide.
 MOST_LEVERAGE = 1.0 - 1e-9
 
-#: Factors of lengthscales that a fit with Fourier features may start with.
-SHORTER = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.008, 0.004)
+#: Factors of lengthscales, and excesses of the noise's variance, that a fit with Fourier features may start with.
+SHORTER, EXCESSES = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.008, 0.004), (0.01, 0.1, 0.5, 0.9)
 
 #: Numbers that the whitened cross-covariances of a chunk of rows may hold: 32 MiB in float64.
 CHUNK_NUMBERS = 2**22
@@ -196,7 +197,7 @@ def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bo
         return -(collapsed(model, data, sums).bound + kernel.log_prior()) / total_weight
 
     if isinstance(kernel, StationaryKernel) and isinstance(_layer(model).inducing, Fourier):
-        _shorten(kernel, loss)
+        _look_around(kernel, cast(Gaussian, model.likelihood), loss)
     try:
         lbfgs(loss, not_solved(model), settings.max_iter, model.products(len(data)), record)
     except KeyboardInterrupt:
@@ -212,20 +213,25 @@ def _layer(model: DeepGP) -> GlobalLayer:
 
 
 @torch.no_grad()
-def _shorten(kernel: StationaryKernel, loss: Callable[[], Tensor]) -> None:
-    """Start with the lengthscale that is best among shorter ones: a long series may be noise to the one it has.
+def _look_around(kernel: StationaryKernel, likelihood: Gaussian, loss: Callable[[], Tensor]) -> None:
+    """Start with the best of some lengthscales and noises: a long series may be noise to the lengthscale that it has.
 
     Where sums over rows are taken once, looking costs next to nothing.
     """
     initial = kernel.log_lengthscale.clone()
-    losses = []
-    for factor in SHORTER:
+
+    def start(factor: float, excess: float) -> None:
         kernel.log_lengthscale.copy_(initial + math.log(factor))
+        likelihood.log_excess.fill_(math.log(excess))
+
+    def loss_at(place: tuple[float, float]) -> float:
+        start(*place)
         try:
-            losses.append(loss().item())
+            return loss().item()
         except np.linalg.LinAlgError:  # shorter than features can follow
-            losses.append(math.inf)
-    kernel.log_lengthscale.copy_(initial + math.log(SHORTER[int(np.nanargmin(losses))]))
+            return math.inf
+
+    start(*min(product(SHORTER, EXCESSES), key=loss_at))
 
 
 def not_solved(model: DeepGP) -> list[nn.Parameter]:

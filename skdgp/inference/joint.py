@@ -61,6 +61,30 @@ def joint_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
     return np.mean(covariances, axis=0) + np.einsum("epi,epj->pij", centred, centred) / len(means)
 
 
+def output_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
+    """Covariances (n, P, P) between the function values of each row (n, Q), in the units of the models."""
+    models = [_exact(member) for member in ensemble.predictors]
+    parts = []
+    for rows, block in _blocks(X, _block_size(models[0], 1), ensemble.device):
+        with torch.no_grad(), threads_for(models[0].products(len(block))):
+            means = torch.stack([model(block).moments()[0] for model in models])  # (E, B, P)
+            own = torch.stack([_between_outputs(model, block) for model in models]).mean(0)
+        centred = means - means.mean(0)
+        found = own + torch.einsum("ebp,ebq->bpq", centred, centred) / len(models)
+        parts.append(found[: rows.stop - rows.start].cpu().numpy())
+    return np.concatenate(parts)
+
+
+def _between_outputs(model: Predictor, rows: Tensor) -> Tensor:
+    """Of one member, (B, P, P)."""
+    if isinstance(model, DeepGP):
+        return model.output_covariance(rows)
+    mean, variance, log_weight, *_ = model(rows)  # whose outputs share nothing but the components of a mixture
+    weight = log_weight.exp()[..., None]
+    centred = (mean - (weight * mean).sum(0)) * weight.sqrt()
+    return torch.diag_embed((weight * variance).sum(0)) + torch.einsum("sbp,sbq->bpq", centred, centred)
+
+
 def mean_gradient(
     ensemble: Ensemble, X: np.ndarray, mean: Mean, *, return_std: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:

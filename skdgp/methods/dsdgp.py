@@ -7,6 +7,7 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
+from ..gp.coregional import Incomplete, mixed
 from ..gp.coupled import COUPLED, check_size
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
@@ -105,7 +106,7 @@ class DSDGP:
         Warns if there are fewer distinct rows than inducing points asked for.
         """
         hidden_dims = self._widths(X.shape[1])
-        widths = (*hidden_dims, likelihood.n_outputs)
+        widths = (*hidden_dims, self.n_latent_outputs or likelihood.n_outputs)
         auto = [number for n_rows, number in INDUCING.items() if len(X) >= n_rows][-1]
         auto = COUPLED_INDUCING if self.layer_posterior in COUPLED else auto
         numbers = inducing_per_layer(self.n_inducing, hidden_dims, (auto, auto))
@@ -129,6 +130,8 @@ class DSDGP:
             layers.append(self.make_layer(inputs, points, *sizes, generator, kernel=kernel, hidden=hidden))
             with torch.no_grad():
                 inputs = layers[-1](inputs[None], inputs)[0][0]  # as they reach the next layer
+        if self.n_latent_outputs is not None:
+            layers = mixed(layers, cast(Incomplete, likelihood), self.n_latent_outputs)
         kind = COUPLED.get(self.layer_posterior) if hidden_dims else None
         if kind is not None:
             hidden_dims = tuple(kind.widths(*cast(GlobalLayer, layer).q.mean.shape) for layer in layers[:-1])
@@ -141,7 +144,8 @@ class DSDGP:
         """ValueError if a posterior across layers does not go with other parameters."""
         if self.layer_posterior == "factorised":
             return
-        needs = {"propagation": "monte_carlo", "n_orthogonal": 0, "whiten": True, "n_importance": 1}
+        needs: dict[str, object] = {"propagation": "monte_carlo", "n_orthogonal": 0, "whiten": True}
+        needs |= {"n_importance": 1, "n_latent_outputs": None}
         for name, needed in needs.items():
             if (value := getattr(self, name, needed)) != needed:
                 kind = self.layer_posterior
@@ -163,6 +167,9 @@ class DSDGP:
 
     #: Latent variables of every row, which is one of the parameters where a method has them.
     latent_dims: ClassVar[int] = 0
+
+    #: Functions that outputs share, likewise.
+    n_latent_outputs: ClassVar[int | None] = None
 
     def initial_inputs(self, X: Tensor, generator: torch.Generator) -> Tensor:
         """Inputs of the first layer that initial values are computed from."""
@@ -219,6 +226,7 @@ class LatentDSDGP(DSDGP):
     _: KW_ONLY
     latent_dims: int = shaping(0)  # type: ignore[misc]
     n_importance: int = shaping(1)
+    n_latent_outputs: int | None = shaping(None)  # type: ignore[misc]
 
     def initial_inputs(self, X: Tensor, generator: torch.Generator) -> Tensor:
         """Rows with latent variables from their prior."""

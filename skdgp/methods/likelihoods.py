@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 
+from ..gp.coregional import Incomplete
 from ..gp.likelihoods import Gaussian, Regression
 from ..gp.log_link import Gamma, NegativeBinomial, Poisson
 from ..gp.noise import Heteroskedastic, StudentT
@@ -15,6 +16,17 @@ LIKELIHOODS: dict[str, Callable[[int], Regression]] = {
     "negative_binomial": NegativeBinomial,
     "gamma": Gamma,
 }
+
+
+def make_incomplete(likelihood, n_targets: int) -> Incomplete:
+    """That of outputs that share functions, some of them missing; ValueError unless ``likelihood`` is "gaussian"."""
+    if likelihood != "gaussian":
+        raise ValueError(
+            f'n_latent_outputs goes with likelihood="gaussian" alone, got likelihood={likelihood!r}: change one of '
+            "them."
+        )
+    return Incomplete(n_targets)
+
 
 #: Those of positive targets, and of targets that are not negative.
 POSITIVE_TARGETS = ("poisson", "negative_binomial", "gamma")

@@ -1,10 +1,12 @@
 """Sparse Gaussian processes with orthogonally decomposed inducing variables."""
 
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
 
+from ..gp.coregional import Incomplete, mixed
 from ..gp.deep_gp import DeepGP
 from ..gp.features import Features
 from ..gp.interdomain import FEATURES
@@ -48,6 +50,7 @@ CLOSED_NEEDS = {
     "whiten": True,
     "objective": "elbo",
     "likelihood": "gaussian",
+    "n_latent_outputs": None,
 }
 COLLAPSED_NEEDS = CLOSED_NEEDS | {"beta": "auto"}
 
@@ -156,19 +159,25 @@ class SOLVEGP:
         for name, kind in self._kinds().items():
             if getattr(self, name) == "auto":
                 asked[name] = FEATURES[kind].instead_of(asked[name], X.shape[1]) if asked[name] else 0
-        kernel = layer_kernel(self, 0, 1, X.shape[1], 1 if likelihood.alike else likelihood.n_outputs)
+        n_outputs = self.n_latent_outputs or likelihood.n_outputs
+        shared = likelihood.alike and self.n_latent_outputs is None
+        kernel = layer_kernel(self, 0, 1, X.shape[1], 1 if shared else n_outputs)
         Z, O = self._features(asked, kernel, X, generator)  # noqa: E741
         layer = make_global_layer(
             kernel,
-            ZeroMean(likelihood.n_outputs),
+            ZeroMean(n_outputs),
             Z,
             O,
-            X.new_zeros(likelihood.n_outputs, len(Z)),
+            X.new_zeros(n_outputs, len(Z)),
             covariance=self.covariance,
             orthogonal_covariance=self.orthogonal_covariance,
             whiten=self.whiten,
         )
-        return DeepGP([layer], make_propagation("monte_carlo", (), 1, generator), likelihood)
+        layers = [layer] if self.n_latent_outputs is None else mixed([layer], cast(Incomplete, likelihood), n_outputs)
+        return DeepGP(layers, make_propagation("monte_carlo", (), 1, generator), likelihood)
+
+    #: Functions that outputs share, which is one of the parameters where a method has them.
+    n_latent_outputs: ClassVar[int | None] = None
 
     def _kinds(self) -> dict[str, str]:
         """Inducing features of each set, by the parameter that says how many."""

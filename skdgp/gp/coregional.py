@@ -1,0 +1,182 @@
+"""Outputs that share functions: the linear model of coregionalisation, f = W g (tutorial, Eq. 25).
+
+G functions g are independent, and P outputs f are sums of them and a constant each, f = W g + c. So outputs are
+correlated, Cov f(x) = W diag(v) Wᵀ with the variances v of g, and of a target that is missing from a row the others say
+something. The constants mend means of targets, which are those of few rows where most are missing.
+"""
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Self, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .global_layer import GlobalLayer
+from .kernels import Kernel
+from .layers import Layer, LayerDraw
+from .likelihoods import _LOG_2PI, Gaussian, noise_floor
+from .units import Units
+from .waves import Streams
+
+#: Least length of an output's row of W at the start: what shares nothing with others must be able to learn to.
+LEAST_LOADING = 0.3
+
+
+class Mixed(Layer):
+    """A layer whose outputs are sums of those of another.
+
+    Parameters
+    ----------
+    layer : GlobalLayer
+        Of G outputs.
+    W : Tensor of shape (P, G)
+        Initial weights.
+    """
+
+    def __init__(self, layer: GlobalLayer, W: Tensor):
+        super().__init__()
+        self.layer, self.W = layer, nn.Parameter(W.clone())
+        self.constant = nn.Parameter(W.new_zeros(len(W)))
+
+    @property
+    def kernel(self) -> Kernel:  # type: ignore[override]
+        """Of g."""
+        return self.layer.kernel
+
+    @property
+    def Z(self) -> Tensor:
+        """Inducing points of the first set."""
+        return self.layer.Z
+
+    def numbers_per_row(self, n_samples: int) -> int:
+        """Of g or of f."""
+        return max(self.layer.numbers_per_row(n_samples), n_samples * self.W.shape[-2])
+
+    def products(self, n_rows: int, n_samples: int) -> int:
+        """Of g."""
+        return self.layer.products(n_rows, n_samples)
+
+    def numbers_per_draw(self) -> int:
+        """Of g."""
+        return self.layer.numbers_per_draw()
+
+    def frozen(self) -> Self:
+        """See :meth:`.Layer.frozen`."""
+        layer = copy(self)
+        layer._modules = self._modules | {"layer": self.layer.frozen()}
+        return layer
+
+    def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Means W m + c and variances W² v."""
+        mean, variance, kl = self.layer(x, anchor, targets)
+        W = self.W.mT.unsqueeze(-3)  # (..., 1, G, P)
+        return mean @ W + self.constant[..., None, None, :], variance @ W.square(), kl
+
+    def covariance(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
+        """Sums of those of g."""
+        return torch.einsum("pg,gbc->pbc", self.W.square(), self.layer.covariance(x, anchor, weight))
+
+    def between_outputs(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
+        """W diag(v) Wᵀ."""
+        return self.W @ self.layer.between_outputs(x, anchor, weight) @ self.W.mT
+
+    def draw(self, streams: Streams) -> LayerDraw:
+        """Sums of functions g."""
+        draw = self.layer.draw(streams)
+        return lambda x, anchor: draw(x, anchor) @ self.W.mT + self.constant
+
+    def gradient_variance(self, x: Tensor) -> Tensor | None:
+        """Sums of those of g."""
+        found = self.layer.gradient_variance(x)
+        return None if found is None else torch.einsum("pg,ngq->npq", self.W.square(), found)
+
+
+class Incomplete(Gaussian):
+    """Gaussian noise on targets, of which some rows lack some: they are NaN, and nothing is asked of them.
+
+    Parameters
+    ----------
+    n_targets : int
+        P.
+
+    Attributes
+    ----------
+    correlations : Tensor of shape (P, P)
+        Of the targets that training started with, for :meth:`loadings`.
+    """
+
+    correlations: Tensor
+
+    def __init__(self, n_targets: int):
+        super().__init__(n_targets)
+        self.register_buffer("correlations", torch.eye(n_targets, device="cpu", dtype=torch.float32))
+
+    @property
+    def has_base(self) -> bool:
+        """Least squares need all targets."""
+        return False
+
+    def units_of(self, y: np.ndarray, weight: np.ndarray | None, *, normalize: bool) -> Units:
+        """Of what is known of every column."""
+        known, shift, scale = ~np.isnan(y), [], []
+        for p, column in enumerate(y.T):
+            if not known[:, p].any():
+                raise ValueError(f"Column {p} of y has no value in any row: leave it out.")
+            rows = known[:, p]
+            units = Units.of(column[rows, None], None if weight is None else weight[rows], normalize=normalize)
+            shift.append(units.shift[0])
+            scale.append(units.scale[0])
+        return Units(shift, scale)
+
+    def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
+        """See :meth:`.Standardised.learn_units`."""
+        units = self.units_of(y, weight, normalize=normalize)
+        super().learn_units(np.where(np.isnan(y), np.asarray(units.shift), y), weight, normalize=normalize)
+        self.units = units
+
+    def initialise(self, y: Tensor, weight: Tensor) -> None:
+        """Where targets look rounded, the noise is never less than what rounding has added."""
+        known = ~y.isnan()
+        floors = [noise_floor(y[rows, p : p + 1], weight[rows]) for p, rows in enumerate(known.mT)]
+        self.floor.copy_(torch.cat(floors))
+        filled, share = torch.where(known, y, 0.0), known.to(y)
+        pairs = share.mT @ (weight[:, None] * share)
+        self.correlations.copy_(filled.mT @ (weight[:, None] * filled) / pairs.clamp(min=1e-6))  # of rows with both
+
+    def loadings(self, n_functions: int) -> Tensor:
+        """Initial W (P, G): the largest principal components of targets."""
+        variances, vectors = torch.linalg.eigh(self.correlations.double())
+        n_known = min(n_functions, self.n_outputs)
+        W = vectors.new_zeros(self.n_outputs, n_functions)
+        W[:, :n_known] = (vectors * variances.clamp(min=0.0).sqrt()).flip(-1)[:, :n_known]
+        length = W.norm(dim=-1, keepdim=True)
+        return (W * (length.clamp(min=LEAST_LOADING) / length.clamp(min=1e-6))).float()
+
+    def regressands(self, y: Tensor) -> Tensor:
+        """With means for what is missing."""
+        return y.nan_to_num(0.0)
+
+    def log_jacobian(self, y: Tensor, weight: Tensor) -> float:
+        """Of targets that are known."""
+        known = (~y.isnan()).double() * weight.double()[:, None]
+        return -float(known.sum(0).cpu().numpy() @ np.log(self.units.scale))
+
+    def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """See :class:`.Gaussian`; the sum over targets that are known."""
+        noise, known = self.variance[..., None, None, :], ~y.isnan().unsqueeze(-3)
+        squares = (y.nan_to_num(0.0).unsqueeze(-3) - mean).square()
+        return -0.5 * (known * ((squares + variance) / noise + noise.log() + _LOG_2PI)).sum(-1)
+
+    def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """See :class:`.Gaussian`; the sum over targets that are known."""
+        total, known = variance + self.variance[..., None, None, :], ~y.isnan().unsqueeze(-3)
+        squares = (y.nan_to_num(0.0).unsqueeze(-3) - mean).square()
+        return -0.5 * (known * (squares / total + total.log() + _LOG_2PI)).sum(-1)
+
+
+def mixed(layers: Sequence[Layer], likelihood: Incomplete, n_functions: int) -> list[Layer]:
+    """Layers of which the last has outputs that share its functions."""
+    *hidden, last = layers
+    return [*hidden, Mixed(cast(GlobalLayer, last), likelihood.loadings(n_functions))]
