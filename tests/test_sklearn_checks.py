@@ -70,6 +70,7 @@ ESTIMATORS = [
     SOLVEGPRegressor(inducing="fourier", max_iter=20),
     SOLVEGPClassifier(inducing="eigen", kernel="rbf", orthogonal_inducing="points", **SHALLOW),
     DSDGPRegressor((2,), inducing="derivatives", **BUDGET),
+    SOLVEGPRegressor(n_latent_outputs=1, **SHALLOW, **EXACT),
     CountRegressor(likelihood="negative_binomial", base=None, **SHALLOW, **EXACT),
     CountRegressor(likelihood="poisson", **SHALLOW),
 ]

@@ -19,6 +19,7 @@ STORIES = (
     "modes",
     "kernels",
     "series",
+    "outputs",
     "orthogonal",
     "prior_collapse",
     "compositions",
