@@ -67,7 +67,7 @@ ESTIMATORS = [
     DSDGPRegressor((), likelihood="heteroskedastic", **BUDGET),
     SOLVEGPRegressor(likelihood="gamma", base=None, **SHALLOW, **EXACT),
     SOLVEGPRegressor(target_transform=PowerTransformer(), max_iter=20),
-    SOLVEGPRegressor(inducing="fourier", max_iter=20),
+    SOLVEGPRegressor(inducing="fourier", max_iter=5),
     SOLVEGPClassifier(inducing="eigen", kernel="rbf", orthogonal_inducing="points", **SHALLOW),
     DSDGPRegressor((2,), inducing="derivatives", **BUDGET),
     SOLVEGPRegressor(n_latent_outputs=1, **SHALLOW, **EXACT),

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -72,6 +72,30 @@ def along_inputs(kernel: Kernel) -> list[Along] | None:
         variance = term.scale.expand(len(lengthscale))
         found.append(Along(columns[0] if columns else 0, PROFILES[part.profile].nu, variance, lengthscale))
     return found or None
+
+
+class Root(NamedTuple):
+    """What divides the features of a term: waves, which come first, and what these leave of powers."""
+
+    scale: Tensor  # (D, T', 1)
+    change: Tensor  # (D, T', p)
+    E: Tensor  # (D, p, T')
+    above: Tensor | None = None  # (D, p, T')
+    powers: Tensor | None = None  # (D, p, p)
+
+    def of_waves(self, k: Tensor) -> Tensor:
+        """R⁻¹ k for waves (..., T', N)."""
+        scaled = k * self.scale.to(k)
+        return scaled + self.change.to(k) @ (self.E.to(k) @ scaled)
+
+    def __call__(self, k: Tensor) -> Tensor:
+        """R⁻¹ k for waves and powers (..., T' + p, N)."""
+        above, root = (cast(Tensor, each).to(k) for each in (self.above, self.powers))
+        waves, powers = k.split([above.shape[-1], above.shape[-2]], dim=-2)
+        waves = self.of_waves(waves)
+        left = powers - above @ waves
+        powers = torch.linalg.solve_triangular(root.expand(*left.shape[:-2], -1, -1), left, upper=False)
+        return torch.cat([waves, powers], dim=-2)
 
 
 class Fourier(Orthonormal):
@@ -197,10 +221,14 @@ class Fourier(Orthonormal):
         """See the class's docstring."""
         return self.orthonormal_of(kernel, self._everywhere(kernel, x))
 
-    def orthonormal_of(self, kernel: Kernel, k: Tensor) -> Tensor:
-        """R⁻¹ k for covariances (..., T, N) with waves and powers, where R Rᵀ = K_uu."""
-        parts = zip(self._terms(kernel), k.split(self.sizes, dim=-2), strict=True)
-        return torch.cat([self._orthonormal(along, b - a, each) for (along, a, b), each in parts], dim=-2)
+    def roots(self, kernel: Kernel) -> list[Root]:
+        """Of the prior covariances of all terms."""
+        return [self._root(along, b - a) for along, a, b in self._terms(kernel)]
+
+    def orthonormal_of(self, kernel: Kernel, k: Tensor, roots: Sequence[Root] | None = None) -> Tensor:
+        """R⁻¹ k for covariances (..., T, N) with waves and powers, where R Rᵀ = K_uu; ``roots`` if they are known."""
+        roots = self.roots(kernel) if roots is None else roots
+        return torch.cat([root(each) for root, each in zip(roots, k.split(self.sizes, dim=-2), strict=True)], dim=-2)
 
     def places(self, kernel: Kernel) -> Tensor:
         """Along each input, with the others in the middle: a function that is a sum has no more to it."""
@@ -261,26 +289,17 @@ class Fourier(Orthonormal):
         n_kernels = max(each.shape[-3] for each in found)
         return torch.cat([each.expand(*each.shape[:-3], n_kernels, -1, -1) for each in found], dim=-2)
 
-    def _orthonormal(self, along: Along, length: Tensor, k: Tensor) -> Tensor:
-        """R⁻¹ k of a term. Of waves, with E orthonormal columns that span D^−½ H, R = D^½ (I + E (T − I) Eᵀ)."""
+    def _root(self, along: Along, length: Tensor) -> Root:
+        """Of waves, with E orthonormal columns that span D^−½ H, it is D^½ (I + E (T − I) Eᵀ)."""
         alpha, V, B, C = self._structure(along, length)  # (D, T'), (D, T', p), (D, T', p), (D, p, p)
         U = cholesky(V.mT @ V, 1e-14)  # V = E Uᵀ
         E = torch.linalg.solve_triangular(U, V.mT, upper=False).mT
         identity = torch.eye(along.order, dtype=U.dtype, device=U.device)
         T = cholesky(identity + U.mT @ U, NO_JITTER)
         change = E @ (torch.linalg.solve_triangular(T, identity.expand_as(T), upper=False) - identity)
-
-        def whitened(waves: Tensor) -> Tensor:
-            scaled = waves * alpha.rsqrt().to(waves)[..., None]
-            return scaled + change.to(waves) @ (E.mT.to(waves) @ scaled)
-
-        waves, powers = k.split([k.shape[-2] - along.order, along.order], dim=-2)
-        waves, B = whitened(waves), whitened(B)
-        root = cholesky(C - B.mT @ B, NO_JITTER).to(k)  # of what waves leave of the powers
-        left = powers - B.mT.to(k) @ waves
-        return torch.cat(
-            [waves, torch.linalg.solve_triangular(root.expand(*left.shape[:-2], -1, -1), left, upper=False)], -2
-        )
+        waves = Root(alpha.rsqrt()[..., None], change, E.mT)
+        B = waves.of_waves(B)
+        return waves._replace(above=B.mT, powers=cholesky(C - B.mT @ B, NO_JITTER))
 
     def _structure(self, along: Along, length: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """α, D^−½ H P^−½, and covariances of powers with waves and with each other, in float64."""

@@ -17,7 +17,7 @@ from .kernels import Kernel, StationaryKernel
 from .waves import Functions, Streams
 
 #: Places for each eigenfunction at which drawn functions are looked at, and the most.
-PLACES, MOST_PLACES = 4, 2000
+PLACES, MOST_PLACES = 4, 600
 
 
 class Derivatives(Features):

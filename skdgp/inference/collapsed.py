@@ -106,17 +106,18 @@ def statistics_of(layer: GlobalLayer, data: Batch) -> Callable[[], Statistics]:
         return lambda: statistics(layer, data)
     weight, y = data.weight.double(), data.y.double()
     with torch.no_grad():
-        G, b = features.sums(layer.kernel, data.X.double(), y, weight)
+        sums = torch.cat(features.sums(layer.kernel, data.X.double(), y, weight), dim=1)  # G and b
     squares, total = weight @ y.square(), weight.sum()
 
     def now() -> Statistics:
         scale, kernel = layer.kernel.deviation.double(), layer.kernel
-        half = features.orthonormal_of(kernel, G)[0] * scale  # R⁻¹ G
-        whole = features.orthonormal_of(kernel, half.mT)[0] * scale
-        prior = kernel.diagonal(data.X[:1]).double().sum() * total  # the same everywhere
-        return Statistics(
-            0.5 * (whole + whole.mT), features.orthonormal_of(kernel, b)[0] * scale, squares, prior, total
+        roots = features.roots(kernel)
+        half, b_now = features.orthonormal_of(kernel, sums, roots)[0].split(
+            [len(features), sums.shape[1] - len(features)], 1
         )
+        whole = features.orthonormal_of(kernel, half.mT, roots)[0] * scale**2  # R⁻¹ G R⁻ᵀ
+        prior = kernel.diagonal(data.X[:1]).double().sum() * total  # the same everywhere
+        return Statistics(0.5 * (whole + whole.mT), b_now * scale, squares, prior, total)
 
     return now
 
