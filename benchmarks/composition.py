@@ -9,13 +9,13 @@ so that orders can be compared and numbers cannot.
 """
 
 import argparse
-import csv
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared
+from tables import write
 
 from skdgp import DSDGPRegressor
 from skdgp.inference.objectives import elbo
@@ -108,10 +108,7 @@ def main():
         }
         spreads = {name: np.std([row[name] for row in of_this]) for name in means}
         print(posterior, *(f"{name} {means[name]:.3g} ± {spreads[name]:.2g}" for name in means), sep="  ", flush=True)
-    with args.output.open("w", newline="") as file:
-        table = csv.DictWriter(file, rows[0])
-        table.writeheader()
-        table.writerows(rows)
+    write(rows, args.output)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ Errors are of functions, over outputs' deviations; seconds are of fits with one 
 """
 
 import argparse
-import csv
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
 from sklearn.multioutput import MultiOutputRegressor
+from tables import write
 
 from skdgp import DSDGPRegressor, SOLVEGPRegressor
 
@@ -84,10 +84,7 @@ def main():
                 for row in problem(name, seed):
                     rows.append(row)
                     print(*row.values(), flush=True)
-    with args.output.open("w", newline="") as file:
-        table = csv.DictWriter(file, rows[0])
-        table.writeheader()
-        table.writerows(rows)
+    write(rows, args.output)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,12 @@ and one member, and predicts 20 000 other times. Times are those of ``fit`` with
 """
 
 import argparse
-import csv
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
+from tables import write
 
 from skdgp import SOLVEGPRegressor
 
@@ -81,10 +81,7 @@ def main():
                 ),
                 flush=True,
             )
-    with args.output.open("w", newline="") as file:
-        table = csv.DictWriter(file, rows[0])
-        table.writeheader()
-        table.writerows(rows)
+    write(rows, args.output)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,14 @@ def read(paths, where=None):
     return rows
 
 
+def write(rows, path):
+    """Save rows, dictionaries with the same keys, as a file."""
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        lines = csv.DictWriter(file, rows[0])
+        lines.writeheader()
+        lines.writerows(rows)
+
+
 def table(rows, keys, values, *, columns=(), statistic="mean", count=None, ratio=None):
     """Header and lines of strings: ``keys``, how many ``count`` there are, and a number for each of ``values``.
 
