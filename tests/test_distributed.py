@@ -4,13 +4,16 @@ import os
 import socket
 import subprocess
 import sys
+from datetime import timedelta
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from skdgp import DSDGPRegressor
 from skdgp.distributed import data_parallel
+from skdgp.distributed._processes import process_group
 from skdgp.inference import processes
 
 #: What every process does. A part of it fails in the second process alone, at the first epoch of the last model.
@@ -145,3 +148,16 @@ def test_shares_are_consecutive_and_even(n_rows, size):
     lengths = [share.stop - share.start for share in shares]
     assert max(lengths) - min(lengths) <= 1
     assert {share.total for share in shares} == {n_rows}
+
+
+def test_a_group_that_failed_leaves_no_trace():
+    """Else this process and others, in which none has failed, would wait for each other."""
+    for _ in range(2):
+        with (
+            pytest.raises(dist.DistError),
+            process_group("gloo", store=dist.HashStore(), rank=0, world_size=2, timeout=timedelta(seconds=1)),
+        ):
+            pass
+        assert not dist.is_initialized()
+    with process_group("gloo", store=dist.HashStore(), rank=0, world_size=1):
+        assert dist.group.WORLD.group_name == "0"

@@ -11,7 +11,10 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skdgp import AVDGPRegressor, DSDGPClassifier, DSDGPRegressor, SOLVEGPClassifier, SOLVEGPRegressor
+from skdgp.gp.global_layer import GlobalLayer
+from skdgp.gp.images import Summands
 from skdgp.gp.likelihoods import Gaussian
+from skdgp.gp.means import ZeroMean
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
 from skdgp.kernels import Convolutional, Select
@@ -41,6 +44,71 @@ def make_kernel(image, patch, units=None):
     with torch.no_grad():
         kernel.change.copy_(0.5 * normal(*kernel.change.shape, seed=3))
     return kernel, base, kernel.weight[0].detach().numpy()
+
+
+def make_sum(image, patch):
+    """A convolution and a kernel of images, with inducing variables of both."""
+    objects = ConstantKernel(0.8) * RBF(2.0) + Convolutional(image, patch, ConstantKernel(1.7) * Matern(1.3, nu=2.5))
+    kernel = layer_kernel(SOLVEGP(kernel=objects), 0, 1, int(np.prod(image)), 1).double()
+    with torch.no_grad():
+        kernel.convolution.change.copy_(0.5 * normal(*kernel.convolution.change.shape, seed=3))
+    X = normal(6, int(np.prod(image)), seed=5)
+    return kernel, Summands(kernel.places(X)[:4], X[:3]).double(), X
+
+
+class TestSum:
+    @every_shape
+    @torch.no_grad()
+    def test_is_a_sum(self, image, patch):
+        kernel, features, X = make_sum(image, patch)
+        both = [kernel.convolution, kernel.whole]
+        torch.testing.assert_close(kernel.covariance(X, X), sum(each.covariance(X, X) for each in both))
+        torch.testing.assert_close(kernel.diagonal(X), kernel.covariance(X, X).diagonal(dim1=-2, dim2=-1))
+        K, k = features.covariance(kernel, torch.float64)[0], features.cross(kernel, X)[0]
+        assert K.shape == (7, 7) and (K[:4, 4:] == 0).all() and len(features) == 7
+        torch.testing.assert_close(K[:4, :4], kernel.convolution.covariance(features.patches, features.patches)[0])
+        torch.testing.assert_close(k[4:], kernel.whole.covariance(features.images, X)[0])
+        left = kernel.covariance(X, X)[0] - k.mT @ torch.linalg.solve(K, k)
+        assert torch.linalg.eigvalsh(left).min() > -1e-9  # what they leave is a covariance
+
+    @torch.no_grad()
+    def test_draws_have_the_moments_of_the_posterior(self):
+        kernel, features, X = make_sum(*SHAPES["grey"])
+        layer = GlobalLayer(
+            kernel, ZeroMean(1), features, normal(1, 7, seed=6), covariance="full", whiten=True
+        ).double()
+        layer.q.log_diagonal.sub_(0.5)
+        values = torch.cat([layer.draw(Streams(range(s, s + 500)))(X[None], X)[..., 0] for s in range(0, 4000, 500)])
+        mean, variance, _ = layer(X[None], X)
+        covariance = layer.covariance(X[None], X, torch.ones(1).double())[0]
+        torch.testing.assert_close(covariance.diagonal(), variance[0, :, 0], rtol=1e-5, atol=1e-8)
+        scale = covariance.diagonal().sqrt()
+        centred = values - mean[0, :, 0]
+        assert (centred.mean(0) / scale).abs().max() < 5 / np.sqrt(4000)
+        found = centred.mT @ centred / 4000
+        assert ((found - covariance) / (scale[:, None] * scale)).abs().max() < 6 / np.sqrt(4000)
+
+    def test_estimators(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(60, 12))
+        y = (X[:, :4].sum(axis=1) > 0).astype(int)
+        kernel = Convolutional((3, 4), (2, 2), 1.0 * RBF(2.0)) + 1.0 * RBF(4.0) + 0.1 * Select(RBF(2.0), [0, 1])
+        for model in (
+            SOLVEGPClassifier(10, kernel=kernel, max_iter=2, random_state=0),
+            DSDGPRegressor((2,), 10, kernel=[kernel, "rbf"], n_estimators=2, max_iter=2, random_state=0),
+        ):
+            fitted = clone(model).fit(X, y)
+            again = pickle.loads(pickle.dumps(fitted))
+            np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+            assert np.isfinite(fitted.sample_functions(2, random_state=0)(X)).all()
+            found = fitted.kernel_ if isinstance(fitted, SOLVEGPClassifier) else fitted.kernel_[0]
+            assert found.k1.k1.weights_.shape == (6,) and found.k2.k2.kernel.length_scale != 2.0
+        with pytest.raises(ValueError, match="has a single set of inducing variables, got n_orthogonal=3"):
+            SOLVEGPClassifier(10, 3, kernel=kernel, max_iter=2).fit(X, y)
+        with pytest.raises(ValueError, match="has a single set of inducing variables"):
+            DSDGPRegressor((), 10, n_orthogonal=3, kernel=kernel, max_iter=2).fit(X, y)
+        with pytest.raises(ValueError, match="in a product, or two of them"):
+            SOLVEGPRegressor(10, kernel=kernel + Convolutional((3, 4), (2, 2)), max_iter=2).fit(X, y)
 
 
 class TestKernel:
@@ -198,8 +266,8 @@ class TestEstimator:
                 r"images of shape \(5, 6\) and patches of shape \(2, 2\), but rows have 36",
             ),
             (Convolutional((6, 6), (7, 2)), r"images must have as many, and patches be smaller than they are"),
-            (1.0 * Convolutional((6, 6), (2, 2)), "kernel has a Convolutional in a sum or product: let it stand alone"),
-            (Select(Convolutional((2, 2), (1, 1)), [0, 1, 2, 3]), "kernel has a Convolutional in a sum or product"),
+            (1.0 * Convolutional((6, 6), (2, 2)), "kernel has a Convolutional in a product, or two"),
+            (Select(Convolutional((2, 2), (1, 1)), [0, 1, 2, 3]), "kernel has a Convolutional in a product"),
         ],
     )
     def test_says_what_does_not_fit(self, kernel, message):

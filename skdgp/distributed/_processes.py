@@ -99,8 +99,22 @@ def check_available() -> None:
 @contextmanager
 def process_group(backend: str, **meeting: Any) -> Iterator[ProcessGroup]:
     """The processes that meet, for torch.distributed's default group."""
-    dist.init_process_group(backend, **meeting)
+    try:
+        dist.init_process_group(backend, **meeting)
+    except BaseException:
+        _count_anew()
+        raise
     try:
         yield ProcessGroup()
     finally:
         dist.destroy_process_group()
+
+
+def _count_anew() -> None:
+    """Let this process meet others again after it has failed to.
+
+    torch names groups by their number, and counts one that failed until another has been left. Processes that have
+    different names for their group wait for each other in vain.
+    """
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.destroy_process_group()

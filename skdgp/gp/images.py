@@ -5,12 +5,17 @@
 (van der Wilk, Rasmussen and Hensman, NeurIPS 2017; SOLVE-GP, Sec. 4.1). X[p] are the pixels of the p-th of P patches,
 which overlap. So k_f(X, X') = Σ_pp' w_p w_p' k(X[p], X'[p']). Inducing variables are values of g at patches Z: their
 covariances are k(Z, Z), with function values Σ_p w_p k(Z, X[p]), and no sum over pairs of patches.
+
+In a sum with other kernels, f = f_1 + f_2, patches say something about f_1 alone. Other inducing variables are then
+values of f_2 alone at images (:class:`Summands`).
 """
 
 import torch
 from torch import Tensor, nn
 
 from .composed import Part, Term, _draw_term
+from .features import Features
+from .kernels import Kernel
 from .waves import Functions, Streams
 
 #: Numbers of a sum over pairs of patches that are computed at a time: 8 MiB.
@@ -125,3 +130,89 @@ class Convolution(Part):
             return (values @ self.weight[:, :, None])[..., 0].mT
 
         return function
+
+
+class Added:
+    """The sum of two drawn functions, which remain at hand."""
+
+    def __init__(self, first: Functions, second: Functions):
+        self.parts = (first, second)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Values."""
+        return self.parts[0](x) + self.parts[1](x)
+
+
+class ConvolutionalSum(Kernel):
+    """A convolution and a kernel of whole images.
+
+    Parameters
+    ----------
+    convolution : Convolution
+    whole : Part
+    """
+
+    def __init__(self, convolution: Convolution, whole: Part):
+        super().__init__(convolution.n_outputs)
+        self.convolution, self.whole = convolution, whole
+
+    def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Between images."""
+        return self.convolution.covariance(X1, X2) + self.whole.covariance(X1, X2)
+
+    def diagonal(self, X: Tensor) -> Tensor:
+        """Of images."""
+        return self.convolution.diagonal(X) + self.whole.diagonal(X)
+
+    def places(self, X: Tensor) -> Tensor:
+        """Patches."""
+        return self.convolution.places(X)
+
+    def numbers(self) -> int:
+        """See :meth:`.Kernel.numbers`."""
+        return self.convolution.numbers()
+
+    def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Added:
+        """A function of each."""
+        first = self.convolution.draw(streams, n_inputs, n_outputs)
+        return Added(first, self.whole.draw(streams, n_inputs, n_outputs))
+
+
+class Summands(Features):
+    """Values of the convolution's function at patches, and of the other function at images.
+
+    Parameters
+    ----------
+    patches : Tensor of shape (M, d)
+    images : Tensor of shape (M', Q)
+    """
+
+    def __init__(self, patches: Tensor, images: Tensor):
+        super().__init__(images.shape[-1])
+        self.patches, self.images = nn.Parameter(patches.clone()), nn.Parameter(images.clone())
+
+    def __len__(self) -> int:
+        return len(self.patches) + len(self.images)
+
+    def covariance(self, kernel: Kernel, dtype: torch.dtype) -> Tensor:
+        """Two blocks, since the functions are independent."""
+        first, second = _summands(kernel)
+        patches, images = self.patches.to(dtype), self.images.to(dtype)
+        blocks = zip(first.covariance(patches, patches), second.covariance(images, images), strict=True)
+        return torch.stack([torch.block_diag(*each) for each in blocks])
+
+    def cross(self, kernel: Kernel, x: Tensor) -> Tensor:
+        """Those of the one function and of the other."""
+        first, second = _summands(kernel)
+        return torch.cat([first.covariance(self.patches, x), second.covariance(self.images, x)], dim=-2)
+
+    def values(self, kernel: Kernel, prior: Functions, streams: Streams) -> Tensor:
+        """Of the two functions that were drawn."""
+        assert isinstance(prior, Added)
+        first, second = prior.parts
+        return torch.cat([first(self.patches[None]).mT, second(self.images[None]).mT], dim=-1)
+
+
+def _summands(kernel: Kernel) -> tuple[Convolution, Part]:
+    assert isinstance(kernel, ConvolutionalSum)
+    return kernel.convolution, kernel.whole

@@ -24,8 +24,10 @@ from .inducing import (
     INITIAL_ROWS,
     Auto,
     check_inducing,
+    check_one_set,
     cluster_centres,
     inducing_per_layer,
+    make_features,
     make_global_layer,
     positive_ints,
     shaping,
@@ -199,7 +201,8 @@ class DSDGP:
     ) -> Layer:
         """One of the layers, for inputs (N, Q)."""
         mean = make_mean(self.mean, inputs, n_outputs) if hidden else ZeroMean(n_outputs)
-        Z = FEATURES[self.inducing].initial(kernel, inputs, points[:n_inducing], n_inducing)
+        check_one_set(kernel, self.n_orthogonal)
+        Z = make_features(self.inducing, kernel, inputs, points[:n_inducing], n_inducing, generator)
         v = points.new_zeros(n_outputs, len(Z))
         if hidden and self.mean == "zero":
             # The next layer would see a single point, were this one to start at zero: it starts at a

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from ..gp.features import Features
 from ..gp.global_layer import GlobalLayer, OrthogonalLayer
+from ..gp.images import ConvolutionalSum, Summands
+from ..gp.interdomain import FEATURES
+from ..gp.kernels import Kernel
 
 #: Stands for what suits the table.
 Auto = Literal["auto"]
@@ -37,6 +40,16 @@ def cluster_centres(inputs: Tensor, n_centres: int, generator: torch.Generator) 
     return torch.from_numpy(distinct)[torch.randperm(len(distinct), generator=generator, device=generator.device)]
 
 
+def make_features(
+    name: str, kernel: Kernel, inputs: Tensor, points: Tensor, n_features: int, generator: torch.Generator
+) -> Features:
+    """Inducing features of a name; see :meth:`.Features.initial`. For a convolution in a sum half are patches."""
+    if name != "points" or not isinstance(kernel, ConvolutionalSum):
+        return FEATURES[name].initial(kernel, inputs, points, n_features)
+    patches = points[: max(1, n_features // 2)]
+    return Summands(patches, cluster_centres(inputs, max(1, n_features - len(patches)), generator))
+
+
 def check_inducing(method, *names: str) -> None:
     """ValueError if inducing features do not go with a method's other parameters."""
     others = [name for name in names if getattr(method, name) != "points"]
@@ -49,6 +62,15 @@ def check_inducing(method, *names: str) -> None:
         raise ValueError(
             f"{others[0]}={getattr(method, others[0])!r} and {others[1]}={getattr(method, others[1])!r}: one of the "
             'two sets must be "points".'
+        )
+
+
+def check_one_set(kernel: Kernel, n_orthogonal: int) -> None:
+    """ValueError if there is a second set of inducing variables, with a convolution in a sum."""
+    if n_orthogonal and isinstance(kernel, ConvolutionalSum):
+        raise ValueError(
+            f"A Convolutional in a sum has a single set of inducing variables, got n_orthogonal={n_orthogonal}: set it "
+            "to 0."
         )
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..gp import composed
 from ..gp.composed import Part, Positive
-from ..gp.images import Convolution
+from ..gp.images import Convolution, ConvolutionalSum
 from ..gp.kernels import PROFILES, Kernel, StationaryKernel, make_kernel
 from ..gp.units import Units
 
@@ -64,10 +64,27 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
         names = None if names is None else [*names, *range(n_inputs - n_latent, n_inputs)]
     if not is_object(kernel):
         kernel = additive_object(kernel, units.scale)
-    if type(kernel).__name__ == "Convolutional":
+    if any(type(each).__name__ == "Convolutional" for each in _added(kernel)):
         _check_patches(method)
-        return _convolution(kernel, n_outputs, n_inputs, units)
+        convolution, others = _split(kernel)
+        found = _convolution(convolution, n_outputs, n_inputs, units)
+        if not others:
+            return found
+        whole = _Converter(n_outputs, units, names).part(reduce(add, others), range(n_inputs))
+        return ConvolutionalSum(found, whole)
     return _Converter(n_outputs, units, names).part(kernel, range(n_inputs))
+
+
+def _added(kernel: Any) -> list[Any]:
+    """The kernel objects that a sum consists of."""
+    return _added(kernel.k1) + _added(kernel.k2) if type(kernel).__name__ == "Sum" else [kernel]
+
+
+def _split(kernel: Any) -> tuple[Any, list[Any]]:
+    """The convolution in a sum, and what else there is."""
+    added = _added(kernel)
+    place = [type(each).__name__ for each in added].index("Convolutional")
+    return added[place], added[:place] + added[place + 1 :]
 
 
 def _check_patches(method) -> None:
@@ -85,7 +102,7 @@ def _check_patches(method) -> None:
             )
 
 
-def _convolution(kernel: Any, n_outputs: int, n_inputs: int, units: Units) -> Kernel:
+def _convolution(kernel: Any, n_outputs: int, n_inputs: int, units: Units) -> Convolution:
     """A kernel of images, whose base speaks of pixels."""
     shape, patch = tuple(kernel.image_shape), tuple(kernel.patch_shape)
     if len(shape) not in (2, 3) or len(patch) != 2 or min(*shape, *patch) < 1:
@@ -161,6 +178,10 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
 
 def _fill(target: Any, source: Any) -> None:
     """Give a kernel object the numbers of the kernel that was made of it."""
+    if isinstance(source, ConvolutionalSum):
+        convolution, others = _split(target)
+        _fill(convolution, source.convolution)
+        return _fill(reduce(add, others), source.whole)
     if isinstance(source, Convolution):
         target.base = target.resolved_base()
         target.weights_ = _numbers(source.weight[0]) * source.index.shape[0]
@@ -204,7 +225,8 @@ class _Converter:
         name = type(kernel).__name__
         if name == "Convolutional":
             raise ValueError(
-                "kernel has a Convolutional in a sum or product: let it stand alone, and compose its base instead."
+                "kernel has a Convolutional in a product, or two of them: there may be one, by itself or in a sum. "
+                "Compose its base instead."
             )
         if name == "WhiteKernel":
             raise ValueError(

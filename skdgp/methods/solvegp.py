@@ -9,6 +9,7 @@ from torch import Tensor
 from ..gp.coregional import Incomplete, mixed
 from ..gp.deep_gp import DeepGP
 from ..gp.features import Features
+from ..gp.images import ConvolutionalSum
 from ..gp.interdomain import FEATURES
 from ..gp.kernels import Kernel
 from ..gp.likelihoods import Gaussian, Likelihood
@@ -20,7 +21,9 @@ from .budget import Budget, n_members, plan_minibatches
 from .inducing import (
     Auto,
     check_inducing,
+    check_one_set,
     cluster_centres,
+    make_features,
     make_global_layer,
     shaping,
     warn_of_few_rows,
@@ -162,6 +165,9 @@ class SOLVEGP:
         n_outputs = self.n_latent_outputs or likelihood.n_outputs
         shared = likelihood.alike and self.n_latent_outputs is None
         kernel = layer_kernel(self, 0, 1, X.shape[1], 1 if shared else n_outputs)
+        if self.n_orthogonal == "auto" and isinstance(kernel, ConvolutionalSum):
+            asked["n_orthogonal"] = 0
+        check_one_set(kernel, asked["n_orthogonal"])
         Z, O = self._features(asked, kernel, X, generator)  # noqa: E741
         layer = make_global_layer(
             kernel,
@@ -196,6 +202,6 @@ class SOLVEGP:
         first = max(1, round(first * min(1.0, len(points) / total))) if first else 0
         parts = {"n_inducing": points[:first], "n_orthogonal": points[first:]}
         return [
-            FEATURES[kind].initial(kernel, X, parts[name], asked[name]) if asked[name] else X[:0]
+            make_features(kind, kernel, X, parts[name], asked[name], generator) if asked[name] else X[:0]
             for name, kind in self._kinds().items()
         ]
