@@ -20,6 +20,7 @@ STORIES = (
     "kernels",
     "series",
     "outputs",
+    "images",
     "orthogonal",
     "prior_collapse",
     "compositions",

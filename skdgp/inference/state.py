@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..gp.features import Points
+from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import Kernel
 from ..gp.layers import Layer
 from ..gp.likelihoods import Likelihood
@@ -37,6 +39,9 @@ MOVED = {
         "Posterior": "global_layer",
     }.items()
 } | {f"skdgp.gp.likelihoods:{name}": f"skdgp.gp.classes:{name}" for name in ("Bernoulli", "RobustMax", "Tempered")}
+
+#: Inducing points that were parameters of a layer in files of earlier versions, and the modules whose Z they are now.
+POINTS = {"Z": "inducing", "O": "orthogonal"}
 
 #: What every module has; the rest of its attributes are its own.
 _INTERNAL = frozenset(vars(nn.Module()))
@@ -73,6 +78,8 @@ def from_plain(state: dict) -> nn.Module:
         If ``state`` names something else than :func:`to_plain` does.
     """
     kind = _find(state["class"], type)
+    if issubclass(kind, GlobalLayer):
+        state = _with_points(state)
     module = kind.__new__(kind)
     nn.Module.__init__(module)
     vars(module).update({name: _rich(value) for name, value in state["attributes"].items()})
@@ -83,6 +90,14 @@ def from_plain(state: dict) -> nn.Module:
     for name, part in state["modules"].items():
         module.add_module(name, None if part is None else from_plain(part))
     return module
+
+
+def _with_points(state: dict) -> dict:
+    """The state of a layer whose inducing points are modules; of a file of an earlier version, too."""
+    found = {POINTS[name]: array for name, array in state["parameters"].items() if name in POINTS}
+    points = {name: to_plain(Points(to_tensor(array))) for name, array in found.items()}
+    own = {name: array for name, array in state["parameters"].items() if name not in POINTS}
+    return state | {"parameters": own, "modules": points | state["modules"]}
 
 
 def to_array(tensor: Tensor | None) -> np.ndarray | None:
