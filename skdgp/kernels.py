@@ -16,7 +16,7 @@ class Convolutional(Kernel):
 
     Such functions look for the same things everywhere in an image, and a row of pixels that has moved by one place is
     not a new image (van der Wilk, Rasmussen and Hensman, "Convolutional Gaussian Processes", NeurIPS 2017). Inducing
-    points are patches. Weights of patches are learnt, from the same for all. It may be added to kernels of whole images.
+    points are patches. Weights of patches are learnt, from the same for all. It may be added to kernels of images.
     Products belong into ``base``.
 
     Parameters
