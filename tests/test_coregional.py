@@ -226,6 +226,13 @@ def test_estimators_are_estimators():
     assert gradient.shape == std.shape == (2, 3, 1)
 
 
+def test_targets_may_be_transformed():
+    X, _, partly, *_ = make_table(60)
+    model = SOLVEGPRegressor(10, 0, n_latent_outputs=1, target_transform="log", max_iter=3, random_state=0)
+    found = model.fit(X, np.exp(partly / np.nanstd(partly, axis=0))).predict_dist(X[:3])
+    assert (found.ppf(0.5) > 0).all()
+
+
 def test_rows_without_targets_do_not_count():
     X, _, partly, *_ = make_table(80)
     more, none = np.vstack([X, X[:20]]), np.vstack([partly, np.full((20, 3), np.nan)])

@@ -59,7 +59,7 @@ def transformed(transformer, y: np.ndarray) -> np.ndarray:
         return y
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.asarray(transformer.transform(y), dtype=y.dtype)
-    wrong = ~np.isfinite(z).all(axis=1)
+    wrong = (~np.isfinite(z) & ~np.isnan(y)).any(axis=1)  # what is missing stays so
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise ValueError(
