@@ -174,7 +174,16 @@ def trains():
     return any(frame.f_code.co_filename == _dask.__file__ for stack in stacks for frame, _ in stack)
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C is an error, as in a terminal. A shell tells what it starts in the background to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("options", [{"n_passes": 2000}, {"method": "fit"}])
+@pytest.mark.usefixtures("interruptible")
 def test_users_who_interrupt_set_workers_free(client, wave, options):
     endless = DSDGPRegressor(**SMALL | {"max_iter": 10**7, "n_iter_no_change": 10**7})
     n_training = 2 if "method" in options else 1
