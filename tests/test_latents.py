@@ -132,7 +132,7 @@ class Oracle:
     def layer(self, layer, x):
         """Joint mean (n, D) and covariances (D, n, n) of a whitened layer with diagonal posteriors, at n inputs."""
         value = {name: each.detach().numpy() for name, each in layer.named_parameters()}
-        Z, length = value["Z"], np.exp(value["kernel.log_lengthscale"][0])
+        Z, length = value["inducing.Z"], np.exp(value["kernel.log_lengthscale"][0])
         sigma = np.exp(value["kernel.log_variance"][0])
 
         def k(a, b):
