@@ -246,6 +246,20 @@ def test_other_models_between_outputs():
     fitted = DSDGPRegressor((2,), 8, n_estimators=2, max_iter=3, random_state=0).fit(X, y)
     cov = fitted.predict_output_cov(X[:6])
     np.testing.assert_allclose(np.einsum("npp->np", cov), fitted.predict(X[:6], return_std=True)[1] ** 2, rtol=1e-3)
+    coupled = DSDGPRegressor(
+        (2,),
+        8,
+        layer_posterior="joint",
+        n_estimators=1,
+        base=None,
+        n_neighbors=0,
+        beta=0.0,
+        covariance="full",
+        max_iter=30,
+        random_state=0,
+    ).fit(X, y)
+    std = coupled.predict(X[:6], return_std=True, latent=True)[1]
+    np.testing.assert_allclose(np.einsum("npp->np", coupled.predict_output_cov(X[:6], latent=True)), std**2, rtol=1e-3)
     one = SOLVEGPRegressor(8, 0, max_iter=3, random_state=0).fit(X, y[:, 0])
     assert one.predict_output_cov(X[:2]).shape == (2, 1, 1)
 

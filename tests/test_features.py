@@ -366,6 +366,8 @@ def test_kernel_is_a_sum_over_inputs():
     assert 5 < found.k2.k2.kernel.length_scale / found.k1.k2.kernel.length_scale < 2000  # in units of the features
     with pytest.raises(AttributeError):
         _ = fitted.inducing_points_
+    latent = DSDGPRegressor((), 30, inducing="fourier", latent_dims=1, n_neighbors=0, n_estimators=1, **TINY).fit(X, y)
+    assert latent.kernel_.k2.k2.columns == 2 and latent.kernel_.k1.k2.k2.kernel.length_scale > 5
     named = SOLVEGPRegressor(18, inducing="fourier", kernel=found, **TINY).fit(X, y)
     assert np.isfinite(named.predict(X)).all()
 

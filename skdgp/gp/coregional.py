@@ -80,7 +80,8 @@ class Mixed(Layer):
 
     def between_outputs(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
         """W diag(v) Wᵀ."""
-        return self.W @ self.layer.between_outputs(x, anchor, weight) @ self.W.mT
+        _, variance, _ = self.layer(x, anchor)  # (S, B, G)
+        return (self.W * (weight[..., None] * variance).sum(0)[:, None]) @ self.W.mT
 
     def draw(self, streams: Streams) -> LayerDraw:
         """Sums of functions g."""

@@ -34,6 +34,14 @@ class Marginals(NamedTuple):
         mean = (weight * self.mean).sum(0)
         return mean, (weight * (self.variance + (self.mean - mean).square())).sum(0)
 
+    def output_covariance(self, within: Tensor | None = None) -> Tensor:
+        """Covariances (B, D, D) between outputs of the mixture; ``within`` components none by default."""
+        weight = self.log_weight.exp()[..., None]
+        if within is None:
+            within = torch.diag_embed((weight * self.variance).sum(0))
+        centred = (self.mean - (weight * self.mean).sum(0)) * weight.sqrt()
+        return within + torch.einsum("sbp,sbq->bpq", centred, centred)
+
 
 class DeepGP(nn.Module):
     """y ~ likelihood(f_L(... f_2(f_1(x)))), every f a layer of :mod:`skdgp.gp.layers`.
@@ -239,10 +247,8 @@ class DeepGP(nn.Module):
         route = self.propagation(X)
         *before, (marginals, _, _) = self._travel(X, route)
         F, anchor = before[-1][1:] if before else (route.inputs, X)
-        weight = route.log_weight.exp()  # (S, 1)
-        mean, _ = marginals.moments()
-        centred = (marginals.mean - mean) * weight.sqrt()[..., None]
-        return self._layers[-1].between_outputs(F, anchor, weight) + torch.einsum("sbp,sbq->bpq", centred, centred)
+        within = self._layers[-1].between_outputs(F, anchor, marginals.log_weight.exp())
+        return marginals.output_covariance(within)
 
     def gradient_variance(self, X: Tensor) -> Tensor | None:
         """Variances (B, P, Q) of partial derivatives of functions at the rows of ``X``, where they are known."""

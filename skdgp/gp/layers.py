@@ -25,7 +25,6 @@ prior and u from the posterior of the inducing variables. Given g and u, f is a 
 from collections.abc import Callable, Iterator
 from typing import Self
 
-import torch
 from torch import Tensor, nn
 
 from .kernels import Kernel
@@ -88,10 +87,9 @@ class Layer(nn.Module):
         """
         raise ValueError(f"{type(self).__name__} has no joint posterior: define its method covariance.")
 
-    def between_outputs(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
-        """Covariances (B, D, D) between the outputs of a row: Σ_s weight_s Cov(f(x_sb)), for weights (S, 1)."""
-        _, variance, _ = self(x, anchor)
-        return torch.diag_embed((weight[..., None] * variance).sum(0))
+    def between_outputs(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor | None:
+        """Σ_s weight_s Cov(f(x_sb)) between the outputs of rows, (B, D, D); None where outputs are independent."""
+        return None
 
     def draw(self, streams: Streams) -> LayerDraw:
         """Functions of the layer, one for each stream of random numbers; white noise is no part of a function."""

@@ -197,7 +197,8 @@ def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bo
     def loss() -> Tensor:
         return -(collapsed(model, data, sums).bound + kernel.log_prior()) / total_weight
 
-    if isinstance(kernel, StationaryKernel) and isinstance(_layer(model).inducing, Fourier):
+    untrained = not _layer(model).q.mean.any()
+    if untrained and isinstance(kernel, StationaryKernel) and isinstance(_layer(model).inducing, Fourier):
         _look_around(kernel, cast(Gaussian, model.likelihood), loss)
     try:
         lbfgs(loss, not_solved(model), settings.max_iter, model.products(len(data)), record)
@@ -284,7 +285,7 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
     """
     layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
     with threads_for(model.products(len(data))):
-        G = statistics(layer, data).G
+        G = statistics_of(layer, data)().G
         noise = beta * likelihood.variance.double()[:, None, None]
         L = cholesky(G + noise * torch.eye(len(G), dtype=G.dtype, device=G.device), NO_JITTER)  # (P, T, T)
         phi = torch.cat([A for _, A in layer.whitened(rows.X)], dim=-2).double() * layer.kernel.deviation  # (T, n)

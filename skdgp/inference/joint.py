@@ -79,10 +79,7 @@ def _between_outputs(model: Predictor, rows: Tensor) -> Tensor:
     """Of one member, (B, P, P)."""
     if isinstance(model, DeepGP):
         return model.output_covariance(rows)
-    mean, variance, log_weight, *_ = model(rows)  # whose outputs share nothing but the components of a mixture
-    weight = log_weight.exp()[..., None]
-    centred = (mean - (weight * mean).sum(0)) * weight.sqrt()
-    return torch.diag_embed((weight * variance).sum(0)) + torch.einsum("sbp,sbq->bpq", centred, centred)
+    return model(rows).output_covariance()
 
 
 def mean_gradient(

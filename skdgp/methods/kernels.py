@@ -161,7 +161,9 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
         _fill(found, kernel)
         return found
     if isinstance(kernel, Part) and isinstance(given, str):
-        scale = np.ones(len(kernel.terms())) if units is None else units.scale
+        scale = np.ones(len(kernel.terms()))
+        if units is not None:  # of features, after which latent variables may come
+            scale[: len(units.scale)] = units.scale
         return to_object(additive_object(given, scale), kernel, units)
     if not isinstance(kernel, StationaryKernel):
         return None
