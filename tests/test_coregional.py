@@ -246,22 +246,23 @@ def test_other_models_between_outputs():
     fitted = DSDGPRegressor((2,), 8, n_estimators=2, max_iter=3, random_state=0).fit(X, y)
     cov = fitted.predict_output_cov(X[:6])
     np.testing.assert_allclose(np.einsum("npp->np", cov), fitted.predict(X[:6], return_std=True)[1] ** 2, rtol=1e-3)
-    coupled = DSDGPRegressor(
-        (2,),
-        8,
-        layer_posterior="joint",
-        n_estimators=1,
-        base=None,
-        n_neighbors=0,
-        beta=0.0,
-        covariance="full",
-        max_iter=30,
-        random_state=0,
-    ).fit(X, y)
-    std = coupled.predict(X[:6], return_std=True, latent=True)[1]
-    np.testing.assert_allclose(np.einsum("npp->np", coupled.predict_output_cov(X[:6], latent=True)), std**2, rtol=1e-3)
     one = SOLVEGPRegressor(8, 0, max_iter=3, random_state=0).fit(X, y[:, 0])
     assert one.predict_output_cov(X[:2]).shape == (2, 1, 1)
+
+
+def test_coupled_layers_have_variances_of_their_own():
+    """What hidden values say of the last layer is in the variance of a component."""
+    X, y, *_ = make_table(60)
+    options = {"layer_posterior": "chain", "n_estimators": 1, "base": None, "n_neighbors": 0, "max_iter": 5}
+    fitted = DSDGPRegressor((2,), 8, **options, random_state=0).fit(X, y)
+    member = fitted.module_[0]
+    with torch.no_grad():
+        member.J[0].add_(0.3 * normal(*member.J[0].shape).float())
+        for layer in member.layers:
+            layer.q.log_diagonal.fill_(-0.5)
+    std = fitted.predict(X[:6], return_std=True, latent=True)[1]
+    cov = fitted.predict_output_cov(X[:6], latent=True)
+    np.testing.assert_allclose(np.einsum("npp->np", cov), std**2, rtol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -301,10 +301,11 @@ def generator_of(seed):
     return np.random.default_rng(seed)
 
 
-def test_sums_over_rows_are_taken_once():
+@pytest.mark.parametrize("n_inputs", [1, 2])  # products of waves are waves where there is one input
+def test_sums_over_rows_are_taken_once(n_inputs):
     method = SOLVEGP(30, inducing="fourier", kernel="matern52")
-    X, y = normal(80, 2).float(), normal(80, 1, seed=1).float()
-    model = method.build(X, Gaussian(1), generator()).double()
+    X, y = normal(80, n_inputs).float(), normal(80, 2, seed=1).float()
+    model = method.build(X, Gaussian(2), generator()).double()
     data = Batch(X.double(), y.double(), torch.rand(80, generator=generator()).double())
     layer = model.layers[0]
     sums = statistics_of(layer, data)
