@@ -550,8 +550,8 @@ class TestBadInput:
 
     def test_data(self, tiny):
         X, y = make_rows(2)
-        with pytest.raises(ValueError, match=r"Input X contains NaN\."):
-            tiny().fit(np.where(X > 1.9, np.nan, X), y)
+        with pytest.raises(ValueError, match=r"Input X contains infinity"):
+            tiny().fit(np.where(X > 1.9, np.inf, X), y)
         with pytest.raises(ValueError, match=r"Input y contains NaN\."):
             tiny().fit(X, np.where(X[:, 0] > 1.9, np.nan, y))
         with pytest.raises(ValueError, match="must contain at least one non-zero number"):
@@ -566,8 +566,8 @@ class TestBadInput:
         for method in ("predict", "predict_proba", "predict_log_proba"):
             with pytest.raises(ValueError, match=f"X has 2 features, but {name_of(tiny)} is expecting 3"):
                 getattr(fitted[2], method)(X[:, :2])
-            with pytest.raises(ValueError, match=r"Input X contains NaN\."):
-                getattr(fitted[2], method)(np.full_like(X, np.nan))
+            with pytest.raises(ValueError, match=r"Input X contains infinity"):
+                getattr(fitted[2], method)(np.full_like(X, np.inf))
             with pytest.raises(ValueError, match="not fitted yet"):
                 getattr(tiny(), method)(X)
 

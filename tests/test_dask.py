@@ -272,7 +272,8 @@ class TestErrors:
     def test_of_the_estimator(self, client, frame, method):
         table = dd.from_pandas(frame.assign(colour="red"), npartitions=2, sort=False)
         with pytest.raises(ValueError, match="Column 'colour' of X holds text, such as 'red'"):
-            fit_dask(DSDGPRegressor(**SMALL), table[["a", "colour"]], table.y, method=method)
+            numbers = DSDGPRegressor(**SMALL, categorical_features=None)
+            fit_dask(numbers, table[["a", "colour"]], table.y, method=method)
         with pytest.raises(ValueError, match="Found array with 0 sample"):
             fit_dask(DSDGPRegressor(**SMALL), table[table.a > 9][["a", "b"]], table[table.a > 9].y, method=method)
 

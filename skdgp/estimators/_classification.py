@@ -1,7 +1,7 @@
 """What all classifiers share: labels of any kind in, probabilities of classes out."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     base: str | None = "gp"
     class_weight: dict | Literal["balanced"] | None = None
     validation_fraction: float = 0.1
+    categorical_features: Any = shaping("from_dtype")
     normalize_X: bool = shaping(True)
     device: str = "auto"
     warm_start: bool = False
@@ -48,6 +49,11 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def __setstate__(self, state):
         super().__setstate__(_shell.from_state(state))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _start_likelihood(self, y: np.ndarray) -> Classification:
         """The likelihood of labels like ``y``: probit or robust max."""
@@ -102,7 +108,8 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Training inputs, dense and finite, in any units.
+            Training inputs, in any units: an array or a data frame. Cells may be missing (NaN, None, NA), but not
+            infinite.
         y : array-like of shape (n_samples,)
             Labels of any kind.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -162,7 +169,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs, dense and finite, in any units.
+            Inputs, in any units: an array or a data frame. Cells may be missing, but not infinite.
         y : array-like of shape (n_samples,)
             Labels of any kind.
         classes : array-like of shape (n_classes,), default=None

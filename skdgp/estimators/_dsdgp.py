@@ -118,6 +118,10 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
         Epochs without improvement after which a member stops. Late ones are often best: a small number costs accuracy.
     tol : float, default=0.0
         Improvement of the held-out score, as in ``validation_scores_``, that counts.
+    categorical_features : "from_dtype", array-like or None, default="from_dtype"
+        Which features are categories: a mask, numbers or names of columns. "from_dtype": columns of text and of
+        categories, if ``X`` is a data frame of pandas or Polars. None: there are none. Two levels of a category are
+        equally far from each other whichever they are, and so is a level that ``fit`` has not seen.
     normalize_X : bool, default=True
         Whether to standardise features inside.
     normalize_y : bool, default=True
@@ -155,7 +159,7 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
         user's units, summed over rows; mean over members. Random samples or quadrature make it an estimate.
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
         Lengthscales of every layer, of its D outputs or of all, in units of its Q inputs; those of the first layer are
-        standardised. None where a callable ``kernel`` has none.
+        standardised features. None where a callable ``kernel`` has none.
     inducing_points_ : list of ndarray of shape (n_estimators, M, Q)
         Inducing points of every layer, in the same units.
     kernel_ : kernel object or list of kernel objects
@@ -178,6 +182,8 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
         Number of features seen in fit.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the features, where ``X`` had string names.
+    is_categorical_ : ndarray of shape (`n_features_in_`,) or None
+        Mask of the features that are categories; None where there are none.
 
     See Also
     --------
@@ -292,6 +298,10 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
         Epochs without improvement after which a member stops. Late ones are often best: a small number costs accuracy.
     tol : float, default=0.0
         Improvement of the held-out score, as in ``validation_scores_``, that counts.
+    categorical_features : "from_dtype", array-like or None, default="from_dtype"
+        Which features are categories: a mask, numbers or names of columns. "from_dtype": columns of text and of
+        categories, if ``X`` is a data frame of pandas or Polars. None: there are none. Two levels of a category are
+        equally far from each other whichever they are, and so is a level that ``fit`` has not seen.
     normalize_X : bool, default=True
         Whether to standardise features inside.
     device : str, default="auto"
@@ -329,7 +339,7 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
         user's units, summed over rows; mean over members. Random samples or quadrature make it an estimate.
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
         Lengthscales of every layer, of its D outputs or of all, in units of its Q inputs; those of the first layer are
-        standardised. None where a callable ``kernel`` has none.
+        standardised features. None where a callable ``kernel`` has none.
     kernel_ : kernel object or list of kernel objects
         What ``fit`` has made of ``kernel``, in the first member, as kernel objects of scikit-learn: one, or with hidden
         layers one for each; of outputs with kernels of their own the first one's. None for a callable's.
@@ -343,6 +353,8 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
         Number of features seen in fit.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the features, where ``X`` had string names.
+    is_categorical_ : ndarray of shape (`n_features_in_`,) or None
+        Mask of the features that are categories; None where there are none.
 
     See Also
     --------

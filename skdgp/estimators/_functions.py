@@ -24,8 +24,9 @@ class FunctionDraws:
     a region, or its sum over the rows of a table, is a draw of that number. A function is fixed by its seed, whatever
     other functions there are.
 
-    Values of a row are equal to the last digit whichever other rows are asked for with it. Memory does not grow with
-    the number of rows, but for what is returned. A draw keeps the estimator as it was, and can be pickled.
+    Values of a row are equal to the last digit whichever other rows are asked for with it. A cell that is missing has
+    its mean given the others. Memory does not grow with the number of rows, but for what is returned. A draw keeps the
+    estimator as it was, and can be pickled.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ class FunctionDraws:
             In the units of ``y``, without noise. Of a classifier (n_samples, n_classes, n_functions), probabilities of
             classes given the function.
         """
-        X = self._prepared(X)
+        X = self._prepared(check_query(self._estimator, X))
         return self._flat(back(self._transformer, _gathered(self._set.values(X), len(X), len(self))))
 
     @threads_for()
@@ -118,19 +119,20 @@ class FunctionDraws:
         Returns
         -------
         ndarray of shape (n_samples, n_features, n_functions) or (n_samples, n_outputs, n_features, n_functions)
-            In the units of ``y`` per unit of each feature. Of a classifier
-            (n_samples, n_classes, n_features, n_functions).
+            In the units of ``y`` per unit of each feature; NaN for categories, and for cells of ``X`` that are missing.
+            Of a classifier (n_samples, n_classes, n_features, n_functions).
         """
-        X = self._prepared(X)
-        found = _gathered(self._set.gradients(X), len(X), len(self))
+        X = check_query(self._estimator, X)
+        rows = self._prepared(X)
+        found = _gathered(self._set.gradients(rows), len(X), len(self))
         if self._transformer is not None:
-            values = _gathered(self._set.values(X), len(X), len(self))
+            values = _gathered(self._set.values(rows), len(X), len(self))
             found = found * back_slopes(self._transformer, values)[:, :, None]
-        return self._flat(found / np.asarray(self._estimator._input_units.scale)[:, None])
+        return self._flat(_shell.by_feature(self._estimator, found, X, axis=-2))
 
     def observations(self, X, rng: np.random.RandomState) -> np.ndarray:
         """Observations of a regressor's functions, of the shape of their values."""
-        X = self._prepared(X)
+        X = self._prepared(check_query(self._estimator, X))
         ensemble = _shell.fitted(self._estimator)
         functions = FunctionSet(ensemble, self.seeds, lambda _, values: values, of_rows=True)
         values = _gathered(functions.values(X), len(X), len(self))
@@ -143,9 +145,9 @@ class FunctionDraws:
         """Of a regressor's targets, if there is one."""
         return getattr(self._estimator, "target_transformer_", None)
 
-    def _prepared(self, X) -> np.ndarray:
+    def _prepared(self, X: np.ndarray) -> np.ndarray:
         """Rows in the units of the models."""
-        return _shell.prepared(self._estimator)(check_query(self._estimator, X)).astype(np.float64)
+        return _shell.prepared(self._estimator)(X).astype(np.float64)
 
     def _flat(self, found: np.ndarray) -> np.ndarray:
         """Values (n, P, ...) without the axis of outputs where there is none."""

@@ -59,6 +59,7 @@ RULES = {
     "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
     "n_iter_no_change": [POSITIVE],
     "tol": [Interval(Real, 0, None, closed="left")],
+    "categorical_features": [StrOptions({"from_dtype"}), "array-like", None],
     "normalize_X": ["boolean"],
     "normalize_y": ["boolean"],
     "device": [str],

@@ -36,6 +36,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     base: str | None = "gp"
     n_neighbors: int | Auto = "auto"
     validation_fraction: float = 0.1
+    categorical_features: Any = shaping("from_dtype")
     normalize_X: bool = shaping(True)
     normalize_y: bool = shaping(True)
     device: str = "auto"
@@ -63,6 +64,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         named = isinstance(self.likelihood, str) and self.likelihood in POSITIVE_TARGETS
         logarithm = isinstance(self.target_transform, str) and self.target_transform == "log"
         tags.target_tags.positive_only = named or logarithm
+        tags.input_tags.allow_nan = True
         return tags
 
     def _start_likelihood(self, y: np.ndarray) -> Regression:
@@ -118,7 +120,8 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Training inputs, dense and finite, in any units.
+            Training inputs, in any units: an array or a data frame. Cells may be missing (NaN, None, NA), but not
+            infinite.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets, in any units.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -179,7 +182,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs, dense and finite, in any units.
+            Inputs, in any units: an array or a data frame. Cells may be missing, but not infinite.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets, in any units.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -236,10 +239,11 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         if found is None:
             return None
         scale = np.square(cast(AdditiveNoise, found.likelihood).units.scale)
+        first = self._encoding.first  # columns of a feature share a lengthscale
         local, flat = found.local, (lambda values: float(values[0]) if self._y_is_flat else values)
         return {
             "n_neighbors": local.n_neighbors,
-            "length_scales": local.lengthscale.cpu().numpy() * self._input_units.scale,
+            "length_scales": local.lengthscale.cpu().numpy()[first] * _shell.feature_units(self).scale,
             "variance": flat(local.variance.cpu().numpy() * scale),
             "noise_variance": flat(local.noise.cpu().numpy() * scale),
             "gain": found.gain,
@@ -319,6 +323,10 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
             without, whole = self._distribution(X, True), self._distribution(X)
             deviation, noise = (each.reshape(len(X), -1) for each in (without.std, whole.var - without.var))
         covariance = likelihood.joint(covariance, deviation)  # (n, n, P)
+        incomplete = np.flatnonzero(np.isnan(X).any(axis=1))
+        if len(incomplete):  # of which each is uncertain for itself
+            variances = self._distribution(X[incomplete], True).var
+            covariance[incomplete, incomplete] = variances.reshape(len(incomplete), -1)
         if not latent:
             covariance[index, index] += noise
         return covariance[..., 0] if self._y_is_flat else covariance
@@ -390,7 +398,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         Returns
         -------
         gradient : ndarray of shape (n_samples, n_features) or (n_samples, n_outputs, n_features)
-            In the units of ``y`` per unit of each feature.
+            In the units of ``y`` per unit of each feature; NaN for categories, and for cells of ``X`` that are missing.
         std : ndarray of the same shape
             In the same units. Only with ``return_std``. Closed form for a single layer whose inducing variables all
             rows share; else that of 128 functions, which is off by some 6 %.
@@ -411,22 +419,22 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         ((3, 1), (3, 1))
         """
         check_is_fitted(self)
-        X = check_query(self, X)
+        queries = check_query(self, X)
         if return_std and self.kernel == "matern12":
             raise ValueError(
                 "kernel='matern12' has functions without derivatives, so that gradients have no deviation: choose "
                 "'matern32', 'matern52' or 'rbf', or leave return_std out."
             )
         self._refuse_transform("predict_gradient", "sample_functions(1000).gradient(X) has those of functions")
-        rows = _shell.prepared(self)(X)
+        rows = _shell.prepared(self)(queries)
         gradient, variance = mean_gradient(self._ensemble, rows, _mean_response, return_std=return_std)
-        gradient = self._flat(gradient / self._input_units.scale)
+        gradient = self._flat(_shell.by_feature(self, gradient, queries))
         if not return_std:
             return gradient
         likelihood = self._ensemble.models[0].likelihood
         if variance is not None and isinstance(likelihood, AdditiveNoise):
-            scale = np.asarray(likelihood.units.scale)[:, None] / self._input_units.scale  # (P, Q)
-            return gradient, self._flat(np.sqrt(variance) * scale)
+            deviation = np.sqrt(variance) * np.asarray(likelihood.units.scale)[:, None]
+            return gradient, self._flat(_shell.by_feature(self, deviation, queries))
         seeds = _functions.draw_seeds("n_functions", GRADIENT_DRAWS, np.random.RandomState(0))
         return gradient, _functions.FunctionDraws(self, seeds).gradient(X).std(axis=-1)
 
@@ -549,7 +557,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
         A draw is a function: its values at neighbouring rows are near each other, at equal rows they are equal. Noise
         of observations is added to it, independent between rows. The same ``random_state`` gives the same functions
-        whatever rows are asked for.
+        whatever rows are asked for. A row with missing cells is drawn for itself.
 
         Parameters
         ----------
@@ -588,7 +596,13 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         check_is_fitted(self)
         rng = check_random_state(random_state)
         functions = _functions.FunctionDraws(self, _functions.draw_seeds("n_samples", n_samples, rng))
-        return functions(X) if latent else functions.observations(X, rng)
+        values = functions(X) if latent else functions.observations(X, rng)
+        queries = check_query(self, X)
+        incomplete = np.isnan(queries).any(axis=1)
+        if incomplete.any():
+            dist = self._distribution(queries[incomplete], latent)
+            values[incomplete] = np.moveaxis(dist.rvs(n_samples, rng), 0, -1)
+        return values
 
     def _flat(self, values: np.ndarray) -> np.ndarray:
         """Values (n, P, ...) without the axis of outputs where ``y`` had none."""

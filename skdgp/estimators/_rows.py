@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from .._sklearn import check_sample_weight
 from ..gp.units import Units
+from ._columns import Columns, first_text
 
 #: Standardised inputs beyond this are as far from all others as any, but their squares may overflow.
 FARTHEST = 1e15
@@ -16,7 +18,7 @@ FLOATS = (np.float64, np.float32)
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of positive weight, in the user's units."""
+    """Rows of positive weight, in the user's units; categories have numbers, and cells that are missing are NaN."""
 
     X: np.ndarray
     y: np.ndarray
@@ -32,6 +34,9 @@ class Table:
 
 def check_table(estimator, X, y, sample_weight=None, *, fresh: bool) -> Table:
     """Rows that a model can learn from; ``fresh`` ones say how many features there are, and what they are called."""
+    if fresh:
+        estimator._columns = Columns.of(X, estimator.categorical_features)
+        estimator.is_categorical_ = None if estimator._columns is None else estimator._columns.is_categorical
     X, y = _validated(estimator, X, y, reset=fresh, **estimator._check_options)
     check_consistent_length(X, y)
     weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -53,22 +58,46 @@ def check_query(estimator, X) -> np.ndarray:
 
 def _validated(estimator, X, *y, **options):
     """scikit-learn's checks, whose errors do not say which column they are about."""
+    columns = estimator._columns
     try:
-        return validate_data(estimator, X, *y, **options)
+        if columns is None:
+            return validate_data(estimator, X, *y, **_with_missing(options))
+        validate_data(estimator, X, reset=options.pop("reset"), skip_check_array=True)
+        return _checked(columns.coded(X), *y, **_with_missing(options))
     except (ValueError, TypeError) as error:
-        for name, column in _columns_by_name(X):
+        for number, (name, column) in enumerate(_columns_by_name(X)):
+            if columns is not None and columns.is_categorical[number]:
+                continue
             if column.dtype.kind in "mM":
                 raise ValueError(
                     f"Column {name!r} of X holds dates or durations, {column.dtype}: turn them into numbers, such as "
                     "days since a date, before."
                 ) from error
-            text = _first_text(column)
+            text = first_text(column)
             if text is not None:
                 raise ValueError(
-                    f"Column {name!r} of X holds text, such as {text!r}: turn it into numbers before, for instance by "
-                    "sklearn.preprocessing.OneHotEncoder or OrdinalEncoder in a pipeline."
+                    f"Column {name!r} of X holds text, such as {text!r}, but is not taken for a category: name it in "
+                    'categorical_features, or fit a data frame with categorical_features="from_dtype".'
                 ) from error
         raise
+
+
+def _with_missing(options: dict) -> dict:
+    """Options of scikit-learn's checks, by which cells of X may be missing."""
+    if "validate_separately" not in options:
+        return options | {"ensure_all_finite": "allow-nan"}
+    of_features, of_targets = options["validate_separately"]
+    return options | {"validate_separately": (of_features | {"ensure_all_finite": "allow-nan"}, of_targets)}
+
+
+def _checked(X, *y, validate_separately=None, **options):
+    """The same checks of a table in which numbers stand for categories."""
+    if not y:
+        return check_array(X, **options)
+    if validate_separately is None:
+        return check_X_y(X, *y, **options)
+    of_features, of_targets = validate_separately
+    return check_array(X, **of_features), check_array(*y, **of_targets)
 
 
 def _columns_by_name(X):
@@ -81,17 +110,6 @@ def _columns_by_name(X):
         return list(enumerate(array.T)) if array.ndim == 2 else []
     except (ValueError, TypeError):
         return []
-
-
-def _first_text(column: np.ndarray) -> str | None:
-    """The first value that is text and no number."""
-    for value in column if column.dtype.kind in "OUST" else ():
-        if isinstance(value, str):
-            try:
-                float(value)
-            except ValueError:
-                return str(value)
-    return None
 
 
 def standardised(X: np.ndarray, units: Units, names) -> np.ndarray:

@@ -5,12 +5,13 @@ Functions take the estimator, as scikit-learn's own ``validate_data`` does. What
 * of the method (:mod:`skdgp.methods`): ``n_members``, ``plan`` and ``build``;
 * of the kind: ``_check_options``, ``_start_likelihood``, ``_encode``, ``_row_weights`` and ``_order_rows``.
 
-They keep on it ``_ensemble``, ``_input_units``, ``_structure`` and ``_n_seen``, and public attributes.
+They keep on it ``_ensemble``, ``_columns``, ``_encoding``, ``_input_units``, ``_structure`` and ``_n_seen``, and public
+attributes.
 """
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -37,6 +38,8 @@ from ..inference.threads import threads_for
 from ..methods.budget import in_double
 from ..methods.inducing import INITIAL_ROWS
 from ..methods.kernels import has_objects, to_object
+from ._columns import Columns
+from ._encoding import N_DRAWS, Encoding, has_missing
 from ._migration import upgraded
 from ._monitor import Monitor, curves
 from ._parameters import keep_structure
@@ -62,7 +65,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         held_out = check_held_out(estimator, X_val, y_val)
         held_out = None if held_out is None else _weighted(estimator, held_out, table.y)
         device, dtype = _resolve_device(estimator.device), _precision(estimator, table)
-        data = _to_batch(estimator, table, likelihood, dtype)
+        data = _to_batch(estimator, table, likelihood, dtype, learnt=True)
         rng = check_random_state(estimator.random_state)
         own_seeds = _seeds(rng, estimator.n_members(len(data)))  # first, lest they depend on the number of rows
         order, seeds = agree(estimator._order_rows(data.y.numpy(), rng), own_seeds)
@@ -73,7 +76,8 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         hooks = {"X": table.X, "y": table.y, "metadata": {"sample_weight": table.weight}}
         with Monitor(estimator, plan.n_epochs(len(seeds)), hooks) as monitor:
             base, n_neighbors = _has_base(estimator), _n_neighbors(estimator)
-            ensemble.fit(start, seeds, data, split, plan, monitor, base=base, n_neighbors=n_neighbors)
+            groups = estimator._encoding.groups
+            ensemble.fit(start, seeds, data, split, plan, monitor, base=base, groups=groups, n_neighbors=n_neighbors)
         _warn_of_failure(estimator, ensemble, data, order)
         _keep(estimator, ensemble, len(data), curves(ensemble.histories))
         bound = ensemble.objective(data, plan.settings.batch_size)
@@ -87,7 +91,7 @@ def learn(estimator, X, y, sample_weight, total_size, labels=None):
         before = vars(estimator).get("_ensemble")
         table, likelihood = _learn_table(estimator, X, y, sample_weight, before, labels)
         n_rows = _total_rows(total_size, len(table))
-        chunk = _to_batch(estimator, table, likelihood, _precision(estimator, table))
+        chunk = _to_batch(estimator, table, likelihood, _precision(estimator, table), learnt=before is None)
         n_seen = len(chunk) + (0 if before is None else estimator._n_seen)
         rng = check_random_state(estimator.random_state)
         order = rng.permutation(len(chunk))
@@ -120,8 +124,46 @@ def _total_rows(total_size, n_chunk: int) -> int | None:
 
 
 def predict(estimator, X: np.ndarray, function: Callable[[list[Likelihood], list[Marginals]], T]):
-    """Rows and what ``function`` makes of likelihoods and marginals, one batch after the other."""
-    return estimator._ensemble.predict(X, prepared(estimator), function, exact=estimator.dtype == "float64")
+    """Rows and what ``function`` makes of likelihoods and marginals, one batch after the other.
+
+    Those of rows with missing cells are over draws of these cells.
+    """
+    ensemble, exact = estimator._ensemble, estimator.dtype == "float64"
+    if not has_missing(X):
+        return ensemble.predict(X, prepared(estimator), function, exact=exact)
+    drawn = _Drawn(estimator)
+
+    def over_draws(likelihoods: list[Likelihood], marginals: list[Marginals]) -> T:
+        return function(
+            likelihoods, [each.over_rows(drawn.row.to(each.mean.device), drawn.n_rows) for each in marginals]
+        )
+
+    return ensemble.predict(X, drawn, over_draws, exact=exact, copies=N_DRAWS)
+
+
+class _Drawn:
+    """Brings query points into the units of the models: once, or with each draw of the cells that are missing.
+
+    Attributes
+    ----------
+    row : Tensor of shape (B,)
+        Which row of the last table each of the last result stands for.
+    n_rows : int
+        Of the last table.
+    """
+
+    def __init__(self, estimator):
+        self.estimator = estimator
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        missing = np.isnan(X).any(axis=1)
+        complete, incomplete = np.flatnonzero(~missing), np.flatnonzero(missing)
+        self.row = torch.from_numpy(np.append(complete, np.tile(incomplete, N_DRAWS)))
+        self.n_rows = len(X)
+        encoding = self.estimator._encoding
+        drawn = encoding.encode_draws(X[incomplete]).reshape(-1, encoding.width)
+        inputs = np.concatenate([encoding.encode(X[complete]), drawn])
+        return _inside(self.estimator, inputs).clip(-FARTHEST, FARTHEST)
 
 
 @threads_for()
@@ -194,7 +236,7 @@ def _learnt_kernels(self):
     layers, given = fitted(self).models[0].layers, self.kernel
     each = given if isinstance(given, list | tuple) else len(layers) * [given]
     found = [
-        to_object(own, cast(Layer, layer).kernel, self._input_units if depth == 0 else None)
+        to_object(own, cast(Layer, layer).kernel, feature_units(self) if depth == 0 else None)
         for depth, (own, layer) in enumerate(zip(each, layers, strict=True))
     ]
     return found[0] if len(found) == 1 else found
@@ -209,7 +251,8 @@ def to_state(state: dict) -> dict:
         return state
     units = state["_input_units"]
     plain = {"_ensemble": state["_ensemble"].__getstate__(), "_input_units": [list(units.shift), list(units.scale)]}
-    return state | plain
+    found = {name: state[name].to_plain() for name in ("_columns", "_encoding") if state[name] is not None}
+    return state | plain | found
 
 
 def from_state(state: dict) -> dict:
@@ -218,9 +261,14 @@ def from_state(state: dict) -> dict:
         state = upgraded(state)
     if "_ensemble" not in state:
         return state
+    units = Units(*state["_input_units"])
+    if "_encoding" not in state:  # a file from before there were categories and missing cells
+        state = state | {"_columns": None, "is_categorical_": None, "_encoding": Encoding.of_complete(units).to_plain()}
+    if state["_columns"] is not None:
+        state = state | {"_columns": Columns.from_plain(state["_columns"])}
     ensemble = Ensemble.__new__(Ensemble)
     ensemble.__setstate__(state["_ensemble"])
-    return state | {"_ensemble": ensemble, "_input_units": Units(*state["_input_units"])}
+    return state | {"_ensemble": ensemble, "_encoding": Encoding.from_plain(state["_encoding"]), "_input_units": units}
 
 
 def _learn_table(estimator, X, y, sample_weight, before: Ensemble | None, labels=None) -> tuple[Table, Likelihood]:
@@ -236,10 +284,24 @@ def _learn_table(estimator, X, y, sample_weight, before: Ensemble | None, labels
         likelihood = before.models[0].likelihood
     table = _weighted(estimator, table, table.y)
     if before is None:
-        estimator._input_units = Units.of(table.X, table.weight, normalize=estimator.normalize_X)
+        n_levels, numbers = _n_levels(estimator, table.X.shape[1]), _target_numbers(estimator, table.y)
+        learnt = Encoding.learn(table.X, numbers, table.weight, n_levels, normalize=estimator.normalize_X)
+        estimator._encoding, estimator._input_units = learnt
         normalize_y = getattr(estimator, "normalize_y", False)  # only a regressor has it
         likelihood.learn_units(estimator._encode(table.y), table.weight, normalize=normalize_y)
     return table, likelihood
+
+
+def _n_levels(estimator, n_features: int) -> list[int]:
+    """For each feature the number of levels that have numbers of their own."""
+    columns = estimator._columns
+    return n_features * [0] if columns is None else [0 if each is None else len(each) for each in columns.levels]
+
+
+def _target_numbers(estimator, y: np.ndarray) -> np.ndarray:
+    """Targets (n, P) that have means: of classes their indicators."""
+    numbers = estimator._encode(y)
+    return np.eye(len(estimator.classes_))[numbers[:, 0]] if is_classifier(estimator) else numbers
 
 
 def _weighted(estimator, table: Table, learnt: np.ndarray) -> Table:
@@ -248,9 +310,12 @@ def _weighted(estimator, table: Table, learnt: np.ndarray) -> Table:
     return table.where(table.weight > 0)  # a class without weight is absent, as a row without weight is
 
 
-def _to_batch(estimator, table: Table, likelihood: Likelihood, dtype: np.dtype) -> Batch:
-    """Scaled and encoded rows, in main memory."""
-    X = standardised(table.X, estimator._input_units, _names(estimator))
+def _to_batch(estimator, table: Table, likelihood: Likelihood, dtype: np.dtype, *, learnt: bool = False) -> Batch:
+    """Scaled and encoded rows, in main memory; ``learnt`` are those that say what levels are like."""
+    of_others = None
+    if learnt and any(values is not None for values in estimator._encoding.values):
+        of_others = estimator._encoding.of_others(table.X, _target_numbers(estimator, table.y), table.weight)
+    X = _inputs(estimator, table.X, of_others)
     return Batch.of(X, likelihood.encode(estimator._encode(table.y)), table.weight, dtype)
 
 
@@ -333,12 +398,42 @@ def _length_scales(ensemble: Ensemble) -> list[np.ndarray | None]:
 
 def prepared(estimator) -> Callable[[np.ndarray], np.ndarray]:
     """Brings query points into the units of the models."""
-    names = _names(estimator)
-    return lambda X: standardised(X, estimator._input_units, names).clip(-FARTHEST, FARTHEST)
+    return lambda X: _inputs(estimator, X).clip(-FARTHEST, FARTHEST)
 
 
-def _names(estimator):
-    return getattr(estimator, "feature_names_in_", None)
+def _inputs(estimator, X: np.ndarray, of_others: Mapping[int, np.ndarray] | None = None) -> np.ndarray:
+    """What models see of rows (n, n_features), encoded and standardised."""
+    return _inside(estimator, estimator._encoding.encode(X, of_others))
+
+
+def _inside(estimator, columns: np.ndarray) -> np.ndarray:
+    """The model's columns, standardised."""
+    names, groups = getattr(estimator, "feature_names_in_", None), estimator._encoding.groups
+    if groups is not None:
+        names = groups if names is None else [names[group] for group in groups]
+    return standardised(columns, estimator._input_units, names)
+
+
+def by_feature(estimator, slopes: np.ndarray, X: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Slopes of the model's columns as those of features, in the user's units.
+
+    NaN for categories, and for cells of X that are missing: there is nothing to vary.
+    """
+    encoding = estimator._encoding
+    found = np.take(slopes, encoding.first, axis=axis)
+    nothing = np.isnan(X) | (np.asarray(encoding.n_levels) > 0)  # (n, n_features)
+    shape = [1] * slopes.ndim
+    shape[0], shape[axis] = X.shape
+    scale_shape = [1] * slopes.ndim
+    scale_shape[axis] = -1
+    scale = np.reshape(feature_units(estimator).scale, scale_shape)
+    return np.where(nothing.reshape(shape), np.nan, found / scale)
+
+
+def feature_units(estimator) -> Units:
+    """Of each feature: of those of its columns that come first."""
+    units, first = estimator._input_units, estimator._encoding.first
+    return Units(*(np.asarray(each)[first] for each in (units.shift, units.scale)))
 
 
 def _precision(estimator, table: Table) -> np.dtype:

@@ -169,14 +169,26 @@ class Stationary(Part):
         (D, 1 or Q), in the units of the inputs times ``unit``.
     units : Tensor of shape (Q,)
         What inputs are multiplied by.
+    index : sequence of int, default=None
+        Of each input the place of its lengthscale, where some share one.
     """
 
     units: Tensor
+    index: tuple[int, ...] | None = None
 
-    def __init__(self, n_outputs: int, profile: str, lengthscale: Positive, units: Tensor):
+    def __init__(
+        self,
+        n_outputs: int,
+        profile: str,
+        lengthscale: Positive,
+        units: Tensor,
+        index: Sequence[int] | None = None,
+    ):
         super().__init__(n_outputs)
         self.profile, self.lengthscale = profile, lengthscale
         self.register_buffer("units", units.clone())
+        if index is not None and lengthscale.log().shape[-1] > 1:
+            self.index = tuple(index)
 
     def hyperparameters(self) -> dict[str, Tensor]:
         """See :meth:`.Kernel.hyperparameters`."""
@@ -184,7 +196,8 @@ class Stationary(Part):
 
     def rate(self) -> Tensor:
         """What inputs are multiplied by before distances are taken, (D, Q)."""
-        return self.units[..., None, :] / self.lengthscale()
+        lengthscale = self.lengthscale()
+        return self.units[..., None, :] / (lengthscale if self.index is None else lengthscale[..., self.index])
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Correlations."""

@@ -34,6 +34,21 @@ class Marginals(NamedTuple):
         mean = (weight * self.mean).sum(0)
         return mean, (weight * (self.variance + (self.mean - mean).square())).sum(0)
 
+    def over_rows(self, row: Tensor, n_rows: int) -> "Marginals":
+        """Of ``n_rows`` rows, each of which several rows stand for, with equal weights; ``row`` (B,) says which.
+
+        Components keep their number: means and variances are those over the rows that stand for one.
+        """
+        weight = self.log_weight.exp()[..., None].expand(self.mean.shape[0], len(row), 1)  # (S, B, 1)
+
+        def summed(values: Tensor) -> Tensor:
+            return values.new_zeros(len(values), n_rows, values.shape[-1]).index_add_(1, row, values)
+
+        total, count = summed(weight), torch.bincount(row, minlength=n_rows)
+        mean = summed(weight * self.mean) / total  # (S, n, D)
+        variance = summed(weight * (self.variance + (self.mean - mean[:, row]).square())) / total
+        return Marginals(mean, variance, (total[..., 0] / count).log(), self.kl)
+
     def output_covariance(self, within: Tensor | None = None) -> Tensor:
         """Covariances (B, D, D) between outputs of the mixture; ``within`` components none by default."""
         weight = self.log_weight.exp()[..., None]

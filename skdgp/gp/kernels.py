@@ -199,19 +199,23 @@ class StationaryKernel(ScaledKernel):
         Q, dimension of x.
     n_outputs : int, default=1
         D; see :class:`Kernel`.
-    ard : bool, default=False
-        Whether every input dimension has its own lengthscale.
+    ard : bool or sequence of int, default=False
+        Whether every input dimension has its own lengthscale; or the number of the group that each belongs to, from 0
+        on: the inputs of a group share one, and stand for a single quantity.
     lengthscale : float, default=None
-        Initial lengthscale; √Q by default, the scale of the distances of standardised inputs.
+        Initial lengthscale; √G by default, G the number of groups, or of inputs where there are none: the scale of the
+        distances of standardised inputs.
     variance : float, default=1.0
         Initial σ².
 
     Attributes
     ----------
-    log_lengthscale : Parameter of shape (D, Q) if ``ard`` else (D, 1)
+    log_lengthscale : Parameter of shape (D, G) if ``ard`` else (D, 1)
     log_variance : Parameter of shape (D,)
         Logarithms, so that no value of a parameter is invalid.
     """
+
+    groups: tuple[int, ...] | None = None
 
     def __init__(
         self,
@@ -219,7 +223,7 @@ class StationaryKernel(ScaledKernel):
         n_inputs: int,
         n_outputs: int = 1,
         *,
-        ard: bool = False,
+        ard: bool | Sequence[int] = False,
         lengthscale: float | None = None,
         variance: float = 1.0,
     ):
@@ -228,29 +232,40 @@ class StationaryKernel(ScaledKernel):
             raise ValueError(f"profile={profile!r} is none of {sorted(PROFILES)}: choose one.")
         self.profile = profile
         self.n_inputs = n_inputs
-        lengthscale = math.sqrt(n_inputs) if lengthscale is None else lengthscale
+        if not isinstance(ard, bool):
+            self.groups = tuple(int(group) for group in ard)
+        lengthscale = math.sqrt(self.n_quantities) if lengthscale is None else lengthscale
         self.log_lengthscale = nn.Parameter(
-            self.unit.new_full((n_outputs, n_inputs if ard else 1), math.log(lengthscale))
+            self.unit.new_full((n_outputs, self.n_quantities if ard else 1), math.log(lengthscale))
         )
         self.log_variance = nn.Parameter(self.unit.new_full((n_outputs,), math.log(variance)))
 
     @property
+    def n_quantities(self) -> int:
+        """G, the number of groups, or of inputs where there are none."""
+        return self.n_inputs if self.groups is None else max(self.groups) + 1
+
+    @property
     def lengthscale(self) -> Tensor:
         """Lengthscales ℓ, of shape (D, Q) or (D, 1)."""
-        return self.log_lengthscale.exp()
+        return self._of_inputs(self.log_lengthscale.exp())
 
     @property
     def inverse_square(self) -> Tensor:
         """1/ℓ², of shape (D, 1 or Q)."""
-        return torch.exp(-2.0 * self.log_lengthscale)
+        return self._of_inputs(torch.exp(-2.0 * self.log_lengthscale))
+
+    def _of_inputs(self, numbers: Tensor) -> Tensor:
+        """Numbers of every input (D, Q), from those of groups, where there are some."""
+        return numbers if self.groups is None else numbers[..., self.groups]
 
     def hyperparameters(self) -> dict[str, Tensor]:
-        """See :meth:`Kernel.hyperparameters`."""
-        return {"lengthscale": self.lengthscale, "variance": self.variance}
+        """See :meth:`Kernel.hyperparameters`; of a group its one lengthscale."""
+        return {"lengthscale": self.log_lengthscale.exp(), "variance": self.variance}
 
     def log_prior(self) -> Tensor:
-        """log ℓ − log √Q − ½ ~ Cauchy(0, 1)."""
-        shift = self.log_lengthscale - 0.5 * math.log(self.n_inputs) - PRIOR_SHIFT
+        """log ℓ − log √G − ½ ~ Cauchy(0, 1)."""
+        shift = self.log_lengthscale - 0.5 * math.log(self.n_quantities) - PRIOR_SHIFT
         return -shift.square().log1p().sum()
 
     def diagonal(self, X: Tensor) -> Tensor:
@@ -412,7 +427,9 @@ class SumKernel(Kernel):
         return torch.stack([part.log_prior() for part in self.parts]).sum()
 
 
-def make_kernel(kernel, n_inputs: int, n_outputs: int = 1, *, ard: bool = False) -> Kernel:
+def make_kernel(
+    kernel, n_inputs: int, n_outputs: int = 1, *, ard: bool = False, groups: Sequence[int] | None = None
+) -> Kernel:
     """The kernel that ``kernel`` stands for.
 
     Parameters
@@ -423,6 +440,8 @@ def make_kernel(kernel, n_inputs: int, n_outputs: int = 1, *, ard: bool = False)
         Q and D.
     ard : bool, default=False
         Whether every input dimension is to have its own lengthscale.
+    groups : sequence of int, default=None
+        Which inputs are to share one then, if ``kernel`` is a name; see :class:`StationaryKernel`.
 
     Raises
     ------
@@ -430,7 +449,7 @@ def make_kernel(kernel, n_inputs: int, n_outputs: int = 1, *, ard: bool = False)
         If ``kernel`` makes something else.
     """
     if isinstance(kernel, str):
-        return StationaryKernel(kernel, n_inputs, n_outputs, ard=ard)
+        return StationaryKernel(kernel, n_inputs, n_outputs, ard=groups if ard and groups is not None else ard)
     if isinstance(kernel, Kernel):
         raise ValueError(
             f"kernel is a {type(kernel).__name__} already, and every layer needs one of its own: pass what makes it, "

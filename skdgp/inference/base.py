@@ -69,8 +69,11 @@ LEAST_LEFT = 1e-12
 #: Rows that the posterior knows.
 POSTERIOR_ROWS = 20_000
 
+#: Which inputs share a lengthscale: the number of each one's group, or None where none do.
+Groups = Sequence[int] | None
 
-def base_for(likelihood: Likelihood, rows: Batch) -> tuple[DeepGP, Batch | None]:
+
+def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tuple[DeepGP, Batch | None]:
     """The base that suits a likelihood, and what it has learnt, if that is not the rows' own regressands.
 
     Parameters
@@ -79,6 +82,8 @@ def base_for(likelihood: Likelihood, rows: Batch) -> tuple[DeepGP, Batch | None]
         Of a member.
     rows : Batch
         Encoded targets of float64, in random order.
+    groups : sequence of int, default=None
+        Which inputs share a lengthscale.
 
     Raises
     ------
@@ -86,14 +91,14 @@ def base_for(likelihood: Likelihood, rows: Batch) -> tuple[DeepGP, Batch | None]
         If the numbers are beyond floating point.
     """
     if isinstance(likelihood, LogLink):
-        return fit_base_of_means(rows, deepcopy(likelihood).to(rows.X))
+        return fit_base_of_means(rows, deepcopy(likelihood).to(rows.X), groups)
     numbers = Batch(rows.X, likelihood.regressands(rows.y), rows.weight)
     if isinstance(likelihood, StudentT):
-        return fit_base_of_tails(numbers)
-    return (fit_base_of_classes if isinstance(likelihood, Classification) else fit_base)(numbers), None
+        return fit_base_of_tails(numbers, groups)
+    return (fit_base_of_classes if isinstance(likelihood, Classification) else fit_base)(numbers, groups), None
 
 
-def fit_base(rows: Batch) -> DeepGP:
+def fit_base(rows: Batch, groups: Groups = None) -> DeepGP:
     """A model of one layer for rows of float64, in random order.
 
     Where targets look rounded the noise is no less than what rounding adds: rows with the same features and targets
@@ -104,6 +109,8 @@ def fit_base(rows: Batch) -> DeepGP:
     ----------
     rows : Batch
         What the posterior knows. The last of them decide the kernel.
+    groups : sequence of int, default=None
+        Which inputs share a lengthscale.
 
     Returns
     -------
@@ -116,14 +123,14 @@ def fit_base(rows: Batch) -> DeepGP:
     """
     rounding = [rounding_variance(column, rows.weight.sum().item()) for column in rows.y.mT.cpu().numpy()]
     floor = rows.y.new_tensor(rounding).clamp(min=NOISE_FLOOR)
-    model = _fit(rows, floor)
+    model = _fit(rows, floor, groups)
     if not any(rounding) or not ((error := _error_left_out(model, rows)) < floor).all():
         return model
-    exact = _fit(rows, torch.full_like(floor, NOISE_FLOOR))
+    exact = _fit(rows, torch.full_like(floor, NOISE_FLOOR), groups)
     return exact if (_error_left_out(exact, rows) < error).all() else model
 
 
-def fit_base_of_classes(rows: Batch) -> DeepGP:
+def fit_base_of_classes(rows: Batch, groups: Groups = None) -> DeepGP:
     """The same for numbers that stand for classes; outputs share the noise.
 
     Least squares makes functions of them that are smooth where classes overlap (Rasmussen and Williams, 2006,
@@ -132,12 +139,12 @@ def fit_base_of_classes(rows: Batch) -> DeepGP:
     centre = (rows.weight[:, None] * rows.y).sum(0) / rows.weight.sum()
     rows = Batch(rows.X, rows.y - centre, rows.weight)
     spread = (rows.weight[:, None] * rows.y.square()).sum() / (rows.weight.sum() * rows.y.shape[1])
-    model = _fit(rows, (CLASS_NOISE * spread)[None])
+    model = _fit(rows, (CLASS_NOISE * spread)[None], groups)
     cast(GlobalLayer, model.layers[0]).mean = ConstantMean(centre)
     return model
 
 
-def fit_base_of_tails(rows: Batch) -> tuple[DeepGP, Batch]:
+def fit_base_of_tails(rows: Batch, groups: Groups = None) -> tuple[DeepGP, Batch]:
     """The same for targets of which some are far out: the base learns from the others.
 
     What is far out is said by the rows that are left over of the fit before, each of them left out. Targets that it had
@@ -146,7 +153,7 @@ def fit_base_of_tails(rows: Batch) -> tuple[DeepGP, Batch]:
     near = torch.ones_like(rows.weight, dtype=torch.bool)
     for turn in range(ROUNDS):
         some = rows.rows(near)
-        model = fit_base(some)
+        model = fit_base(some, groups)
         if turn == ROUNDS - 1:
             break
         mean = model(rows.X).mean[0]
@@ -157,7 +164,7 @@ def fit_base_of_tails(rows: Batch) -> tuple[DeepGP, Batch]:
     return model, Batch(rows.X, rows.y, rows.weight * near)
 
 
-def fit_base_of_means(rows: Batch, likelihood: LogLink) -> tuple[DeepGP, Batch]:
+def fit_base_of_means(rows: Batch, likelihood: LogLink, groups: Groups = None) -> tuple[DeepGP, Batch]:
     """The same for targets whose mean is the exponential of the function.
 
     The kernel is what makes logarithms of targets most likely. The posterior is Laplace's approximation, whose mode
@@ -169,6 +176,8 @@ def fit_base_of_means(rows: Batch, likelihood: LogLink) -> tuple[DeepGP, Batch]:
         Encoded targets, of one output.
     likelihood : LogLink
         Of the targets. Its dispersion changes, in place.
+    groups : sequence of int, default=None
+        Which inputs share a lengthscale.
 
     Returns
     -------
@@ -178,7 +187,7 @@ def fit_base_of_means(rows: Batch, likelihood: LogLink) -> tuple[DeepGP, Batch]:
         The numbers that stand for targets in the end, with their weights: the posterior is that of these.
     """
     logarithms = likelihood.regressands(rows.y)
-    model = fit_base(Batch(rows.X, logarithms, rows.weight))
+    model = fit_base(Batch(rows.X, logarithms, rows.weight), groups)
     likelihood.start_dispersion(cast(Gaussian, model.likelihood).variance.item())
     model.likelihood = Gaussian(1, excess=1.0, floor=0.0).to(rows.X).requires_grad_(False)
     f = model(rows.X).mean[0]
@@ -194,9 +203,9 @@ def fit_base_of_means(rows: Batch, likelihood: LogLink) -> tuple[DeepGP, Batch]:
     return model, learnt
 
 
-def _fit(rows: Batch, floor: Tensor) -> DeepGP:
+def _fit(rows: Batch, floor: Tensor, groups: Groups) -> DeepGP:
     """The model whose noise variances, of each output or of all, are no less than a floor (P,) or (1,)."""
-    kernel, likelihood = _kernel_and_noise(rows, floor)
+    kernel, likelihood = _kernel_and_noise(rows, floor, groups)
     candidates = rows.X[-CANDIDATES:]
     with torch.no_grad():
         points = candidates[greedy_points(kernel, candidates, LEFT_OVER * likelihood.variance.min().item())]
@@ -256,16 +265,20 @@ def judge_base(base: DeepGP, parts: Sequence[Part], basis: Part) -> list[tuple[T
     return list(zip(mean.split(sizes), variance.split(sizes), strict=True))
 
 
-def _kernel_and_noise(rows: Batch, floor: Tensor) -> tuple[SumKernel, Gaussian]:
+def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups) -> tuple[SumKernel, Gaussian]:
     """Of the kernels that compete the one that makes rows most likely, with its noise."""
     low, high = rows.X.amin(0), rows.X.amax(0)
     beyond = BEYOND * (high - low)
-    n_features = rows.X.shape[1]
+    n_columns = rows.X.shape[1]
+    ard = True if groups is None else groups
+    # Of columns that stand for one quantity all together have variance one, and so lines get theirs.
+    per_column = n_columns / (n_columns if groups is None else max(groups) + 1)
     scale = max(rows.y.square().mean().item(), NOISE_FLOOR)  # 1, unless targets are not standardised
     found = []
     for profile in PROFILES:
-        smooth = StationaryKernel(profile, n_features, ard=True, variance=scale)
-        kernel = SumKernel([smooth, LinearKernel(n_features, variance=scale, low=low - beyond, high=high + beyond)])
+        smooth = StationaryKernel(profile, n_columns, ard=ard, variance=scale)
+        linear = LinearKernel(n_columns, variance=scale * per_column, low=low - beyond, high=high + beyond)
+        kernel = SumKernel([smooth, linear])
         likelihood = Gaussian(len(floor), excess=0.1 * scale, floor=floor.tolist())
         kernel.to(rows.X.device, torch.float64)
         likelihood.to(rows.X.device, torch.float64)

@@ -191,6 +191,7 @@ class Ensemble:
         watcher: Watcher,
         *,
         base: bool = False,
+        groups: Sequence[int] | None = None,
         n_neighbors: int | None = 0,
     ) -> None:
         """Train a member for every seed, and calibrate them together.
@@ -207,6 +208,8 @@ class Ensemble:
         watcher : Watcher
         base : bool, default=False
             Whether members are blended with a base, if there are rows to judge them by.
+        groups : sequence of int, default=None
+            Which inputs share a lengthscale in the base; None lets each have its own.
         n_neighbors : int or None, default=0
             Nearest rows that correct predictions, if there are rows to judge by; None takes them where they gain.
 
@@ -223,7 +226,7 @@ class Ensemble:
             rows, held_out = split.of(near, index)
             learners.append(Learner(model, rows, generator, None if split.to_judge else held_out))
 
-        foundation = self._foundation(learners[0].model.likelihood, data, split, plan) if base else None
+        foundation = self._foundation(learners[0].model.likelihood, data, split, plan, groups) if base else None
 
         def finished(model: DeepGP, index: int) -> DeepGP:
             model = self._ready(model)
@@ -246,17 +249,17 @@ class Ensemble:
         if split.to_judge and plan.finish is not None:
             for model in self.models:
                 plan.finish(model, data.to(self.device, self.dtype), plan.settings)
-        if any(history.interrupted for history in histories):
-            self._warn_of_interruption(len(seeds))
+        self._warn_if_interrupted(histories)
 
-    def _warn_of_interruption(self, n_wanted: int) -> None:
+    def _warn_if_interrupted(self, histories: Sequence[History]) -> None:
         """Say that there are fewer members, or less trained ones."""
-        warnings.warn(
-            f"Training was interrupted: the estimator is fitted with the best parameters so far, of "
-            f"{len(self)} of {n_wanted} members. Call fit again to train it to the end.",
-            UserWarning,
-            stacklevel=6,
-        )
+        if any(history.interrupted for history in histories):
+            warnings.warn(
+                f"Training was interrupted: the estimator is fitted with the best parameters so far, of "
+                f"{len(self)} of {len(histories)} members. Call fit again to train it to the end.",
+                UserWarning,
+                stacklevel=6,
+            )
 
     def _calibrate(self, held_out: Sequence[Part | None], plan: Plan) -> None:
         """Correct members' likelihoods by what each holds out, if it does."""
@@ -266,13 +269,16 @@ class Ensemble:
             scores = [max(history.score) for history in self.histories if history.score]
             self.held_out = HeldOut(float(np.mean(scores)), sum(map(len, judges))) if scores else None
 
-    def _foundation(self, likelihood: Likelihood, data: Batch, split: Split, plan: Plan) -> tuple[DeepGP, Part] | None:
+    def _foundation(
+        self, likelihood: Likelihood, data: Batch, split: Split, plan: Plan, groups: Sequence[int] | None
+    ) -> tuple[DeepGP, Part] | None:
         """The base of members that there are rows to judge by, and what it knows; None if it cannot be computed."""
         if not likelihood.has_base or (not split.n_rows and split.rows is None and plan.judge is None):
             return None
         basis = known(Batch(data.X, likelihood.regressands(data.y), data.weight), split.order)
         try:
-            base, learnt = base_for(likelihood, Part(data, basis.index).rows().to(self.device, torch.float64))
+            rows = Part(data, basis.index).rows().to(self.device, torch.float64)
+            base, learnt = base_for(likelihood, rows, groups)
         except np.linalg.LinAlgError:
             return None
         return base, basis if learnt is None else basis.with_targets(learnt)
@@ -474,6 +480,7 @@ class Ensemble:
         prepare: Callable[[np.ndarray], np.ndarray],
         function: Callable[[Tensor], T],
         dtype: torch.dtype | None = None,
+        copies: int = 1,
     ) -> Iterator[tuple[slice, T]]:
         """Values of ``function`` of one batch of rows after the other.
 
@@ -489,6 +496,8 @@ class Ensemble:
             Of a Tensor (B, Q) on the device.
         dtype : torch.dtype, default=that of the ensemble
             Of this tensor.
+        copies : int, default=1
+            How many rows ``prepare`` makes of each, at most.
 
         Yields
         ------
@@ -498,7 +507,7 @@ class Ensemble:
         let_the_allocator_keep_pages()
         dtype = dtype or self.dtype
         numbers = PREDICT_NUMBERS * torch.float32.itemsize // dtype.itemsize
-        n_batch = max(1, numbers // max(member.numbers_per_row() for member in self.predictors))
+        n_batch = max(1, numbers // copies // max(member.numbers_per_row() for member in self.predictors))
         start = 0
         while start < len(X):
             rows = slice(start, min(start + n_batch, len(X)))
@@ -521,6 +530,7 @@ class Ensemble:
         function: Callable[[list[Likelihood], list[Marginals]], T],
         *,
         exact: bool = False,
+        copies: int = 1,
     ) -> Iterator[tuple[slice, T]]:
         """What ``function`` makes of likelihoods and marginals of members, by batches as :meth:`batches` has them.
 
@@ -544,7 +554,7 @@ class Ensemble:
                 marginals = [corrected(each, *moments) for each in marginals]
             return function(likelihoods, marginals)
 
-        return self.batches(X, prepare, value, dtype)
+        return self.batches(X, prepare, value, dtype, copies)
 
     # Storage.
 

@@ -54,14 +54,16 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
                 f"kernel has {len(kernel)} values for {n_layers} layers: give one for all layers, or one for each."
             )
         kernel = kernel[depth]
+    groups = _groups(method, n_inputs) if depth == 0 else None
     if not is_object(kernel) and not (n_inputs > 1 and is_additive(method, kernel)):
-        return make_kernel(kernel, n_inputs, n_outputs, ard=method.ard)
+        return make_kernel(kernel, n_inputs, n_outputs, ard=method.ard, groups=groups)
     units, names = Units(n_inputs * [0.0], n_inputs * [1.0]), None
     if depth == 0:
         units, names = getattr(method, "_input_units", units), getattr(method, "feature_names_in_", None)
         n_latent = n_inputs - len(units.scale)  # variables after the features
         units = Units([*units.shift, *n_latent * [0.0]], [*units.scale, *n_latent * [1.0]])
-        names = None if names is None else [*names, *range(n_inputs - n_latent, n_inputs)]
+        n_features = n_inputs - n_latent if groups is None else groups[-1 - n_latent] + 1
+        names = None if names is None else [*names, *range(n_features, n_features + n_latent)]
     if not is_object(kernel):
         kernel = additive_object(kernel, units.scale)
     if any(type(each).__name__ == "Convolutional" for each in _added(kernel)):
@@ -70,9 +72,18 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
         found = _convolution(convolution, n_outputs, n_inputs, units)
         if not others:
             return found
-        whole = _Converter(n_outputs, units, names).part(reduce(add, others), range(n_inputs))
+        whole = _Converter(n_outputs, units, names, groups).part(reduce(add, others), range(n_inputs))
         return ConvolutionalSum(found, whole)
-    return _Converter(n_outputs, units, names).part(kernel, range(n_inputs))
+    return _Converter(n_outputs, units, names, groups).part(kernel, range(n_inputs))
+
+
+def _groups(method, n_inputs: int) -> tuple[int, ...] | None:
+    """The feature, or latent variable, that each input of the first layer belongs to; None where each is one."""
+    groups = getattr(getattr(method, "_encoding", None), "groups", None)
+    if groups is None:
+        return None
+    n_features, n_latent = groups[-1] + 1, n_inputs - len(groups)
+    return (*groups, *range(n_features, n_features + n_latent))
 
 
 def _added(kernel: Any) -> list[Any]:
@@ -169,7 +180,7 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
         return None
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-    lengths = _numbers(kernel.lengthscale[0])
+    lengths = _numbers(kernel.hyperparameters()["lengthscale"][0])
     if units is not None:  # of features, after which latent variables may come
         scale = np.asarray(units.scale)
         lengths = lengths * (scale if len(lengths) == 1 else np.append(scale, np.ones(len(lengths) - len(scale))))
@@ -203,10 +214,11 @@ def _numbers(tensor: Tensor) -> np.ndarray:
 
 
 class _Converter:
-    """Makes kernels of kernel objects, whose inputs are features in these units."""
+    """Makes kernels of kernel objects, which speak of features: each is an input in these units, or a group of them."""
 
-    def __init__(self, n_outputs: int, units: Units, names: Sequence[str] | None):
+    def __init__(self, n_outputs: int, units: Units, names: Sequence[str] | None, groups: Sequence[int] | None = None):
         self.n_outputs, self.units, self.names = n_outputs, units, names
+        self.groups = tuple(range(len(units.scale))) if groups is None else groups
         self.makers: dict[str, Callable[[Any, Sequence[int]], Part]] = {
             "ConstantKernel": self._constant,
             "RBF": lambda kernel, columns: self._stationary(kernel, columns, "rbf"),
@@ -255,20 +267,29 @@ class _Converter:
 
     def _lengthscale(self, kernel: Any, columns: Sequence[int]) -> Positive:
         length = self._positive(kernel, "length_scale")
-        number = length.log().shape[-1]
-        if number not in (1, len(columns)):
+        number, n_features = length.log().shape[-1], len(self._features(columns))
+        if number not in (1, n_features):
             raise ValueError(
-                f"kernel has {type(kernel).__name__} with {number} lengthscales, but a layer with {len(columns)} "
+                f"kernel has {type(kernel).__name__} with {number} lengthscales, but a layer with {n_features} "
                 "inputs: give one lengthscale, or one for each input, and layers that differ a list of kernels."
             )
         return length
+
+    def _features(self, columns: Sequence[int]) -> list[int]:
+        """The features that some columns belong to, in order."""
+        return list(dict.fromkeys(self.groups[i] for i in columns))
+
+    def _index(self, columns: Sequence[int]) -> list[int] | None:
+        """Places of each column's feature among these features; None where each is one."""
+        features = self._features(columns)
+        return None if len(features) == len(columns) else [features.index(self.groups[i]) for i in columns]
 
     def _constant(self, kernel: Any, columns: Sequence[int]) -> Part:
         return composed.Constant(self.n_outputs, self._positive(kernel, "constant_value"))
 
     def _stationary(self, kernel: Any, columns: Sequence[int], profile: str) -> Part:
         length = self._lengthscale(kernel, columns)
-        return composed.Stationary(self.n_outputs, profile, length, self._scale(columns))
+        return composed.Stationary(self.n_outputs, profile, length, self._scale(columns), self._index(columns))
 
     def _matern(self, kernel: Any, columns: Sequence[int]) -> Part:
         if kernel.nu not in PROFILE_OF_NU:
@@ -288,10 +309,11 @@ class _Converter:
         return composed.DotProduct(self.n_outputs, self._positive(kernel, "sigma_0"), self._scale(columns), shift)
 
     def _select(self, kernel: Any, columns: Sequence[int]) -> Part:
-        chosen = []
+        chosen, features = list[int](), self._features(columns)
         for column in np.atleast_1d(np.asarray(kernel.columns, dtype=object)):
-            known = list(range(len(columns))) if self.names is None else [*range(len(columns)), *self.names]
+            known = list(range(len(features))) if self.names is None else [*range(len(features)), *self.names]
             if column not in known:
                 raise ValueError(f"kernel has Select of column {column!r}, which is none of {known}: choose others.")
-            chosen.append(known.index(column) % len(columns))
+            feature = features[known.index(column) % len(features)]
+            chosen += [place for place, i in enumerate(columns) if self.groups[i] == feature]
         return composed.Columns(self.part(kernel.kernel, [columns[i] for i in chosen]), chosen)

@@ -1,0 +1,155 @@
+"""Columns of a table as users have them: which are categories, and numbers that stand for their levels."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+#: Beginnings of the names that dtypes of text and categories have, in pandas, Polars and Arrow.
+TEXT_OR_CATEGORY = ("categor", "enum", "str", "large_string", "dictionary")
+
+
+class Columns:
+    """Which columns of a table are categories, and their levels.
+
+    Parameters
+    ----------
+    is_categorical : ndarray of shape (n_features,)
+        Mask.
+    levels : list of (list or None)
+        For each column that is a category its levels, the most frequent first; None stands for a missing value.
+    """
+
+    def __init__(self, is_categorical: np.ndarray, levels: list[list | None]):
+        self.is_categorical, self.levels = np.asarray(is_categorical, dtype=bool), levels
+
+    @classmethod
+    def of(cls, X, categorical_features) -> "Columns | None":
+        """Those of a table to learn from; None where no column is a category, or the table is none."""
+        mask = categorical_mask(X, categorical_features)
+        if mask is None or not mask.any():
+            return None
+        levels = [_levels(column(X, j)) if chosen else None for j, chosen in enumerate(mask.tolist())]
+        return cls(mask, levels)
+
+    def coded(self, X):
+        """The table with numbers for levels: their places in ``levels``, and the next one for any other level."""
+        codes = {j: self._codes(column(X, j), j) for j in np.flatnonzero(self.is_categorical).tolist()}
+        if hasattr(X, "isetitem"):  # pandas
+            X = X.copy(deep=False)
+            for j, each in codes.items():
+                X.isetitem(j, each)
+            return X
+        if hasattr(X, "with_columns"):  # Polars
+            return X.with_columns([type(X[:, j])(X.columns[j], each) for j, each in codes.items()])
+        X = np.array(X, dtype=object)
+        for j in range(X.shape[1]):
+            X[:, j] = codes[j] if j in codes else _plain(X[:, j])
+        return X
+
+    def _codes(self, values, j: int) -> np.ndarray:
+        """Numbers of the levels of a column (n,)."""
+        levels = self.levels[j]
+        assert levels is not None
+        number, other = {level: float(i) for i, level in enumerate(levels)}, float(len(levels))
+        return np.array([number.get(value, other) for value in _plain(values)], dtype=np.float64)
+
+    def to_plain(self) -> list:
+        """Lists."""
+        return [self.is_categorical.tolist(), self.levels]
+
+    @classmethod
+    def from_plain(cls, state: list) -> "Columns":
+        """The inverse."""
+        return cls(*state)
+
+
+def categorical_mask(X, categorical_features) -> np.ndarray | None:
+    """Mask of the columns that are categories; None where nothing says so.
+
+    Raises
+    ------
+    ValueError
+        If ``categorical_features`` does not fit the table.
+    """
+    if categorical_features is None or issparse(X):
+        return None
+    by_dtype = isinstance(categorical_features, str)  # "from_dtype"
+    shape = getattr(X, "shape", None) if is_frame(X) or by_dtype else np.shape(X)
+    if shape is None or len(shape) != 2 or (by_dtype and not is_frame(X)):
+        return None
+    if by_dtype:
+        return np.array([_is_category(column(X, j)) for j in range(shape[1])], dtype=bool)
+    return _given_mask(X, shape[1], np.asarray(categorical_features))
+
+
+def _given_mask(X, n_features: int, given: np.ndarray) -> np.ndarray:
+    """The mask of a mask, of numbers or of names."""
+    mask: np.ndarray = np.zeros(n_features, dtype=bool)
+    if given.size == 0:
+        return mask
+    if given.dtype.kind == "b":
+        if given.shape != (n_features,):
+            raise ValueError(
+                f"categorical_features is a mask of shape {given.shape}, but X has {n_features} columns: give a value "
+                "for each."
+            )
+        return given
+    names = [str(name) for name in getattr(X, "columns", [])] if is_frame(X) else []
+    for each in given.ravel().tolist():
+        if isinstance(each, int) and 0 <= each < n_features:
+            mask[each] = True
+        elif isinstance(each, str) and each in names:
+            mask[names.index(each)] = True
+        else:
+            known = f"its names are {names}" if names else "it has no names"
+            raise ValueError(
+                f"categorical_features has {each!r}, which is no column of X: give numbers from 0 to {n_features - 1} "
+                f"or names, of which {known}; or a mask."
+            )
+    return mask
+
+
+def is_frame(X) -> bool:
+    """Whether it is a data frame of pandas or Polars."""
+    return hasattr(X, "columns") and (hasattr(X, "isetitem") or hasattr(X, "with_columns")) and hasattr(X, "shape")
+
+
+def column(X, j: int):
+    """A column of a table, by its number."""
+    if hasattr(X, "iloc"):
+        return X.iloc[:, j]
+    return X[:, j] if hasattr(X, "shape") else np.asarray(X, dtype=object)[:, j]
+
+
+def first_text(values: np.ndarray) -> str | None:
+    """The first value that is text and no number."""
+    for value in values if values.dtype.kind in "OUST" else ():
+        if isinstance(value, str):
+            try:
+                float(value)
+            except ValueError:
+                return str(value)
+    return None
+
+
+def _is_category(values: Any) -> bool:
+    """Whether a column of a frame holds text or categories."""
+    dtype = str(values.dtype).lower()
+    return dtype.startswith(TEXT_OR_CATEGORY) or (dtype == "object" and first_text(np.asarray(values)) is not None)
+
+
+def _levels(values) -> list:
+    """Levels of a column, the most frequent first; equally frequent ones in their own order."""
+    count = Counter(_plain(values))
+    return sorted(count, key=lambda level: (-count[level], type(level).__name__, str(level)))
+
+
+def _plain(values) -> list:
+    """Values as Python's own objects, which can be looked up; None for those that are missing."""
+    found = np.asarray(values)
+    if found.dtype.kind in "biu" or (found.dtype.kind == "f" and not np.isnan(found).any()):
+        return found.tolist()
+    # Of missing values pandas' NA is no truth, and all others differ from themselves.
+    return [None if type(each).__name__ == "NAType" or each != each else each for each in found.tolist()]

@@ -1,0 +1,240 @@
+"""Features as models see them: numbers alone, none of which is missing.
+
+A category becomes a column for each level, which is 1 for its rows, and one for levels that nobody has seen. They share
+a lengthscale: two levels are alike or not whatever their order, and a new one is as far from the others as these from
+each other. A category of more levels than :data:`MOST_LEVELS` becomes a single number instead; see
+:mod:`skdgp.estimators._levels`.
+
+A cell that is missing becomes the mean of what it may hold given the rest of its row. Where cells of a column were
+missing in ``fit`` another column has the deviation of that, with the same lengthscale: what a kernel then looks at is
+the 2-Wasserstein distance of two Gaussians, (m − m')² + (s − s')². So a model learns from rows with missing cells, and
+does not take them for others. Predictions are over draws of these cells: they are the less certain, the more the
+function changes with what is not known.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+from scipy.special import ndtri
+
+from ..gp.units import Units
+from ._levels import level_means, means_of_others
+from ._missing import CellsGivenOthers
+
+#: Levels of a category that has a column for each.
+MOST_LEVELS = 128
+
+#: Levels of a category, the most frequent ones, that say something of cells that are missing.
+TELLING_LEVELS = 10
+
+#: Draws of the cells of a row that are missing, when it is predicted.
+N_DRAWS = 16
+
+
+class Encoding:
+    """How the columns of a table become those of a model.
+
+    Parameters
+    ----------
+    n_levels : sequence of int
+        For each feature the number of its levels; 0 where it is no category.
+    values : sequence of (ndarray of shape (n_levels + 1,) or None)
+        For each feature the numbers of its levels, and of any other one, where it has a single column of them.
+    uncertain : sequence of bool
+        For each feature whether it has a column of deviations.
+    units : Units
+        In which features are standardised.
+    cells : CellsGivenOthers
+        Standardised numbers, and indicators of levels after them.
+
+    Attributes
+    ----------
+    groups : tuple of int or None
+        The feature that each of the model's columns belongs to; None where each has one column.
+    first : ndarray of shape (n_features,)
+        The first column of each feature.
+    """
+
+    def __init__(self, n_levels, values, uncertain, units: Units, cells: CellsGivenOthers):
+        self.n_levels, self.uncertain = [int(each) for each in n_levels], [bool(each) for each in uncertain]
+        self.values = [None if each is None else np.asarray(each, dtype=np.float64) for each in values]
+        self.units, self.cells = units, cells
+        self.is_number = _is_number(self.n_levels)
+        widths = np.where(self.is_number, 1 + np.asarray(self.uncertain), np.asarray(self.n_levels) + 1)
+        self.first, self.width = np.cumsum([0, *widths])[:-1], int(widths.sum())
+        plain = self.width == len(widths)
+        self.groups = None if plain else tuple(np.repeat(np.arange(len(widths)), widths).tolist())
+
+    @classmethod
+    def learn(
+        cls, X: np.ndarray, y: np.ndarray, weight: np.ndarray, n_levels: list[int], *, normalize: bool
+    ) -> tuple[Self, Units]:
+        """The encoding of rows, and the units of the model's columns.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_features)
+            Numbers, and for levels of categories their places.
+        y : ndarray of shape (n, P)
+            Targets, or indicators of classes; NaN where one is missing.
+        weight : ndarray of shape (n,)
+            How often each row counts.
+        n_levels : list of int
+            For each feature the number of its levels; 0 where it is no category.
+        normalize : bool
+            Whether the model's columns are standardised.
+        """
+        values = [
+            level_means(X[:, j].astype(int), n, y, weight) if n > MOST_LEVELS else None for j, n in enumerate(n_levels)
+        ]
+        X, is_number = _numbers_for_levels(X, values), _is_number(n_levels)
+        missing = np.isnan(X) if has_missing(X) else None
+        uncertain = np.zeros(len(n_levels), dtype=bool) if missing is None else missing.any(axis=0)
+        units = _units_of_known(X, weight, missing)
+        cells = CellsGivenOthers.of(_cells(X, n_levels, is_number, units), weight)
+        found = cls(n_levels, values, uncertain, units, cells)
+        return found, found._input_units(X, weight, normalize=normalize)
+
+    @classmethod
+    def of_complete(cls, units: Units) -> Self:
+        """Where there are numbers alone, of which none was missing; one that is stands at the mean."""
+        n_features = len(units.shift)
+        zero: np.ndarray = np.zeros(n_features)
+        cells = CellsGivenOthers(zero, np.eye(n_features), zero, zero)
+        return cls(n_features * [0], n_features * [None], n_features * [False], units, cells)
+
+    def of_others(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> dict[int, np.ndarray]:
+        """By feature, what stands for levels of rows to learn from (n,), where that depends on their targets."""
+        return {
+            j: means_of_others(X[:, j].astype(int), n, y, weight)
+            for j, (n, values) in enumerate(zip(self.n_levels, self.values, strict=True))
+            if values is not None
+        }
+
+    def encode(self, X: np.ndarray, of_others: Mapping[int, np.ndarray] | None = None) -> np.ndarray:
+        """The model's columns (n, width), in the user's units, of rows (n, n_features) of the same type."""
+        X = _numbers_for_levels(X, self.values, of_others)
+        deviation = None
+        if has_missing(X):
+            X, deviation = self._filled(X)
+        return self._columns_of(X, deviation)
+
+    def encode_draws(self, X: np.ndarray) -> np.ndarray:
+        """The same of rows with missing cells (``N_DRAWS``, n, width), each time with others of what they may hold."""
+        X, numbers = _numbers_for_levels(X, self.values), np.flatnonzero(self.is_number)
+        cells = self.cells.draw(
+            _cells(X, self.n_levels, self.is_number, self.units), _normal_numbers(len(self.cells.mean))
+        )
+        shift, scale = (np.asarray(each)[numbers] for each in (self.units.shift, self.units.scale))
+        missing, drawn = np.isnan(X[:, numbers]), []
+        for each in cells:
+            complete = X.copy()
+            complete[:, numbers] = np.where(missing, each[:, : len(numbers)] * scale + shift, X[:, numbers])
+            drawn.append(self._columns_of(complete, None))
+        return np.stack(drawn)
+
+    def _columns_of(self, X: np.ndarray, deviation: np.ndarray | None) -> np.ndarray:
+        """The model's columns of complete rows; ``deviation`` (n, n_features) says how well cells are known."""
+        if self.groups is None:
+            return X
+        encoded = np.zeros((len(X), self.width), dtype=X.dtype)
+        for j, start in enumerate(self.first.tolist()):
+            if not self.is_number[j]:
+                encoded[np.arange(len(X)), start + X[:, j].astype(int)] = 1
+                continue
+            encoded[:, start] = X[:, j]
+            if self.uncertain[j] and deviation is not None:
+                encoded[:, start + 1] = deviation[:, j]
+        return encoded
+
+    def _filled(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows without missing cells, and the deviations (n, n_features) of those that were missing."""
+        filled, deviation, numbers = X.copy(), np.zeros_like(X), np.flatnonzero(self.is_number)
+        shift, scale = (np.asarray(each)[numbers] for each in (self.units.shift, self.units.scale))
+        rows = np.flatnonzero(np.isnan(X).any(axis=1))
+        mean, spread = self.cells.fill(_cells(X[rows], self.n_levels, self.is_number, self.units))
+        mean, spread = mean[:, : len(numbers)] * scale + shift, spread[:, : len(numbers)] * scale
+        for place, j in enumerate(numbers.tolist()):
+            gaps = np.isnan(X[rows, j])
+            filled[rows[gaps], j] = mean[gaps, place]
+            deviation[rows[gaps], j] = spread[gaps, place]
+        return filled, deviation
+
+    def _input_units(self, X: np.ndarray, weight: np.ndarray, *, normalize: bool) -> Units:
+        """In which the model's columns are standardised: all columns of a category together have variance one."""
+        shift, scale = np.zeros(self.width), np.ones(self.width)
+        if not normalize:
+            return Units(shift, scale)
+        for j, start in enumerate(self.first.tolist()):
+            if self.is_number[j]:
+                shift[start], scale[start : start + 1 + self.uncertain[j]] = self.units.shift[j], self.units.scale[j]
+                continue
+            columns = slice(start, start + self.n_levels[j] + 1)
+            count = np.bincount(X[:, j].astype(int), weight, minlength=self.n_levels[j] + 1)
+            shift[columns] = share = count / count.sum()
+            scale[columns] = math.sqrt((share * (1 - share)).sum()) or 1.0
+        return Units(shift, scale)
+
+    def to_plain(self) -> list:
+        """Lists of numbers."""
+        units = [list(self.units.shift), list(self.units.scale)]
+        values = [None if each is None else each.tolist() for each in self.values]
+        return [self.n_levels, values, self.uncertain, units, self.cells.to_plain()]
+
+    @classmethod
+    def from_plain(cls, state: list) -> Self:
+        """The inverse."""
+        n_levels, values, uncertain, units, cells = state
+        return cls(n_levels, values, uncertain, Units(*units), CellsGivenOthers.from_plain(cells))
+
+
+def has_missing(X: np.ndarray) -> bool:
+    """Whether a cell may be missing; a sum takes no memory."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isnan(X.sum()))
+
+
+def _normal_numbers(n_columns: int) -> np.ndarray:
+    """Standard normal numbers (N_DRAWS, n_columns): of each column quantiles, in an order of its own."""
+    rng = np.random.default_rng(0)
+    quantiles = ndtri((np.arange(N_DRAWS) + 0.5) / N_DRAWS)
+    quantiles /= quantiles.std()
+    return np.stack([rng.permutation(quantiles) for _ in range(n_columns)], axis=1)
+
+
+def _is_number(n_levels: list[int]) -> np.ndarray:
+    """Mask of the features that become a number."""
+    return (np.asarray(n_levels) == 0) | (np.asarray(n_levels) > MOST_LEVELS)
+
+
+def _numbers_for_levels(X: np.ndarray, values: list, of_others: Mapping[int, np.ndarray] | None = None) -> np.ndarray:
+    """Rows in which levels that have no columns of their own are numbers."""
+    if all(each is None for each in values):
+        return X
+    X = X.copy()
+    for j, each in enumerate(values):
+        if each is not None:
+            X[:, j] = each[X[:, j].astype(int)] if of_others is None else of_others[j]
+    return X
+
+
+def _cells(X: np.ndarray, n_levels: list[int], is_number: np.ndarray, units: Units) -> np.ndarray:
+    """Standardised numbers of rows, and indicators of the most frequent levels."""
+    parts = [units.standardise(X.astype(np.float64))[:, is_number]]
+    for j in np.flatnonzero(~is_number).tolist():
+        parts.append(X[:, [j]] == np.arange(min(n_levels[j], TELLING_LEVELS)))
+    return np.nan_to_num(np.hstack(parts), nan=np.nan, posinf=0.0, neginf=0.0)  # what overflows is an error later
+
+
+def _units_of_known(X: np.ndarray, weight: np.ndarray, missing: np.ndarray | None) -> Units:
+    """In which the cells that are known of each column have mean 0 and variance 1."""
+    if missing is None:
+        return Units.of(X, weight)
+    shift, scale = list[float](), list[float]()
+    for column, gaps in zip(X.T, missing.T, strict=True):
+        known = Units.of(column[~gaps, None], weight[~gaps]) if not gaps.all() else Units([0.0], [1.0])
+        shift += known.shift
+        scale += known.scale
+    return Units(shift, scale)

@@ -1,0 +1,72 @@
+"""A number for each level of a category that has hundreds of them: what targets are like there.
+
+The number is the mean target of the level's rows, drawn towards that of all rows as far as it is uncertain
+(Micci-Barreca, "A Preprocessing Scheme for High-Cardinality Categorical Attributes in Classification and Prediction
+Problems", SIGKDD Explorations 2001). Rows that are learnt from get the number that other rows say, since their own
+target is in theirs.
+"""
+
+import numpy as np
+
+#: Parts of the rows, each of which gets numbers from the others.
+FOLDS = 5
+
+#: Least share of the targets' variance that is taken to be between levels.
+LEAST_BETWEEN = 1e-3
+
+
+def level_means(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Of every level, and in the end of levels that nobody has seen (n_levels + 1,).
+
+    Parameters
+    ----------
+    codes : ndarray of int of shape (n,)
+        Levels of rows; ``n_levels`` is that of others.
+    n_levels : int
+    y : ndarray of shape (n, P)
+        Targets; NaN where one is missing.
+    weight : ndarray of shape (n,)
+        How often each row counts.
+    """
+    return _shrunken(codes, n_levels, *_one_target(codes, n_levels, y, weight))
+
+
+def means_of_others(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """What other rows say of each row's level (n,); arguments as of :func:`level_means`."""
+    target, weight = _one_target(codes, n_levels, y, weight)
+    fold = np.random.default_rng(0).permutation(len(codes)) % FOLDS
+    found: np.ndarray = np.empty(len(codes))
+    for number in range(FOLDS):
+        own = fold == number
+        found[own] = _shrunken(codes[~own], n_levels, target[~own], weight[~own])[codes[own]]
+    return found
+
+
+def _one_target(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Targets (n,), and their weights: of several, the direction in which levels differ most."""
+    known = ~np.isnan(y)
+    mean = weight @ np.where(known, y, 0.0) / np.maximum(weight @ known, np.finfo(float).tiny)
+    centred = np.where(known, y - mean, 0.0)
+    if y.shape[1] > 1:
+        count = np.bincount(codes, weight, minlength=n_levels + 1)
+        sums = np.stack([np.bincount(codes, weight * each, minlength=n_levels + 1) for each in centred.T], axis=1)
+        _, _, directions = np.linalg.svd(sums / np.sqrt(np.maximum(count, np.finfo(float).tiny))[:, None])
+        centred = centred @ directions[:1].T
+    return centred[:, 0], weight * known.any(axis=1)
+
+
+def _shrunken(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Means of levels with weight n/(n + k), and that of all rows; k is the variance within levels over the rest."""
+    total = weight.sum()
+    if not total:
+        return np.zeros(n_levels + 1)
+    mean = (weight @ y) / total
+    count, sums, squares = (
+        np.bincount(codes, weight * power, minlength=n_levels + 1) for power in (1.0, y - mean, (y - mean) ** 2)
+    )
+    seen = count > 0
+    spare = total - seen.sum()  # degrees of freedom
+    within = (squares[seen] - sums[seen] ** 2 / count[seen]).sum() / spare if spare > 0 else np.inf
+    variance = squares.sum() / total
+    k = within / max(variance - within, LEAST_BETWEEN * variance) if variance > 0 else 1.0
+    return mean + np.divide(sums, count + k, out=np.zeros(n_levels + 1), where=count + k > 0)

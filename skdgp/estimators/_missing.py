@@ -1,0 +1,123 @@
+"""What cells that are missing may hold, given the others of their row.
+
+All columns together have a Gaussian distribution, which the EM algorithm learns from incomplete rows (Dempster, Laird
+and Rubin, JRSS B 1977; Little and Rubin, "Statistical Analysis with Missing Data", Sec. 11.2). Given the cells that are
+known, those that are missing have a Gaussian distribution again.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+#: Rows that are learnt from, rounds of the EM algorithm at most, and the change of covariances that ends it.
+ROWS, ROUNDS, TOLERANCE = 5000, 30, 1e-3
+
+#: Added to variances of one: columns that others determine exactly leave no information otherwise.
+RIDGE = 1e-3
+
+#: More columns than these are taken for independent: their covariances would be a larger part of the model than it is
+#: worth.
+MOST_COLUMNS = 200
+
+#: Numbers that matrices of rows with missing cells may have at a time.
+NUMBERS = 2**21
+
+
+class CellsGivenOthers:
+    """A Gaussian distribution of rows.
+
+    Parameters
+    ----------
+    mean : array-like of shape (Q,)
+    covariance : array-like of shape (Q, Q)
+    low, high : array-like of shape (Q,)
+        Between which a mean of a missing cell stays: lines that go through heavy tails go far beyond the data.
+    """
+
+    def __init__(self, mean, covariance, low, high):
+        self.mean, self.covariance, self.low, self.high = (
+            np.asarray(each, dtype=np.float64) for each in (mean, covariance, low, high)
+        )
+
+    @classmethod
+    def of(cls, rows: np.ndarray, weight: np.ndarray) -> "CellsGivenOthers":
+        """That of standardised rows (n, Q), which may have missing cells, with weights (n,)."""
+        some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int))
+        rows, weight = rows[some].astype(np.float64), weight[some] / weight[some].sum()
+        n_columns, known = rows.shape[1], ~np.isnan(rows)
+        counts = np.maximum(weight @ known, np.finfo(float).tiny)
+        mean = weight @ np.where(known, rows, 0.0) / counts
+        variance = weight @ np.where(known, rows - mean, 0.0) ** 2 / counts
+        low, high = (
+            np.array([limit(each[~np.isnan(each)], initial=0.0) for each in rows.T]) for limit in (np.min, np.max)
+        )
+        found = cls(mean, np.diag(variance + RIDGE), low, high)
+        if n_columns <= MOST_COLUMNS:
+            for _ in range(1 if known.all() else ROUNDS):
+                before = found.covariance
+                found._maximise(rows, weight)
+                if np.abs(found.covariance - before).max() < TOLERANCE:
+                    break
+        return found
+
+    def _maximise(self, rows: np.ndarray, weight: np.ndarray) -> None:
+        """A round of the EM algorithm: moments of the rows, expected over what is missing."""
+        n_columns, filled = len(self.mean), rows.copy()
+        spread = np.zeros(n_columns * n_columns)
+        for index, columns, means, covariances in self._missing(rows):
+            filled[index[:, None], columns] = means
+            places = columns[:, :, None] * n_columns + columns[:, None, :]
+            added = covariances * weight[index, None, None]
+            spread += np.bincount(places.ravel(), added.ravel(), minlength=len(spread))
+        self.mean = weight @ filled
+        centred = filled - self.mean
+        self.covariance = (weight[:, None] * centred).T @ centred + spread.reshape(n_columns, n_columns)
+        self.covariance[np.diag_indices(n_columns)] += RIDGE
+
+    def fill(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows (n, Q) with means of the cells that are missing, and deviations (n, Q), which are 0 of all others."""
+        filled, deviation = rows.astype(np.float64), np.zeros(rows.shape)
+        for index, columns, means, covariances in self._missing(rows):
+            filled[index[:, None], columns] = means
+            deviation[index[:, None], columns] = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
+        return filled, deviation
+
+    def draw(self, rows: np.ndarray, normal: np.ndarray) -> np.ndarray:
+        """Rows (K, n, Q) of which each cell that is missing is drawn, with standard normal numbers (K, Q)."""
+        drawn = np.repeat(rows[None].astype(np.float64), len(normal), axis=0)
+        for index, columns, means, covariances in self._missing(rows):
+            around = np.linalg.cholesky(covariances)[None] @ normal[:, columns][..., None]  # (K, n, k, 1)
+            values = np.clip(means + around[..., 0], self.low[columns], self.high[columns])
+            drawn[:, index[:, None], columns] = values
+        return drawn
+
+    def _missing(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Of rows with equally many missing cells: their numbers (n,), columns (n, k), and moments (n, k), (n, k, k).
+
+        With the precision P = S⁻¹ of all columns, the missing ones have covariance P_mm⁻¹ and mean
+        μ_m − P_mm⁻¹ P_mo (x_o − μ_o), in which no matrix is larger than what is missing.
+        """
+        missing = np.isnan(rows)
+        counts = missing.sum(axis=1)
+        if not counts.any():
+            return
+        precision = np.linalg.inv(self.covariance)
+        for n_missing in np.unique(counts[counts > 0]).tolist():
+            every = np.flatnonzero(counts == n_missing)
+            size = max(1, NUMBERS // max(n_missing**2, rows.shape[1]))
+            for index in np.split(every, range(size, len(every), size)):
+                columns = np.nonzero(missing[index])[1].reshape(-1, n_missing)
+                centred = np.where(missing[index], 0.0, rows[index] - self.mean)  # (n, Q)
+                covariances = np.linalg.inv(precision[columns[:, :, None], columns[:, None, :]])  # (n, k, k)
+                pull = np.take_along_axis(centred @ precision, columns, axis=1)  # P_mo (x_o − μ_o), (n, k)
+                means = self.mean[columns] - (covariances @ pull[:, :, None])[:, :, 0]
+                yield index, columns, np.clip(means, self.low[columns], self.high[columns]), covariances
+
+    def to_plain(self) -> list:
+        """Lists of numbers."""
+        return [each.tolist() for each in (self.mean, self.covariance, self.low, self.high)]
+
+    @classmethod
+    def from_plain(cls, state: list) -> "CellsGivenOthers":
+        """The inverse."""
+        return cls(*state)

@@ -1,0 +1,567 @@
+"""Tables as people have them: categories, missing cells, and what models see of both."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+from scipy.stats import norm
+from sklearn.compose import make_column_transformer
+from sklearn.inspection import permutation_importance
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import skdgp.estimators._encoding as encoding_file
+from skdgp import (
+    AVDGPClassifier,
+    AVDGPRegressor,
+    DSDGPClassifier,
+    DSDGPRegressor,
+    SOLVEGPClassifier,
+    SOLVEGPRegressor,
+)
+from skdgp.estimators._columns import Columns, categorical_mask
+from skdgp.estimators._encoding import Encoding
+from skdgp.estimators._levels import level_means, means_of_others
+from skdgp.estimators._missing import RIDGE, CellsGivenOthers
+from skdgp.gp.kernels import StationaryKernel
+from skdgp.kernels import Select
+
+#: Small models of every kind.
+SHALLOW = {"n_inducing": 16, "n_orthogonal": 0, "base": None, "max_iter": 30, "random_state": 0}
+DEEP = {"n_inducing": 8, "n_estimators": 1, "base": None, "max_iter": 20, "random_state": 0}
+REGRESSORS = [
+    SOLVEGPRegressor(**SHALLOW, n_neighbors=0),
+    DSDGPRegressor((2,), **(DEEP | {"max_iter": 60}), n_neighbors=0),
+    AVDGPRegressor((2,), **(DEEP | {"n_inducing": 4}), n_neighbors=0, network_width=16),
+]
+CLASSIFIERS = [
+    SOLVEGPClassifier(**SHALLOW),
+    DSDGPClassifier((2,), **DEEP),
+    AVDGPClassifier((2,), **(DEEP | {"n_inducing": 4}), network_width=16),
+]
+
+
+def make_table(n_rows=120, seed=0):
+    """A frame with numbers, text, a category and truths, some cells missing; and what it says of y."""
+    rng = np.random.default_rng(seed)
+    size = rng.normal(size=n_rows)
+    city = rng.choice(["Lima", "Oslo", "Rome"], n_rows)
+    y = np.sin(2 * size) + 2.0 * (city == "Rome") - 1.0 * (city == "Oslo") + 0.1 * rng.normal(size=n_rows)
+    X = pd.DataFrame(
+        {
+            "size": np.where(rng.random(n_rows) < 0.1, np.nan, size),
+            "city": city,
+            "grade": pd.Categorical(rng.integers(1, 4, n_rows)),
+            "rooms": pd.array(rng.integers(1, 6, n_rows), dtype="Int64"),
+            "new": rng.random(n_rows) < 0.5,
+        }
+    )
+    X.loc[::11, "rooms"] = pd.NA
+    X.loc[::13, "city"] = None
+    return X, y
+
+
+class TestColumns:
+    """Which columns are categories, and numbers for their levels."""
+
+    def test_dtypes_say_what_is_a_category(self):
+        X, _ = make_table()
+        X["code"] = X["city"].astype(object)
+        X["number"] = X["size"].astype(object)
+        assert categorical_mask(X, "from_dtype").tolist() == [False, True, True, False, False, True, False]
+        assert categorical_mask(X, None) is None
+        assert categorical_mask(X[["size"]].to_numpy(), "from_dtype") is None
+
+    @pytest.mark.parametrize("given", [[0, 2], ["a", "c"], [True, False, True], np.array([0, 2]), np.array(["c", "a"])])
+    def test_masks_numbers_and_names_say_the_same(self, given):
+        X = pd.DataFrame({"a": [1.0, 2.0], "b": [0.5, 1.5], "c": [0.0, 0.0]})
+        assert categorical_mask(X, given).tolist() == [True, False, True]
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            (["d"], "has 'd', which is no column of X: give numbers from 0 to 2 or names, of which its names are"),
+            ([3], "has 3, which is no column"),
+            ([-1], "has -1, which is no column"),
+            ([0.5], "has 0.5, which is no column"),
+            ([True, False], r"is a mask of shape \(2,\), but X has 3 columns"),
+        ],
+    )
+    def test_what_is_no_column_is_an_error(self, given, message):
+        X = pd.DataFrame({"a": [1.0, 2.0], "b": [0.5, 1.5], "c": [0.0, 0.0]})
+        with pytest.raises(ValueError, match=message):
+            SOLVEGPRegressor(categorical_features=given).fit(X, [0.0, 1.0])
+
+    def test_names_need_a_frame(self):
+        with pytest.raises(ValueError, match="it has no names"):
+            SOLVEGPRegressor(categorical_features=["a"]).fit([[0.0], [1.0]], [0.0, 1.0])
+
+    def test_levels_are_counted_and_others_are_known_for_it(self):
+        X = pd.DataFrame({"a": ["x", "y", "y", None], "b": [1.0, 2.0, 3.0, 4.0]})
+        columns = Columns.of(X, "from_dtype")
+        assert columns.levels == [["y", None, "x"], None]
+        X = pd.DataFrame({"a": ["z", None, "y", pd.NA], "b": [1.0, 2.0, 3.0, 4.0]})
+        coded = columns.coded(X)
+        assert coded["a"].tolist() == [3.0, 1.0, 0.0, 1.0] and coded["b"].tolist() == [1.0, 2.0, 3.0, 4.0]
+        assert X["a"][2] == "y"  # the user's table is as it was
+        assert Columns.from_plain(columns.to_plain()).levels == columns.levels
+
+    def test_numbers_are_levels_too(self):
+        columns = Columns.of(np.array([[1.0, 5.0], [1.0, np.nan], [2.0, 0.0]]), [0, 1])
+        assert columns.levels == [[1.0, 2.0], [5.0, None, 0.0]] or columns.levels == [[1.0, 2.0], [None, 0.0, 5.0]]
+        frame = pd.DataFrame({"p": pd.Categorical([2, 1, 3]), "q": [0, 0, 5]})
+        assert columns.coded(frame)["p"].tolist() == [1.0, 0.0, 2.0]
+
+    def test_polars(self):
+        polars = pytest.importorskip("polars")
+        X, y = make_table()
+        other = polars.DataFrame(
+            {
+                "size": X["size"].tolist(),
+                "city": [None if each is None or each != each else each for each in X["city"]],
+                "grade": X["grade"].astype(str).tolist(),
+                "rooms": [None if each is pd.NA else int(each) for each in X["rooms"]],
+                "new": X["new"].tolist(),
+            },
+            schema_overrides={"grade": polars.Enum(["1", "2", "3"])},
+        ).with_columns(polars.col("size").fill_nan(None))
+        model = REGRESSORS[0]
+        by_pandas, by_polars = (model.fit(each, y).predict(each) for each in (X, other))
+        assert np.allclose(by_pandas, by_polars)
+        assert model.is_categorical_.tolist() == [False, True, True, False, False]
+
+
+class TestLevels:
+    """Numbers for levels that are many."""
+
+    def test_means_are_drawn_towards_that_of_all(self):
+        rng = np.random.default_rng(0)
+        effect, codes = rng.normal(size=50), rng.integers(50, size=2000)
+        y = (effect[codes] + rng.normal(size=2000))[:, None]
+        found = level_means(codes, 50, y, np.ones(2000))
+        count = np.bincount(codes, minlength=50)
+        exact = count / (count + 1.0)  # variances within and between are 1: the posterior mean
+        plain = np.array([y[codes == level].mean() for level in range(50)])
+        found = found + y.mean()  # numbers are relative to it
+        assert np.allclose(found[:50], plain * exact + y.mean() * (1 - exact), atol=0.05)
+        assert np.abs(found[:50] - effect).mean() < np.abs(plain - effect).mean()
+        assert np.isclose(found[50], y.mean())
+
+    def test_weights_count_rows(self):
+        rng = np.random.default_rng(0)
+        codes, y, weight = rng.integers(5, size=40), rng.normal(size=(40, 1)), rng.integers(0, 3, size=40)
+        repeated = np.repeat(np.arange(40), weight)
+        once = level_means(codes, 5, y, weight.astype(float))
+        assert np.allclose(once, level_means(codes[repeated], 5, y[repeated], np.ones(len(repeated))))
+
+    def test_own_targets_say_nothing(self):
+        rng = np.random.default_rng(0)
+        codes, y = np.arange(400) // 2, rng.normal(size=(400, 1))  # levels of two rows, which mean nothing
+        of_others = means_of_others(codes, 200, y, np.ones(400))
+        own = level_means(codes, 200, y, np.ones(400))[codes]
+        assert np.corrcoef(own, y[:, 0])[0, 1] > 0.5 > 0.1 > np.corrcoef(of_others, y[:, 0])[0, 1]
+
+    def test_several_targets_give_the_direction_in_which_levels_differ(self):
+        rng = np.random.default_rng(0)
+        effect, codes = rng.normal(size=20), rng.integers(20, size=2000)
+        y = np.outer(effect[codes], [3.0, -4.0]) + rng.normal(size=(2000, 2))
+        y[::3, 0] = np.nan
+        found = level_means(codes, 20, y, np.ones(2000))[:20]
+        assert abs(np.corrcoef(found, effect)[0, 1]) > 0.99
+
+    @pytest.mark.parametrize("y", [np.zeros((6, 1)), np.arange(6.0)[:, None]])
+    def test_constant_targets_and_levels_of_one_row(self, y):
+        found = level_means(np.arange(6), 6, y, np.ones(6))
+        assert np.isfinite(found).all()
+
+
+class TestMissingCells:
+    """A Gaussian of all columns, given those that are known."""
+
+    def test_is_that_of_dense_algebra(self):
+        rng = np.random.default_rng(0)
+        root = rng.normal(size=(4, 4))
+        S, mean = root @ root.T + np.eye(4), rng.normal(size=4)
+        cells = CellsGivenOthers(mean, S, np.full(4, -100.0), np.full(4, 100.0))
+        rows = rng.normal(size=(6, 4))
+        rows[0, 1] = rows[1, 3] = rows[2, :2] = rows[3, 1:] = rows[4, :] = np.nan
+        filled, deviation = cells.fill(rows)
+        for row, expected, spread in zip(rows, filled, deviation, strict=True):
+            m, o = np.isnan(row), ~np.isnan(row)
+            gain = S[np.ix_(m, o)] @ np.linalg.inv(S[np.ix_(o, o)])
+            assert np.allclose(expected[m], mean[m] + gain @ (row[o] - mean[o]))
+            assert np.allclose(spread[m] ** 2, np.diag(S[np.ix_(m, m)] - gain @ S[np.ix_(o, m)]))
+            assert np.array_equal(expected[o], row[o]) and not spread[o].any()
+
+    def test_rows_at_a_time_change_nothing(self, monkeypatch):
+        rng = np.random.default_rng(0)
+        rows = np.where(rng.random((50, 3)) < 0.4, np.nan, rng.normal(size=(50, 3)))
+        cells = CellsGivenOthers.of(rows, np.ones(50))
+        whole = cells.fill(rows)
+        monkeypatch.setattr("skdgp.estimators._missing.NUMBERS", 20)
+        assert all(np.allclose(a, b) for a, b in zip(whole, cells.fill(rows), strict=True))
+
+    def test_moments_are_the_most_likely_ones(self):
+        """The likelihood of what is known, at its maximum: no other moments do better."""
+        rng = np.random.default_rng(0)
+        rows = rng.multivariate_normal([0, 1, 2], [[1, 0.8, 0], [0.8, 1, 0.3], [0, 0.3, 1]], 400)
+        rows[rng.random(rows.shape) < 0.3] = np.nan
+        cells = CellsGivenOthers.of(rows, np.ones(400))
+
+        def log_likelihood(mean, covariance):
+            total = 0.0
+            for row in rows:
+                o = ~np.isnan(row)
+                if o.any():
+                    S, gap = covariance[np.ix_(o, o)], row[o] - mean[o]
+                    total -= 0.5 * (gap @ np.linalg.solve(S, gap) + np.linalg.slogdet(S)[1])
+            return total
+
+        best = log_likelihood(cells.mean, cells.covariance)
+        for _ in range(30):
+            moved = 0.1 * rng.normal(size=(3, 3))
+            assert best > log_likelihood(cells.mean + 0.1 * rng.normal(size=3), cells.covariance)
+            assert best > log_likelihood(cells.mean, (np.eye(3) + moved) @ cells.covariance @ (np.eye(3) + moved).T)
+
+    def test_complete_rows_have_their_own_moments(self):
+        rng = np.random.default_rng(0)
+        rows, weight = rng.normal(size=(100, 3)), rng.integers(1, 4, 100).astype(float)
+        cells = CellsGivenOthers.of(rows, weight)
+        assert np.allclose(cells.mean, np.average(rows, axis=0, weights=weight))
+        assert np.allclose(cells.covariance, np.cov(rows.T, fweights=weight.astype(int), ddof=0) + RIDGE * np.eye(3))
+
+    def test_many_columns_are_independent(self, monkeypatch):
+        monkeypatch.setattr("skdgp.estimators._missing.MOST_COLUMNS", 2)
+        rng = np.random.default_rng(0)
+        rows = np.repeat(rng.normal(size=(100, 1)), 3, axis=1)
+        cells = CellsGivenOthers.of(rows, np.ones(100))
+        assert np.count_nonzero(cells.covariance) == 3
+
+    def test_means_stay_within_the_data(self):
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=200)
+        cells = CellsGivenOthers.of(np.stack([x, 2 * x], axis=1), np.ones(200))
+        filled, _ = cells.fill(np.array([[1e6, np.nan], [-1e6, np.nan]]))
+        assert np.array_equal(filled[:, 1], [2 * x.max(), 2 * x.min()])
+
+
+class TestEncoding:
+    """What models see."""
+
+    def learnt(self, X, n_levels, y=None, *, normalize=True):
+        y = np.zeros((len(X), 1)) if y is None else y
+        return Encoding.learn(X, y, np.ones(len(X)), n_levels, normalize=normalize)
+
+    def test_complete_numbers_stay_what_they_are(self):
+        X = np.random.default_rng(0).normal(size=(20, 3))
+        encoding, units = self.learnt(X, [0, 0, 0])
+        assert encoding.encode(X) is X and encoding.groups is None
+        assert np.allclose(units.shift, X.mean(0)) and np.allclose(units.scale, X.std(0))
+
+    def test_two_levels_are_equally_far_and_a_new_one_as_well(self):
+        codes = np.repeat([0.0, 1.0, 2.0], [70, 29, 1])
+        encoding, units = self.learnt(np.stack([np.arange(100.0), codes], axis=1), [0, 3])
+        assert encoding.groups == (0, 1, 1, 1, 1) and encoding.first.tolist() == [0, 1]
+        inside = units.standardise(encoding.encode(np.stack([np.zeros(4), np.arange(4.0)], axis=1)))[:, 1:]
+        distance = np.linalg.norm(inside[:, None] - inside, axis=-1)
+        assert np.allclose(distance[~np.eye(4, dtype=bool)], distance[0, 1])
+        all_rows = units.standardise(encoding.encode(np.stack([np.zeros(100), codes], axis=1)))[:, 1:]
+        assert np.isclose(all_rows.var(axis=0).sum(), 1.0)  # of all levels together
+
+    def test_a_cell_that_is_missing_has_a_mean_and_a_deviation(self):
+        rng = np.random.default_rng(0)
+        x = 5 + 2 * rng.normal(size=500)
+        X = np.stack([x, 100 + 3 * x + rng.normal(size=500)], axis=1)
+        X[:50, 1] = np.nan
+        encoding, units = self.learnt(X, [0, 0])
+        assert encoding.groups == (0, 1, 1)
+        encoded = encoding.encode(X)
+        assert np.array_equal(encoded[50:, :2], X[50:]) and not encoded[50:, 2].any()
+        assert np.allclose(encoded[:50, 1], 100 + 3 * x[:50], atol=0.5)
+        assert np.allclose(encoded[:50, 2], 1.0, atol=0.15)  # given the other column, whose own deviation is 6
+        assert units.scale[1] == units.scale[2] and units.shift[2] == 0.0
+
+    def test_squared_distances_are_those_of_wasserstein(self):
+        """Against the distance by quantiles, ∫ (F⁻¹ − G⁻¹)² du."""
+        X = np.array([[0.0, 1.0], [1.0, np.nan], [2.0, 5.0], [3.0, np.nan], [4.0, 2.0]])
+        encoding, units = self.learnt(X, [0, 0], normalize=False)
+        assert set(units.scale) == {1.0}
+        (a, b), u = encoding.encode(X)[[1, 4]], (np.arange(100_000) + 0.5) / 100_000
+        quantile = a[1] + a[2] * norm.ppf(u), b[1] + b[2] * norm.ppf(u)
+        assert np.isclose(((a - b)[1:] ** 2).sum(), np.mean((quantile[0] - quantile[1]) ** 2), rtol=1e-3)
+        kernel = StationaryKernel("rbf", 3, ard=encoding.groups)
+        assert kernel.log_lengthscale.shape == (1, 2) and kernel.lengthscale.shape == (1, 3)
+
+    def test_many_levels_take_one_column(self, monkeypatch):
+        monkeypatch.setattr(encoding_file, "MOST_LEVELS", 2)
+        rng = np.random.default_rng(0)
+        codes = rng.integers(3, size=90).astype(float)
+        y = (codes - 1)[:, None]
+        X = np.stack([rng.normal(size=90), codes], axis=1)
+        encoding, units = self.learnt(X, [0, 3], y)
+        assert encoding.groups is None
+        seen = encoding.encode(np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 3.0]]))[:, 1]
+        assert np.allclose(seen + y.mean(), [-1, 0, 1, y.mean()], atol=0.05)
+        of_others = encoding.of_others(X, y, np.ones(90))
+        assert np.allclose(encoding.encode(X, of_others)[:, 1] + y.mean(), y[:, 0], atol=0.1) and list(of_others) == [1]
+        assert np.isclose(units.scale[1], y.std(), rtol=0.05)
+
+    def test_categories_say_something_of_missing_cells(self):
+        codes = np.tile([0.0, 1.0], 100)
+        X = np.stack([np.where(codes == 1, 10.0, -10.0), codes], axis=1)
+        X[:10, 0] = np.nan
+        encoding, _ = self.learnt(X, [0, 2])
+        assert np.allclose(encoding.encode(X)[:10, 0], np.where(codes[:10] == 1, 10.0, -10.0), atol=0.2)
+
+    def test_opens_again(self):
+        X = np.array([[0.0, 1.0], [1.0, np.nan], [2.0, 0.0]])
+        encoding, _ = self.learnt(X[:, [0, 0]], [0, 3])
+        again = Encoding.from_plain(encoding.to_plain())
+        assert np.array_equal(again.encode(X[:, [0, 0]]), encoding.encode(X[:, [0, 0]]))
+
+
+class TestEstimators:
+    """Fits and predictions of tables with both."""
+
+    @pytest.mark.parametrize("model", REGRESSORS, ids=lambda model: type(model).__name__)
+    def test_regressors(self, model):
+        X, y = make_table()
+        model.fit(X[:90], y[:90])
+        assert model.score(X[90:], y[90:]) > 0.5
+        assert model.is_categorical_.tolist() == [False, True, True, False, False]
+        assert model.length_scales_[0].shape[-1] in (1, 5)  # a length for each feature, or one for all
+        again = pickle.loads(pickle.dumps(model))
+        assert np.array_equal(again.predict(X), model.predict(X))
+        gradient = model.predict_gradient(X[90:])
+        known = ~(X[90:].isna().to_numpy() | model.is_categorical_)
+        assert np.array_equal(np.isfinite(gradient), known)
+        draws = model.sample_functions(2, random_state=0)
+        assert np.isfinite(draws(X)).all() and draws.gradient(X[:4]).shape == (4, 5, 2)
+
+    @pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda model: type(model).__name__)
+    def test_classifiers(self, model):
+        X, y = make_table()
+        labels = np.where(y > 1, "high", np.where(y > 0, "middle", "low"))
+        model.fit(X[:90], labels[:90])
+        assert model.score(X[90:], labels[90:]) > 0.5
+        assert model.sample_functions(1, random_state=0).gradient(X[:3]).shape == (3, 3, 5, 1)
+
+    def test_gradients_are_differences(self):
+        X, y = make_table()
+        model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0).fit(X, y)
+        higher, lower = X[:20].copy(), X[:20].copy()
+        higher["size"] += 1e-4
+        lower["size"] -= 1e-4
+        complete = ~X[:20].isna().any(axis=1).to_numpy()  # else what others are taken for moves as well
+        differences = (model.predict(higher) - model.predict(lower)) / 2e-4
+        assert np.allclose(model.predict_gradient(X[:20])[complete, 0], differences[complete], rtol=1e-3)
+        draws = model.sample_functions(3, random_state=0)
+        differences = (draws(higher) - draws(lower)) / 2e-4
+        assert np.allclose(draws.gradient(X[:20])[complete, 0], differences[complete], rtol=1e-2, atol=1e-2)
+
+    def test_names_of_levels_and_their_order_do_not_matter(self):
+        X, y = make_table()
+        renamed = X.assign(city=X["city"].map({"Lima": "3", "Oslo": "1", "Rome": "2"}))
+        numbers = X.assign(city=X["city"].map({"Lima": 0.5, "Oslo": -7.0, "Rome": 3.0}).astype(float))
+        expected = SOLVEGPRegressor(**SHALLOW, n_neighbors=0).fit(X, y).predict(X)
+        for other in (renamed, numbers):
+            model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0, categorical_features=["city", "grade"])
+            assert np.array_equal(model.fit(other, y).predict(other), expected)
+
+    def test_unknown_levels_are_uncertain(self):
+        X, y = make_table()
+        model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0).fit(X, y)
+        new = X.assign(city="Paris")
+        assert (model.predict(new, return_std=True)[1] > 1.5 * model.predict(X, return_std=True)[1]).mean() > 0.9
+
+    def test_missing_cells_are_uncertain(self):
+        X, y = make_table(200)
+        model = SOLVEGPRegressor(**(SHALLOW | {"n_inducing": 50, "max_iter": 60}), n_neighbors=0).fit(X, y)
+        known = X["size"].notna().to_numpy()
+        hidden = X.assign(size=np.nan)
+        std, of_hidden = (model.predict(each, return_std=True)[1][known] for each in (X, hidden))
+        assert np.median(of_hidden) > 1.5 * np.median(std)
+
+    def test_predictions_are_over_draws_of_missing_cells(self):
+        """Against Monte Carlo: cells drawn from what their column holds, and the mixture of predictions there."""
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(150, 2))
+        model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0).fit(X, np.sin(2 * X[:, 0]) + X[:, 1])
+        mean, std = model.predict([[np.nan, 0.3], [0.1, 0.3]], return_std=True)
+        drawn = np.stack([X[:, 0].mean() + X[:, 0].std() * rng.normal(size=4000), np.full(4000, 0.3)], axis=1)
+        means, stds = model.predict(drawn, return_std=True)
+        assert np.isclose(mean[0], means.mean(), atol=0.1)
+        assert np.isclose(std[0], np.sqrt(means.var() + np.mean(stds**2)), rtol=0.1)
+        assert np.allclose((mean[1], std[1]), [each[0] for each in model.predict([[0.1, 0.3]], return_std=True)])
+
+    def test_all_of_the_face_agrees_about_missing_cells(self):
+        X, y = make_table(150)
+        model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0).fit(X, y)
+        some = X[:12].assign(size=np.where(np.arange(12) % 3 == 0, np.nan, X["size"][:12].fillna(0.0)))
+        mean, std = model.predict(some, return_std=True)
+        assert np.allclose(np.sqrt(np.diag(model.predict(some, return_cov=True)[1])), std)
+        dist = model.predict_dist(some)
+        assert np.allclose(dist.mean, mean) and np.allclose(dist.std, std)
+        draws = model.sample_y(some, 3000, random_state=0)
+        assert np.allclose(draws.mean(axis=1), mean, atol=0.06) and np.allclose(draws.std(axis=1), std, rtol=0.1)
+        order = np.random.default_rng(0).permutation(12)
+        assert np.allclose(model.predict(some.iloc[order]), mean[order])
+        assert np.allclose([model.predict(some[i : i + 1])[0] for i in range(12)], mean)
+
+    def test_probabilities_of_missing_cells_are_averages(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(200, 2))
+        model = SOLVEGPClassifier(**SHALLOW).fit(X, X[:, 0] > 0)
+        assert np.allclose(model.predict_proba([[np.nan, 0.0]]), 0.5, atol=0.1)
+
+    def test_cells_may_be_missing_in_predictions_alone(self):
+        rng = np.random.default_rng(0)
+        X = rng.multivariate_normal([0, 0], [[1, 0.95], [0.95, 1]], 100)
+        model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0).fit(X, X.sum(axis=1))
+        query = X[:20].copy()
+        query[:, 1] = np.nan
+        assert model.score(query, X[:20].sum(axis=1)) > 0.8
+        assert np.isfinite(model.predict([[np.nan, np.nan]], return_std=True)).all()
+
+    @pytest.mark.parametrize("model", [DSDGPRegressor((2,), **DEEP), DSDGPClassifier((2,), **DEEP)])
+    def test_chunks(self, model):
+        X, y = make_table()
+        y, more = (np.where(y > 0, "high", "low"), {"classes": ["high", "low"]}) if "Class" in repr(model) else (y, {})
+        model.partial_fit(X[:60], y[:60], **more)
+        rest = X[60:].assign(new=np.nan)  # a column of which the first chunk has every cell
+        rest.loc[61, "city"] = "Paris"
+        model.partial_fit(rest, y[60:])
+        assert np.isfinite(model.score(X, y)) and len(model.predict(rest)) == 60
+
+    def test_rows_that_judge_and_warm_starts(self):
+        X, y = make_table()
+        model = DSDGPRegressor((2,), **DEEP, early_stopping=True, warm_start=True)
+        model.fit(X[:90], y[:90], X_val=X[90:], y_val=y[90:])
+        model.fit(X[:90], y[:90])
+        with pytest.raises(ValueError, match="built with categorical_features='from_dtype', but categorical_features"):
+            model.set_params(categorical_features=None).fit(X[["size", "rooms"]], y)
+
+    def test_hundreds_of_levels(self):
+        rng = np.random.default_rng(0)
+        codes = rng.integers(300, size=2000)
+        effect = rng.normal(size=300)
+        X = pd.DataFrame({"x": rng.normal(size=2000), "shop": pd.Categorical([f"shop {code}" for code in codes])})
+        y = effect[codes] + 0.3 * rng.normal(size=2000)
+        model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0).fit(X[:1800], y[:1800])
+        assert model.inducing_points_.shape[-1] == 2  # one column
+        assert model.score(X[1800:], y[1800:]) > 0.7
+        lower, upper = model.predict_interval(X[1800:], 0.9).T
+        assert 0.82 < np.mean((lower < y[1800:]) & (y[1800:] < upper)) < 0.97
+
+    def test_kernel_objects_speak_of_features(self):
+        from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+        X, y = make_table()
+        kernel = (
+            ConstantKernel() * RBF([1.0, 2.0, 3.0, 4.0, 5.0]) + Select(Matern(nu=1.5), "city") + Select(RBF(), [3, 4])
+        )
+        model = SOLVEGPRegressor(**(SHALLOW | {"base": "gp"}), n_neighbors=0, kernel=kernel).fit(X[:90], y[:90])
+        assert model.score(X[90:], y[90:]) > 0.5
+        assert model.kernel_.k1.k1.k2.length_scale.shape == (5,)
+        part = model.module_[0].layers[0].kernel
+        columns = [each.columns for each in part.modules() if hasattr(each, "columns")]
+        widths = np.bincount(model._encoding.groups)
+        assert sorted(len(each) for each in columns) == sorted([widths[1], widths[3] + widths[4]])
+        with pytest.raises(ValueError, match="with 3 lengthscales, but a layer with 5 inputs"):
+            SOLVEGPRegressor(kernel=RBF([1.0, 2.0, 3.0])).fit(X, y)
+
+    def test_lengths_of_neighbours_are_those_of_features(self):
+        X, y = make_table(200)
+        model = SOLVEGPRegressor(**(SHALLOW | {"base": "gp"}), n_neighbors=8).fit(X, y)
+        assert model.neighbors_ is None or model.neighbors_["length_scales"].shape == (5,)
+        assert np.isfinite(model.predict(X)).all()
+
+    def test_latent_variables_come_after_the_columns(self):
+        X, y = make_table()
+        model = DSDGPRegressor((), **(DEEP | {"max_iter": 4}), latent_dims=1).fit(X, y)
+        assert model.length_scales_[0].shape == (1, 1, 6) and np.isfinite(model.predict(X)).all()
+        assert "length_scale=" in repr(model.kernel_)
+
+    def test_outputs_of_which_some_are_missing(self):
+        X, y = make_table()
+        Y = np.stack([y, -y], axis=1)
+        Y[::3, 1] = np.nan
+        model = SOLVEGPRegressor(**SHALLOW, n_latent_outputs=1).fit(X, Y)
+        assert model.score(X, np.stack([y, -y], axis=1)) > 0.5
+
+    def test_pipelines_searches_and_importance(self):
+        X, y = make_table()
+        scaled = make_column_transformer((StandardScaler(), ["size", "rooms"]), remainder="passthrough")
+        pipeline = make_pipeline(scaled.set_output(transform="pandas"), SOLVEGPRegressor(**SHALLOW, n_neighbors=0))
+        grid = {"solvegpregressor__categorical_features": ["from_dtype", [2, 3]]}
+        search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(X, y)
+        importance = permutation_importance(search, X, y, n_repeats=2, random_state=0).importances_mean
+        assert importance[:2].min() > 5 * np.abs(importance[2:]).max()
+
+    def test_weights_that_are_none_leave_levels_out(self):
+        X, y = make_table()
+        weight = (X["city"] != "Rome").to_numpy().astype(float)
+        model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0).fit(X, y, sample_weight=weight)
+        alone = SOLVEGPRegressor(**SHALLOW, n_neighbors=0).fit(X[weight > 0], y[weight > 0])
+        assert np.allclose(model.predict(X), alone.predict(X), atol=0.2)
+
+    def test_infinite_cells_and_missing_targets_are_errors(self):
+        X, y = make_table()
+        with pytest.raises(ValueError, match="infinity"):
+            SOLVEGPRegressor().fit(X.assign(size=np.inf), y)
+        with pytest.raises(ValueError, match="y contains NaN"):
+            SOLVEGPRegressor().fit(X, np.where(y > 1, np.nan, y))
+        with pytest.raises(ValueError, match="Column 'city' of X holds text, such as"):
+            SOLVEGPRegressor(categorical_features=None).fit(X, y)
+        with pytest.raises(TypeError, match="Sparse data was passed"):
+            SOLVEGPRegressor(categorical_features=[0]).fit(csr_matrix(np.eye(5)), np.arange(5.0))
+
+    def test_other_columns_than_before_are_errors(self):
+        X, y = make_table()
+        model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0).fit(X, y)
+        for wrong in (X[["size", "city"]], X.rename(columns={"size": "width"})):
+            with pytest.raises(ValueError, match="feature"):
+                model.predict(wrong)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an array has no names
+            assert np.allclose(model.predict(X.astype(object).to_numpy()), model.predict(X))
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_table_can_be_learnt_from(data):
+    """Columns of any kind, with missing cells, levels seen once, and columns that are constant or missing."""
+    n_rows = data.draw(st.integers(2, 30))
+    kinds = {
+        "number": st.floats(-1e3, 1e3) | st.none(),
+        "constant": st.just(1.0) | st.none(),
+        "missing": st.none(),
+        "text": st.sampled_from(["a", "b", "c"]) | st.none(),
+        "any text": st.text(max_size=3),
+        "truth": st.booleans(),
+    }
+    chosen = data.draw(st.lists(st.sampled_from(sorted(kinds)), min_size=1, max_size=4))
+    columns = {}
+    for number, kind in enumerate(chosen):
+        values = data.draw(st.lists(kinds[kind], min_size=n_rows, max_size=n_rows))
+        text = kind in ("text", "any text")
+        columns[f"{kind} {number}"] = pd.Series(values, dtype="category" if text else None)
+        if kind in ("number", "constant", "missing"):
+            columns[f"{kind} {number}"] = columns[f"{kind} {number}"].astype(float)
+    X, y = pd.DataFrame(columns), np.random.default_rng(0).normal(size=n_rows)
+    model = SOLVEGPRegressor(4, 0, base=None, n_neighbors=0, max_iter=3, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model.fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()
+    half = X.copy()
+    for name in half:
+        half[name] = pd.Series([None] * n_rows, dtype=object)
+    assert np.isfinite(model.predict(half, return_std=True)).all()
