@@ -126,7 +126,10 @@ def _total_rows(total_size, n_chunk: int) -> int | None:
 def predict(estimator, X: np.ndarray, function: Callable[[list[Likelihood], list[Marginals]], T]):
     """Rows and what ``function`` makes of likelihoods and marginals, one batch after the other.
 
-    Those of rows with missing cells are over draws of these cells.
+    Those of rows with missing cells are over draws of these cells. Where the model has learnt from rows that lack the
+    same cells, the mean lies halfway to what it has learnt of them. The former is right if cells are missing at random,
+    the latter where that a cell is missing says something, but there may be few such rows. What the two differ by is
+    uncertain.
     """
     ensemble, exact = estimator._ensemble, estimator.dtype == "float64"
     if not has_missing(X):
@@ -134,36 +137,36 @@ def predict(estimator, X: np.ndarray, function: Callable[[list[Likelihood], list
     drawn = _Drawn(estimator)
 
     def over_draws(likelihoods: list[Likelihood], marginals: list[Marginals]) -> T:
-        return function(
-            likelihoods, [each.over_rows(drawn.row.to(each.mean.device), drawn.n_rows) for each in marginals]
-        )
+        return function(likelihoods, [drawn.joined(each) for each in marginals])
 
-    return ensemble.predict(X, drawn, over_draws, exact=exact, copies=N_DRAWS)
+    return ensemble.predict(X, drawn, over_draws, exact=exact, copies=N_DRAWS + 1)
 
 
 class _Drawn:
-    """Brings query points into the units of the models: once, or with each draw of the cells that are missing.
-
-    Attributes
-    ----------
-    row : Tensor of shape (B,)
-        Which row of the last table each of the last result stands for.
-    n_rows : int
-        Of the last table.
-    """
+    """Brings query points into the units of the models: once, or with each draw of the cells that are missing."""
 
     def __init__(self, estimator):
         self.estimator = estimator
+        self.uncertain = np.asarray(estimator._encoding.uncertain)
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        missing = np.isnan(X).any(axis=1)
-        complete, incomplete = np.flatnonzero(~missing), np.flatnonzero(missing)
+        encoding, missing = self.estimator._encoding, np.isnan(X)
+        complete, incomplete = (np.flatnonzero(each) for each in (~missing.any(axis=1), missing.any(axis=1)))
+        learnt = incomplete[~missing[incomplete][:, ~self.uncertain].any(axis=1)]
         self.row = torch.from_numpy(np.append(complete, np.tile(incomplete, N_DRAWS)))
-        self.n_rows = len(X)
-        encoding = self.estimator._encoding
+        self.learnt, self.n_rows = torch.from_numpy(learnt), len(X)
         drawn = encoding.encode_draws(X[incomplete]).reshape(-1, encoding.width)
-        inputs = np.concatenate([encoding.encode(X[complete]), drawn])
+        inputs = np.concatenate([encoding.encode(X[complete]), drawn, encoding.encode(X[learnt])])
         return _inside(self.estimator, inputs).clip(-FARTHEST, FARTHEST)
+
+    def joined(self, marginals: Marginals) -> Marginals:
+        """Of the last table's rows, from those of what was made of it."""
+        n_drawn, learnt = len(self.row), self.learnt.to(marginals.mean.device)
+        found = marginals.rows(slice(n_drawn)).over_rows(self.row.to(learnt.device), self.n_rows)
+        half = 0.5 * (marginals.mean[:, n_drawn:] - found.mean[:, learnt])
+        found.mean[:, learnt] += half
+        found.variance[:, learnt] += half.square()
+        return found
 
 
 @threads_for()

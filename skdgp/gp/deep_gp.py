@@ -34,6 +34,11 @@ class Marginals(NamedTuple):
         mean = (weight * self.mean).sum(0)
         return mean, (weight * (self.variance + (self.mean - mean).square())).sum(0)
 
+    def rows(self, index: slice) -> "Marginals":
+        """Of some of the rows."""
+        weight = self.log_weight if self.log_weight.shape[-1] == 1 else self.log_weight[:, index]
+        return Marginals(self.mean[:, index], self.variance[:, index], weight, self.kl)
+
     def over_rows(self, row: Tensor, n_rows: int) -> "Marginals":
         """Of ``n_rows`` rows, each of which several rows stand for, with equal weights; ``row`` (B,) says which.
 
