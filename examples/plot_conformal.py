@@ -55,35 +55,16 @@ print(f"The deep GP's 90 % intervals hold {100 * covered:.1f} % of {len(y_same)}
 # *Normalised* measures them in units of the deep GP's standard deviation, so that intervals keep its widths up to a
 # factor. *Quantiles*, known as conformalized quantile regression, moves the ends of the deep GP's own intervals.
 #
-# MAPIE asks for regressors that predict the standard deviation or a quantile. A few lines turn the deep GP into one.
+# MAPIE asks for regressors that predict the standard deviation or a quantile. ``skdgp.adapters`` has views of a fitted
+# model that do.
 
 from mapie.conformity_scores import ResidualNormalisedScore
 from mapie.regression import ConformalizedQuantileRegressor, SplitConformalRegressor
-from sklearn.base import BaseEstimator, RegressorMixin
 
+from skdgp.adapters import Deviation, Quantile
 
-class Summary(RegressorMixin, BaseEstimator):
-    """A fitted model whose ``predict`` is a quantile, or without one the standard deviation."""
-
-    def __init__(self, model, quantile=None):
-        self.model = model
-        self.quantile = quantile
-
-    @property
-    def n_features_in_(self):  # by which MAPIE sees that the model is fitted
-        return self.model.n_features_in_
-
-    def fit(self, X, y):
-        return self
-
-    def predict(self, X):
-        if self.quantile is None:
-            return self.model.predict(X, return_std=True)[1]
-        return self.model.predict_quantiles(X, self.quantile)
-
-
-normalised = ResidualNormalisedScore(Summary(model), prefit=True)
-quantiles = [Summary(model, quantile) for quantile in (0.05, 0.95, 0.5)]
+normalised = ResidualNormalisedScore(Deviation(model), prefit=True)
+quantiles = [Quantile(model, quantile) for quantile in (0.05, 0.95, 0.5)]
 conformal = {
     "Plain": SplitConformalRegressor(model, confidence_level=0.9, prefit=True),
     "Normalised": SplitConformalRegressor(model, confidence_level=0.9, conformity_score=normalised, prefit=True),

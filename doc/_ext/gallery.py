@@ -6,6 +6,7 @@ from pathlib import Path
 #: As they are read. An example that is not named here comes last.
 STORIES = (
     "quickstart",
+    "tables",
     "intervals",
     "totals",
     "sensitivity",

@@ -60,8 +60,7 @@ class Blend(nn.Module):
 
     def share(self, X: Tensor, base: Marginals) -> Tensor:
         """t of rows X (B, Q), of shape (B, 1 or D), from the base's marginals there."""
-        edge, spread = self.edge.item(), self.spread.item()
-        near = near_data(nearness(self.base, X), base.variance[0], edge, spread)
+        near = near_data(nearness(self.base, X), base.variance[0], self.edge, self.spread)
         return self.weight.reshape(-1).to(near) * near  # a single number in files of earlier versions
 
     def joined(self, t: Tensor, deep: Marginals, base: Marginals) -> Marginals:
@@ -79,10 +78,11 @@ def nearness(base: DeepGP, X: Tensor) -> Tensor:
     return smooth.relative_covariance(layer.Z, X.to(layer.Z)).flatten(0, -2).amax(0)[:, None]
 
 
-def near_data(correlation: Tensor, variance: Tensor, edge: float, spread: float) -> Tensor:
+def near_data(correlation: Tensor, variance: Tensor, edge: Tensor | float, spread: Tensor | float) -> Tensor:
     """t/w, (B, 1), from r (B, 1) and v (B, P); r counts only if the base knows where the data are."""
     known = (spread / variance.mean(-1, keepdim=True)).clamp(max=1.0).square()
-    return known * (correlation / edge).clamp(max=1.0) if edge >= LEAST_EDGE else known
+    edge = torch.as_tensor(edge).to(correlation)
+    return known * torch.where(edge >= LEAST_EDGE, (correlation / edge.clamp(min=LEAST_EDGE)).clamp(max=1.0), 1.0)
 
 
 def like_deep(base: Tensor, deep: Tensor) -> Tensor:

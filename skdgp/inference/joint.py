@@ -46,19 +46,38 @@ def joint_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
     Correlations are exact where the mixture has no more than ``COMPONENTS`` components, all stored. Else they are an
     average over as many. Variances are those of predictions anyway.
     """
-    n_components = max(MEMBER_COMPONENTS, -(-COMPONENTS // len(ensemble)))
     rows = torch.as_tensor(X, dtype=torch.float64, device=ensemble.device)
-    means, covariances = [], []
-    for model in (_exact(member) for member in ensemble.predictors):
-        with torch.no_grad(), threads_for(model.products(len(rows))):
+    with torch.no_grad():
+        _, covariance = joint_moments(exact_copies(ensemble), rows)
+    return covariance.cpu().numpy()
+
+
+def joint_moments(models: Sequence[Predictor], rows: Tensor, *, joint: bool = True) -> tuple[Tensor, Tensor]:
+    """Means (P, n) and covariances (P, n, n) of function values at rows (n, Q), of members in float64 together.
+
+    They can be differentiated. Without ``joint`` variances (P, n) come instead of covariances.
+    """
+    n_components = max(MEMBER_COMPONENTS, -(-COMPONENTS // len(models)))
+    means, spreads = [], []
+    for model in models:
+        with threads_for(model.products(len(rows))):
             mean, variance = (column.mT for column in model(rows).moments())  # (P, n)
-            covariance = model.covariance(rows, Streams(range(n_components), ensemble.device))
-            if model.draws_hidden:
-                covariance = with_variances(covariance, variance)
-        means.append(mean.cpu().numpy())
-        covariances.append(0.5 * (covariance + covariance.mT).cpu().numpy())
-    centred = np.stack(means) - np.mean(means, axis=0)  # (E, P, n)
-    return np.mean(covariances, axis=0) + np.einsum("epi,epj->pij", centred, centred) / len(means)
+            spread = variance
+            if joint:
+                spread = model.covariance(rows, Streams(range(n_components), rows.device))
+                spread = with_variances(spread, variance) if model.draws_hidden else spread
+                spread = 0.5 * (spread + spread.mT)
+        means.append(mean)
+        spreads.append(spread)
+    mean = torch.stack(means).mean(0)
+    centred = torch.stack(means) - mean  # (E, P, n)
+    between = torch.einsum("epi,epj->epij", centred, centred) if joint else centred.square()
+    return mean, (torch.stack(spreads) + between).mean(0)
+
+
+def exact_copies(ensemble: Ensemble) -> list[Predictor]:
+    """The members as they predict, in float64, for many calls."""
+    return [_exact(member) for member in ensemble.predictors]
 
 
 def output_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:

@@ -1,0 +1,128 @@
+"""Mean and deviation of a fitted regressor as a module of PyTorch, which can be exported."""
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ..estimators._regression import DeepGPRegressor
+from ..estimators._shell import fitted
+from ..gp.likelihoods import AdditiveNoise
+from ..inference.joint import exact_copies
+from ..methods import AVDGP
+
+
+def check_plain(regressor, what: str) -> None:
+    """ValueError if a fitted regressor does more than numbers can be traced through."""
+    if not isinstance(regressor, DeepGPRegressor):
+        raise TypeError(f"{what} takes regressors of skdgp, got {type(regressor).__name__}: give a fitted one.")
+    ensemble = fitted(regressor)
+    if regressor._encoding.groups is not None or regressor.is_categorical_ is not None:
+        raise ValueError(
+            f"{what} takes models of numbers, but X had categories or missing cells in fit: encode and fill them "
+            "before, in a pipeline."
+        )
+    if regressor.target_transform is not None or not isinstance(ensemble.likelihoods[0], AdditiveNoise):
+        raise ValueError(
+            f"{what} takes models whose noise is added and the same everywhere, but this one has "
+            f"likelihood={regressor.likelihood!r} and target_transform={regressor.target_transform!r}: take "
+            '"gaussian" and None.'
+        )
+
+
+class MomentsModule(nn.Module):
+    """Mean and standard deviation of observations, as a module of torch in float64.
+
+    It computes what ``predict(X, return_std=True)`` does, and can be differentiated. ``torch.export`` exports it,
+    except for AVDGP and for corrections by neighbours: a search tree finds the nearest rows, and PyTorch cannot record
+    that. Fit with ``n_neighbors=0`` to export.
+
+    Parameters
+    ----------
+    regressor : regressor of this package
+        Fitted, to numbers of which none was missing, with noise that is added.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skdgp import SOLVEGPRegressor
+    >>> from skdgp.adapters import MomentsModule
+    >>> from skdgp.datasets import make_waves
+    >>> X, y = make_waves(60, random_state=0)
+    >>> model = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
+    >>> mean, std = MomentsModule(model)(torch.as_tensor(X))
+    >>> bool(abs(mean[:, 0].numpy() - model.predict(X)).max() < 1e-6)
+    True
+    """
+
+    shift: Tensor
+    scale: Tensor
+    target_shift: Tensor
+    target_scale: Tensor
+    noise: Tensor
+
+    def __init__(self, regressor):
+        super().__init__()
+        check_plain(regressor, type(self).__name__)
+        ensemble, units = regressor._ensemble, regressor._input_units
+        self.models = nn.ModuleList(exact_copies(ensemble))
+        target_units = cast(AdditiveNoise, ensemble.likelihoods[0]).units
+        numbers = {"shift": units.shift, "scale": units.scale, "noise": regressor._mean_noise_variance()}
+        numbers |= {"target_shift": target_units.shift, "target_scale": target_units.scale}
+        for name, values in numbers.items():
+            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float64, device=ensemble.device))
+
+    def inputs(self, X: Tensor) -> Tensor:
+        """Rows (n, n_features) in the units of the models."""
+        return (X.to(self.shift) - self.shift) / self.scale
+
+    def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and standard deviations (n, n_outputs) at rows (n, n_features), in the units of the data."""
+        X = self.inputs(X)
+        means, variances = (
+            torch.stack(each) for each in zip(*(model(X).moments() for model in self.models), strict=True)
+        )
+        mean = means.mean(0)
+        variance = (variances + (means - mean).square()).mean(0) * self.target_scale.square() + self.noise
+        return mean * self.target_scale + self.target_shift, variance.sqrt()
+
+
+def to_onnx(regressor, file):
+    """Save mean and standard deviation of a fitted regressor for ONNX.
+
+    The file has an input ``X`` of shape (n_samples, n_features) and outputs ``y_mean`` and ``y_std`` of
+    shape (n_samples, n_outputs), all of float64.
+
+    Parameters
+    ----------
+    regressor : regressor of this package
+        Fitted, as :class:`MomentsModule` wants it, and neither AVDGP nor corrected by neighbours.
+    file : str or path
+        Where to.
+
+    Raises
+    ------
+    ImportError
+        If onnx or onnxscript is missing.
+    ValueError
+        If the model cannot be exported.
+    """
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            'to_onnx needs onnx and onnxscript: install them with pip install "onnx" "onnxscript".'
+        ) from error
+    module = MomentsModule(regressor).eval()
+    if isinstance(regressor, AVDGP) or regressor.neighbors_ is not None:
+        raise ValueError(
+            "to_onnx cannot export AVDGP, nor a correction by neighbours, since ONNX has no operations for them. Got "
+            f"{type(regressor).__name__}, with neighbors_={regressor.neighbors_ is not None}: take DSDGP or SOLVEGP "
+            "with n_neighbors=0."
+        )
+    example = torch.zeros(3, regressor.n_features_in_, dtype=torch.float64, device=module.shift.device)
+    rows = {0: torch.export.Dim("n_samples", min=2)}
+    with torch.no_grad():
+        program = torch.export.export(module, (example,), dynamic_shapes=(rows,), strict=False)
+        names = {"input_names": ["X"], "output_names": ["y_mean", "y_std"]}
+        torch.onnx.export(program, (example,), str(file), dynamo=True, verbose=False, **names)

@@ -1,0 +1,150 @@
+"""A regressor of skpro around one of this package, and its predictive distributions as skpro has them."""
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+try:
+    from skpro.distributions.base import BaseDistribution
+    from skpro.regression.base import BaseProbaRegressor
+except ImportError as error:
+    raise ImportError('SkproRegressor needs skpro: install it with pip install "skpro".') from error
+
+from ..estimators._regression import DeepGPRegressor
+
+
+class SkproDistribution(BaseDistribution):
+    """A predictive distribution of this package, with rows and columns that have names.
+
+    Parameters
+    ----------
+    predictive : PredictiveDistribution
+        Of shape (n, P); or of shape () without names.
+    index, columns : pandas.Index, default=None
+        Names of rows and columns.
+    """
+
+    _tags = {  # noqa: RUF012 - skpro's own way
+        "distr:measuretype": "continuous",
+        "distr:paramtype": "nonparametric",
+        "capabilities:exact": ["mean", "var", "pdf", "log_pdf", "cdf", "ppf"],
+        "capabilities:approx": ["energy", "pdfnorm"],
+    }
+
+    def __init__(self, predictive, index=None, columns=None):
+        self.predictive = predictive
+        super().__init__(index=index, columns=columns)
+
+    def _mean(self):
+        return self._as_wanted(self.predictive.mean)
+
+    def _var(self):
+        return self._as_wanted(self.predictive.var)
+
+    def _pdf(self, x):
+        return self._as_wanted(self.predictive.pdf(np.reshape(x, self.predictive.shape)))
+
+    def _log_pdf(self, x):
+        return self._as_wanted(self.predictive.logpdf(np.reshape(x, self.predictive.shape)))
+
+    def _cdf(self, x):
+        return self._as_wanted(self.predictive.cdf(np.reshape(x, self.predictive.shape)))
+
+    def _ppf(self, p):
+        return self._as_wanted(self.predictive.ppf(np.reshape(p, self.predictive.shape)))
+
+    def _as_wanted(self, values):
+        """An array, or a number of a distribution without names."""
+        return np.asarray(values) if self.ndim else float(np.ravel(values)[0])
+
+    def _iloc(self, rowidx=None, colidx=None):
+        rows = np.arange(len(self.index))[slice(None) if rowidx is None else np.atleast_1d(rowidx)]
+        columns = np.arange(len(self.columns))[slice(None) if colidx is None else np.atleast_1d(colidx)]
+        part = self.predictive[rows][:, columns]
+        return SkproDistribution(part, index=self.index[rows], columns=self.columns[columns])
+
+    def _iat(self, rowidx=None, colidx=None):
+        return SkproDistribution(self.predictive[[rowidx]][:, [colidx]])
+
+    def sample(self, n_samples=None):
+        """Draws, as skpro's distributions give them."""
+        drawn = self.predictive.rvs(1 if n_samples is None else n_samples)
+        if self.ndim == 0:
+            return float(np.ravel(drawn)[0]) if n_samples is None else pd.DataFrame(np.reshape(drawn, (n_samples, 1)))
+        if n_samples is None:
+            return pd.DataFrame(drawn[0], index=self.index, columns=self.columns)
+        index = pd.MultiIndex.from_product([range(n_samples), self.index])
+        return pd.DataFrame(drawn.reshape(-1, len(self.columns)), index=index, columns=self.columns)
+
+    @classmethod
+    def get_test_params(cls, parameter_set="default"):
+        """For skpro's own tests."""
+        from ..distributions import PredictiveDistribution
+
+        mean = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
+        names = {"index": pd.RangeIndex(3), "columns": pd.Index(["a", "b"])}
+        return [{"predictive": PredictiveDistribution.gaussian(mean, np.ones((3, 2))), **names}]
+
+
+class SkproRegressor(BaseProbaRegressor):
+    """A regressor of this package as one of skpro.
+
+    ``predict_proba`` has the whole predictive distribution, and so have ``predict_interval``, ``predict_quantiles`` and
+    ``predict_var``, which skpro makes of it.
+
+    Parameters
+    ----------
+    regressor : regressor of this package
+        Stays as it is: ``fit`` fits a clone, ``regressor_``.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skdgp import SOLVEGPRegressor
+    >>> from skdgp.adapters import SkproRegressor
+    >>> from skdgp.datasets import make_waves
+    >>> X, y = make_waves(60, random_state=0)
+    >>> X, y = pd.DataFrame(X, columns=["time"]), pd.DataFrame(y, columns=["height"])
+    >>> model = SkproRegressor(SOLVEGPRegressor(5, 5, max_iter=2, random_state=0)).fit(X, y)
+    >>> model.predict_proba(X[:3]).mean().shape
+    (3, 1)
+    """
+
+    _tags = {  # noqa: RUF012 - skpro's own way
+        "capability:multioutput": True,
+        "capability:missing": True,
+        "capability:update": False,
+    }
+
+    def __init__(self, regressor):
+        self.regressor = regressor
+        super().__init__()
+
+    def _fit(self, X, y):
+        if not isinstance(self.regressor, DeepGPRegressor):
+            raise TypeError(
+                f"SkproRegressor takes regressors of skdgp, got {type(self.regressor).__name__}: give one of them."
+            )
+        self._targets = y.columns
+        self.regressor_ = clone(self.regressor).fit(_named(X), y.to_numpy())
+        return self
+
+    def _predict(self, X):
+        return pd.DataFrame(self.regressor_.predict(_named(X)), index=X.index, columns=self._targets)
+
+    def _predict_proba(self, X):
+        return SkproDistribution(self.regressor_.predict_dist(_named(X)), index=X.index, columns=self._targets)
+
+    @classmethod
+    def get_test_params(cls, parameter_set="default"):
+        """For skpro's own tests."""
+        from ..estimators import DSDGPRegressor, SOLVEGPRegressor
+
+        shallow = SOLVEGPRegressor(5, 0, max_iter=3, random_state=0)
+        deep = DSDGPRegressor((2,), 5, n_estimators=1, base=None, n_neighbors=0, max_iter=2, random_state=0)
+        return [{"regressor": shallow}, {"regressor": deep}]
+
+
+def _named(X: pd.DataFrame) -> pd.DataFrame:
+    """The table with names that are text, as scikit-learn wants them."""
+    return X.rename(columns=str)

@@ -1,0 +1,281 @@
+"""Adapters for other packages, each beside the package itself."""
+
+import sys
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement, qLogExpectedImprovement
+from botorch.models import ModelList
+from botorch.optim import optimize_acqf
+from mapie.conformity_scores import ResidualNormalisedScore
+from mapie.regression import ConformalizedQuantileRegressor, SplitConformalRegressor
+from sklearn.linear_model import LinearRegression
+from skpro.utils import check_estimator
+
+from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor, adapters
+from skdgp.adapters import BoTorchModel, Deviation, MomentsModule, Quantile, SkproRegressor, to_onnx
+from skdgp.adapters._skpro import SkproDistribution
+from skdgp.datasets import make_waves
+from skdgp.metrics import coverage
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:onnxscript"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:(skpro|copyreg|torch)"),
+]
+
+TINY = {"n_inducing": 6, "max_iter": 20, "random_state": 0}
+
+
+def rows(n_rows=60, n_features=2, seed=0):
+    """Rows with units, and a target of each of two kinds."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(10, 14, (n_rows, n_features))
+    y = 100 + 20 * np.sin(X[:, 0]) + 5 * X[:, -1] + rng.normal(size=n_rows)
+    return X, y
+
+
+def shallow(**changed):
+    return SOLVEGPRegressor(**{"n_orthogonal": 6, **TINY, **changed})
+
+
+def deep(**changed):
+    return DSDGPRegressor((2,), **{"n_estimators": 2, "n_neighbors": 0, **TINY, **changed})
+
+
+MODELS = {
+    "shallow": shallow(),
+    "deep with a base": deep(),
+    "deep alone": deep(base=None),
+    "corrected": deep(n_neighbors=8, base=None),
+    "amortised": AVDGPRegressor((2,), n_estimators=1, base=None, n_neighbors=0, **TINY),
+}
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def fitted(request):
+    return MODELS[request.param].fit(*rows())
+
+
+@pytest.fixture(scope="module")
+def smooth():
+    return shallow().fit(*rows())
+
+
+# skpro
+
+
+def test_skpros_own_checks_hold():
+    found = check_estimator(SkproRegressor, raise_exceptions=True, verbose=False)
+    assert len(found) > 40 and set(found.values()) == {"PASSED"}
+
+
+def test_skpro_has_the_same_distribution(smooth):
+    X, y = rows()
+    X, y = pd.DataFrame(X, columns=["a", 7]), pd.DataFrame({"height": y})
+    model = SkproRegressor(shallow()).fit(X, y)
+    X_new = X.iloc[:5].set_index(pd.Index(list("pqrst")))
+    mean, std = smooth.predict(X_new.to_numpy(), return_std=True)
+
+    found = model.predict_proba(X_new)
+    np.testing.assert_allclose(found.mean()["height"], mean)
+    np.testing.assert_allclose(found.var()["height"], std**2)
+    np.testing.assert_allclose(
+        found.log_pdf(y.iloc[:5].set_index(X_new.index))["height"].to_numpy(),
+        smooth.predict_dist(X_new.to_numpy()).logpdf(y["height"].to_numpy()[:5]),
+    )
+    assert list(found.mean().index) == list("pqrst")
+    interval = model.predict_interval(X_new, coverage=0.9).to_numpy()
+    np.testing.assert_allclose(interval, smooth.predict_interval(X_new.to_numpy(), confidence_level=0.9))
+    np.testing.assert_allclose(found.loc[["q"]].mean()["height"], mean[1])
+    np.testing.assert_allclose(found.iloc[2, 0].mean(), mean[2])
+    assert found.sample(4).shape == (20, 1) and found.sample().shape == (5, 1)
+
+
+def test_draws_of_a_skpro_distribution_have_its_moments(smooth):
+    X, _ = rows(3)
+    found = SkproDistribution(smooth.predict_dist(X)[:, None], index=pd.RangeIndex(3), columns=pd.Index(["y"]))
+    drawn = found.sample(4000).to_numpy().reshape(4000, 3)
+    mean, std = smooth.predict(X, return_std=True)
+    np.testing.assert_allclose(drawn.mean(axis=0), mean, atol=5 * std.max() / np.sqrt(4000))
+    np.testing.assert_allclose(drawn.std(axis=0), std, rtol=0.06)
+
+
+def test_skpro_takes_missing_cells():
+    X, y = rows()
+    X[::7, 1] = np.nan
+    model = SkproRegressor(shallow()).fit(pd.DataFrame(X), pd.DataFrame(y))
+    assert np.isfinite(model.predict(pd.DataFrame(X)).to_numpy()).all()
+
+
+def test_skpro_refuses_others():
+    X, y = rows()
+    with pytest.raises(TypeError, match="SkproRegressor takes regressors of skdgp, got LinearRegression"):
+        SkproRegressor(LinearRegression()).fit(pd.DataFrame(X), pd.DataFrame(y))
+
+
+# BoTorch
+
+
+def test_posteriors_are_those_of_predictions(fitted):
+    model = BoTorchModel(fitted)
+    X, _ = rows(4, seed=1)
+    assert model.num_outputs == 1 and model.batch_shape == torch.Size([])
+    posterior = model.posterior(torch.as_tensor(X))
+    mean, covariance = fitted.predict(X, return_cov=True, latent=True)
+    np.testing.assert_allclose(posterior.mean.detach()[:, 0], mean, rtol=1e-5)
+    np.testing.assert_allclose(
+        posterior.distribution.covariance_matrix.detach(), covariance, rtol=1e-4, atol=1e-4 * covariance.max()
+    )
+
+    observed = model.posterior(torch.as_tensor(X), observation_noise=True)
+    _, std = fitted.predict(X, return_std=True)
+    np.testing.assert_allclose(observed.variance.detach()[:, 0], std**2, rtol=1e-4)
+
+    alone = model.posterior(torch.as_tensor(X)[:, None])  # one at a time
+    np.testing.assert_allclose(alone.mean.detach()[:, 0, 0], mean, rtol=1e-5)
+    np.testing.assert_allclose(alone.variance.detach()[:, 0, 0], covariance.diagonal(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("n_jointly", [1, 3])
+def test_posteriors_have_gradients(n_jointly):
+    model = BoTorchModel(deep().fit(*rows()))
+    X = torch.as_tensor(rows(n_jointly, seed=1)[0]).requires_grad_()
+
+    def summary(X):
+        posterior = model.posterior(X)
+        return posterior.mean.sum() / 100, posterior.distribution.covariance_matrix.sum() / 100
+
+    assert torch.autograd.gradcheck(summary, (X,), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:Optimization failed:RuntimeWarning")  # a line search on a flat function
+def test_improvement_is_largest_where_it_should_be():
+    X = np.linspace(0, 10, 40)[:, None]
+    X = X[(X[:, 0] < 5.5) | (X[:, 0] > 7.2)]
+    y = -((X[:, 0] - 6.3) ** 2) + np.random.default_rng(0).normal(size=len(X))
+    model = BoTorchModel(shallow(n_inducing=10, max_iter=300).fit(X, y))
+    bounds = torch.tensor([[0.0], [10.0]], dtype=torch.float64)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        best, _ = optimize_acqf(LogExpectedImprovement(model, best_f=0.0), bounds, 1, num_restarts=4, raw_samples=32)
+        pair, _ = optimize_acqf(qLogExpectedImprovement(model, best_f=0.0), bounds, 2, num_restarts=2, raw_samples=16)
+    assert abs(best.item() - 6.3) < 0.5
+    assert ((pair - 6.3).abs() < 0.5).any()
+
+
+def test_models_of_several_outputs_stand_in_a_list(smooth):
+    both = ModelList(BoTorchModel(smooth), BoTorchModel(smooth))
+    assert both.posterior(torch.as_tensor(rows(3)[0])).mean.shape == (3, 2)
+    X, y = rows()
+    with pytest.raises(ValueError, match="BoTorchModel takes models of one output, got one of 2"):
+        BoTorchModel(shallow().fit(X, np.column_stack([y, -y])))
+
+
+# MAPIE
+
+
+def test_mapie_takes_deviations_and_quantiles():
+    X, y = make_waves(500, random_state=0)
+    model = shallow(n_inducing=20, max_iter=200).fit(X[:200], y[:200])
+    score = ResidualNormalisedScore(Deviation(model), prefit=True)
+    normalised = SplitConformalRegressor(model, confidence_level=0.9, conformity_score=score, prefit=True)
+    ends = [Quantile(model, level) for level in (0.05, 0.95, 0.5)]
+    quantiles = ConformalizedQuantileRegressor(ends, confidence_level=0.9, prefit=True)
+    for conformal in (normalised, quantiles):
+        conformal.conformalize(X[200:350], y[200:350])
+        _, found = conformal.predict_interval(X[350:])
+        assert 0.8 < coverage(y[350:], *found[:, :, 0].T) <= 1.0
+
+
+def test_a_statistic_is_fitted_as_soon_as_its_regressor():
+    X, y = make_waves(50, random_state=0)
+    model = shallow()
+    view = Quantile(model, 0.9)
+    with pytest.raises(ValueError, match="not fitted"):
+        view.fit(X, y)
+    model.fit(X, y)
+    assert view.fit(X, y).n_features_in_ == 1
+    np.testing.assert_array_equal(view.predict(X), model.predict_quantiles(X, 0.9))
+    np.testing.assert_array_equal(Deviation(model).predict(X), model.predict(X, return_std=True)[1])
+
+
+# torch and ONNX
+
+
+def test_a_module_computes_what_predict_does(fitted):
+    X, _ = rows(7, seed=1)
+    mean, std = MomentsModule(fitted)(torch.as_tensor(X))
+    expected = fitted.predict(X, return_std=True)
+    np.testing.assert_allclose(mean.detach()[:, 0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(std.detach()[:, 0], expected[1], rtol=1e-4)
+
+
+def test_a_module_has_several_outputs():
+    X, y = rows()
+    model = deep().fit(X, np.column_stack([y, -3 * y]))
+    mean, std = MomentsModule(model)(torch.as_tensor(X))
+    expected = model.predict(X, return_std=True)
+    np.testing.assert_allclose(mean.detach(), expected[0], rtol=1e-5)
+    np.testing.assert_allclose(std.detach(), expected[1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["shallow", "deep with a base", "deep alone"])
+@pytest.mark.filterwarnings("ignore")  # PyTorch's exporter and what it imports
+def test_onnx_computes_what_predict_does(name, tmp_path):
+    model = MODELS[name].fit(*rows())
+    to_onnx(model, tmp_path / "model.onnx")
+    X, _ = rows(9, seed=1)
+    mean, std = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"X": X})
+    expected = model.predict(X, return_std=True)
+    np.testing.assert_allclose(mean[:, 0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(std[:, 0], expected[1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["corrected", "amortised"])
+def test_what_onnx_cannot_have_is_said(name, tmp_path):
+    model = MODELS[name].fit(*rows())
+    if name == "corrected":
+        assert model.neighbors_ is not None
+    with pytest.raises(ValueError, match="to_onnx cannot export AVDGP, nor a correction by neighbours"):
+        to_onnx(model, tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()
+
+
+def test_what_a_module_cannot_have_is_said(tmp_path):
+    X, y = rows()
+    with pytest.raises(TypeError, match="MomentsModule takes regressors of skdgp, got LinearRegression"):
+        MomentsModule(LinearRegression().fit(X, y))
+    with pytest.raises(ValueError, match="not fitted"):
+        MomentsModule(shallow())
+    with pytest.raises(ValueError, match="MomentsModule takes models whose noise is added"):
+        MomentsModule(shallow(likelihood="heteroskedastic").fit(X, y))
+    with pytest.raises(ValueError, match="target_transform='log': take"):
+        MomentsModule(shallow(target_transform="log").fit(X, y))
+    X[0, 0] = np.nan
+    with pytest.raises(ValueError, match="MomentsModule takes models of numbers"):
+        MomentsModule(shallow().fit(X, y))
+
+
+@pytest.mark.parametrize(("package", "adapter"), [("skpro", "SkproRegressor"), ("botorch", "BoTorchModel")])
+def test_a_missing_package_is_named(monkeypatch, package, adapter):
+    monkeypatch.delitem(sys.modules, f"skdgp.adapters._{package}")
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=f"{adapter} needs .*pip install"):
+        getattr(adapters, adapter)
+
+
+def test_missing_onnx_is_named(monkeypatch, smooth, tmp_path):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(ImportError, match="to_onnx needs onnx and onnxscript"):
+        to_onnx(smooth, tmp_path / "model.onnx")
+
+
+def test_adapters_are_listed():
+    assert dir(adapters) == sorted(adapters.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        adapters.Nothing  # noqa: B018
