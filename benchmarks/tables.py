@@ -64,7 +64,7 @@ def table(rows, keys, values, *, columns=(), statistic="mean", count=None, ratio
             head = tuple(row[column] for column in columns) or (value,)
             heads.setdefault(head, value)
             if row[value] != "":
-                line.setdefault(head, []).append(float(row[value]))
+                line.setdefault(head, []).append(row[value])
     base = next((line for key, line in groups.items() if key[0] == ratio), {})
     titles = [*keys, *([f"{count}s"] if count else [])]
     for head in heads:
@@ -76,7 +76,7 @@ def table(rows, keys, values, *, columns=(), statistic="mean", count=None, ratio
             cells.append(show(line.get(head, []), statistic))
             if ratio:
                 both = head in line and head in base
-                cells.append(digits(statistics.median(line[head]) / statistics.median(base[head]), 2) if both else "")
+                cells.append(digits(median(line[head]) / median(base[head]), 2) if both else "")
         lines.append(cells)
     return titles, lines
 
@@ -101,12 +101,20 @@ def ranks(rows, keys, values, over):
     return [dict(zip(keys, line, strict=True)) | {over: where} | own for (where, line), own in places.items()]
 
 
-def show(values, statistic):
-    """A number, or a mean and its standard error with two digits of the error."""
-    if not values:
+def median(cells):
+    """That of numbers that are text."""
+    return statistics.median(map(float, cells))
+
+
+def show(cells, statistic):
+    """A number, or a mean and its standard error with two digits of the error; a number on its own gains no digits."""
+    if not cells:
         return ""
-    if statistic == "median" or len(values) == 1:
-        return digits(statistics.median(values), 3)
+    if len(cells) == 1:
+        return min(cells[0], digits(float(cells[0]), 3), key=len)
+    if statistic == "median":
+        return digits(median(cells), 3)
+    values = [float(cell) for cell in cells]
     mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
     if error == 0 or not math.isfinite(error):
         return digits(mean, 3)

@@ -16,6 +16,7 @@ import csv
 import json
 import sys
 import time
+import warnings
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -24,11 +25,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs
+from sklearn.base import clone
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -44,6 +49,7 @@ KEYS = ("protocol", "dataset", "estimator", "params", "split", "n_train", "n_tes
 SCORES = ("rmse", "nll", "crps", "coverage", "fit_s", "predict_s")
 CONFIDENCE_LEVEL = 0.9
 GPR_ROWS = 1000
+EARLY_STOPPING_ROWS = 5000
 
 #: The configuration of the AVDGP paper (App. C.1), as far as parameters can say it.
 PAPER = {
@@ -106,7 +112,45 @@ def fit_hgb(data, seed):
     return lambda X: PredictiveDistribution.gaussian(model.predict(X), np.full(len(X), std))
 
 
-PEERS = {"ridge": fit_ridge, f"gpr-{GPR_ROWS}": fit_gpr, "hgb": fit_hgb}
+def fit_ngboost(data, seed):
+    """Natural gradient boosting of a Gaussian's mean and deviation, as it comes."""
+    from ngboost import NGBRegressor
+
+    model = NGBRegressor(random_state=seed, verbose=False).fit(data.X, data.y)
+
+    def predict(X):
+        found = model.pred_dist(X)
+        return PredictiveDistribution.gaussian(found.loc, found.scale)
+
+    return predict
+
+
+def fit_mlp(data, seed):
+    """Five of scikit-learn's networks, with their spread and the variance of 5-fold cross-validated residuals."""
+    network = MLPRegressor(
+        hidden_layer_sizes=(100, 100), max_iter=500, early_stopping=len(data.X) >= EARLY_STOPPING_ROWS
+    )
+    networks = [
+        make_pipeline(StandardScaler(), TransformedTargetRegressor(clone(network), transformer=StandardScaler()))
+        for _ in range(5)
+    ]
+    for number, model in enumerate(networks):
+        model.set_params(transformedtargetregressor__regressor__random_state=5 * seed + number)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        folds = KFold(5, shuffle=True, random_state=seed)
+        noise = np.mean((data.y - cross_val_predict(networks[0], data.X, data.y, cv=folds)) ** 2)
+        for model in networks:
+            model.fit(data.X, data.y)
+
+    def predict(X):
+        each = np.stack([model.predict(X) for model in networks])
+        return PredictiveDistribution.gaussian(each.mean(axis=0), np.sqrt(each.var(axis=0) + noise))
+
+    return predict
+
+
+PEERS = {"ridge": fit_ridge, f"gpr-{GPR_ROWS}": fit_gpr, "hgb": fit_hgb, "ngboost": fit_ngboost, "mlp-5": fit_mlp}
 ESTIMATORS = {
     "avdgp": partial(fit_ours, AVDGPRegressor),
     "avdgp-paper": partial(fit_ours, AVDGPRegressor, **PAPER),

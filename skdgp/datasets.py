@@ -1,4 +1,4 @@
-"""Generated data sets: some that show what depth is good for, and the classics of computer experiments."""
+"""Generated data sets: problems for which depth helps, and well-known computer experiments."""
 
 from collections.abc import Callable
 from numbers import Integral, Real
@@ -11,7 +11,7 @@ from ._sklearn import Interval, StrOptions, validate_params
 
 __all__ = ["make_banana", "make_experiment", "make_letters", "make_step", "make_waves"]
 
-#: Layout of the letters: where each starts, the box that all of them fill, and the width of a stroke.
+#: Layout of the letters: the left edge of each, the box that each of them fills, and the width of a stroke.
 _LEFT_OF_D, _LEFT_OF_G, _LEFT_OF_P = 0.05, 0.37, 0.69
 _WIDTH, _BOTTOM, _TOP = 0.27, 0.1, 0.9
 _STROKE = 0.08
@@ -28,17 +28,17 @@ _DEVIATION = [Interval(Real, 0, None, closed="left")]
     prefer_skip_nested_validation=True,
 )
 def make_letters(n_samples=40000, *, noise=0.0, random_state=None):
-    """Points of the unit square, and whether they lie inside the letters DGP.
+    """Points of the unit square, and whether they lie inside one of the letters D, G and P.
 
-    Straight and curved edges, corners and holes: a single stationary Gaussian process has no lengthscale
-    for all of it. The toy problem of [1]_, with letters of our own.
+    The letters have straight and curved edges, corners and holes. No single lengthscale of a stationary Gaussian
+    process suits all of these. The problem is the toy example of [1]_, with other letter shapes.
 
     Parameters
     ----------
     n_samples : int, default=40000
         Number of points.
     noise : float, default=0.0
-        Probability, for every point, that its label is the wrong one.
+        Probability of each point to have the wrong label.
     random_state : int, RandomState instance or None, default=None
         Source of the points and of the wrong labels.
 
@@ -47,7 +47,7 @@ def make_letters(n_samples=40000, *, noise=0.0, random_state=None):
     X : ndarray of shape (n_samples, 2)
         Points, uniform in [0, 1]².
     y : ndarray of shape (n_samples,)
-        1 inside the letters, 0 outside; unless ``noise`` has turned it round.
+        Labels: 1 inside the letters and 0 outside, except for the wrong labels that ``noise`` makes.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def make_letters(n_samples=40000, *, noise=0.0, random_state=None):
 def make_step(n_samples=200, *, noise=0.05, random_state=None):
     """One feature and a target that jumps from 0 to 1 where the feature is 0.
 
-    Stationary Gaussian processes overshoot at the jump and ring away from it, or smear it out.
+    Stationary Gaussian processes either overshoot at the jump and oscillate beside it, or smooth it out.
 
     Parameters
     ----------
@@ -116,9 +116,9 @@ def make_step(n_samples=200, *, noise=0.05, random_state=None):
 
 @validate_params({**_COMMON_RULES, "noise": _DEVIATION}, prefer_skip_nested_validation=True)
 def make_waves(n_samples=200, *, noise=0.3, random_state=None):
-    """One feature and a wavy target, with a gap in the middle and no rows beyond the ends.
+    """One feature and a wavy target, with a gap in the middle of the feature's range.
 
-    In the manner of the data that E. Snelson drew for sparse Gaussian processes.
+    The data resemble those that E. Snelson drew for sparse Gaussian processes.
 
     Parameters
     ----------
@@ -157,18 +157,18 @@ def make_waves(n_samples=200, *, noise=0.3, random_state=None):
 
 @validate_params({**_COMMON_RULES, "noise": _DEVIATION}, prefer_skip_nested_validation=True)
 def make_banana(n_samples=400, *, noise=0.2, random_state=None):
-    """Two classes in the plane, each a crescent that reaches into the other.
+    """Two classes in the plane. Each is a crescent, and they reach into each other.
 
-    The crescents are half circles of radius 1, point-symmetric to one another about the origin.
+    The crescents are half circles of radius 1. Each is the reflection of the other in the origin.
 
     Parameters
     ----------
     n_samples : int, default=400
-        Number of points. Every point has either class with probability 1/2.
+        Number of points. Each point belongs to either class with probability 1/2.
     noise : float, default=0.2
         Standard deviation of the Gaussian noise in both coordinates. Above about 0.2 the classes overlap.
     random_state : int, RandomState instance or None, default=None
-        Source of the classes, of the places along the crescents and of the noise.
+        Source of the classes, of the positions along the crescents and of the noise.
 
     Returns
     -------
@@ -227,7 +227,7 @@ def _in_p(x, y):
 def _in_bowl(x, y, bottom):
     """A straight stroke on the left with a round one from its upper to its lower end, around a hole."""
     shoulder = 0.4 * _WIDTH
-    rounded = np.maximum(x, shoulder)  # left of the shoulder the outline goes on as straight lines
+    rounded = np.maximum(x, shoulder)  # left of the shoulder the outline consists of straight lines
     outline = (x >= 0) & _in_oval(rounded, y, shoulder, bottom)
     hole = (x >= _STROKE) & _in_oval(rounded, y, shoulder, bottom, inset=_STROKE)
     return outline & ~hole
@@ -244,7 +244,7 @@ def _in_box(x, y, across, up):
     return (across[0] <= x) & (x <= across[1]) & (up[0] <= y) & (y <= up[1])
 
 
-# Computer experiments: limits of every feature, by its symbol, and a function of all of them.
+# Computer experiments: the limits of each feature, by its symbol, and a function of all features.
 
 
 def _borehole(*, r_w, r, T_u, H_u, T_l, H_l, L, K_w):
@@ -340,11 +340,11 @@ _EXPERIMENTS = {
     prefer_skip_nested_validation=True,
 )
 def make_experiment(n_samples=200, *, experiment="borehole", n_useless=0, noise=0.0, random_state=None):
-    """One of the classics of computer experiments: a formula of engineers, smooth, and of six to ten features.
+    """One of four well-known computer experiments: smooth formulas of engineers, with six to ten features.
 
-    A program that simulates something gives the same answer every time. So there is no noise unless it is asked for,
-    and a good model's errors are tiny beside the targets. Formulas are those of [1]_, [2]_, [3]_ and [4]_, in the order
-    of the table.
+    A simulation program gives the same answer every time. So there is no noise, unless you set ``noise``, and the
+    errors of a good model are tiny compared with the targets. The formulas are those of [1]_, [2]_, [3]_ and [4]_, in
+    the order of the table.
 
     ============= ======================================================= ============================================
     Experiment    Target                                                  Features, in their order
@@ -370,18 +370,18 @@ def make_experiment(n_samples=200, *, experiment="borehole", n_useless=0, noise=
     n_samples : int, default=200
         Number of rows.
     experiment : {"borehole", "otl_circuit", "piston", "wing_weight"}, default="borehole"
-        Which of them.
+        Name of the experiment.
     n_useless : int, default=0
-        Number of further features, uniform in [0, 1], that the target does not depend on. They come last.
+        Number of additional features, uniform in [0, 1], that do not affect the target. They come last.
     noise : float, default=0.0
-        Standard deviation of the Gaussian noise in the targets, in their units.
+        Standard deviation of the Gaussian noise in the targets, in the units of the targets.
     random_state : int, RandomState instance or None, default=None
         Source of the features and of the noise.
 
     Returns
     -------
     X : ndarray of shape (n_samples, n_features + n_useless)
-        Features, uniform between the limits of the publication.
+        Features, uniform between the limits that the publication gives.
     y : ndarray of shape (n_samples,)
         Targets.
 

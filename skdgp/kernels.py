@@ -1,6 +1,6 @@
-"""Kernels that scikit-learn has not, for compositions with those that it has.
+"""Kernels that scikit-learn does not have. They can be composed with its own kernels.
 
-Regressors and classifiers take scikit-learn's own kernel objects, such as
+All regressors and classifiers also take kernel objects of scikit-learn itself, such as
 ``1.0 * RBF([1.0, 1.0]) + ExpSineSquared(periodicity=7.0)``.
 """
 
@@ -12,27 +12,29 @@ __all__ = ["Convolutional", "Select"]
 
 
 class Convolutional(Kernel):
-    """A kernel of images: functions of an image are weighted sums of one function of all its patches.
+    """A kernel for images: a function of an image is a weighted sum of one function of all its patches.
 
-    Such functions look for the same things everywhere in an image, and a row of pixels that has moved by one place is
-    not a new image (van der Wilk, Rasmussen and Hensman, "Convolutional Gaussian Processes", NeurIPS 2017). Inducing
-    points are patches. Weights of patches are learnt, from the same for all. It may be added to kernels of images.
-    Products belong into ``base``.
+    A patch is a small rectangle of the image. Such functions look for the same things everywhere in an image, so that
+    an image that has moved by one pixel hardly looks new (van der Wilk, Rasmussen and Hensman, "Convolutional Gaussian
+    Processes", NeurIPS 2017). Inducing points are patches. The weights of the patches start equal and are learnt. You
+    may add this kernel to kernels of whole images. Products of kernels go into ``base``.
 
     Parameters
     ----------
     image_shape : tuple of int
-        Height and width, or height, width and channels, of the image that a row of ``X`` is, channels last.
+        Shape of the image that each row of ``X`` holds: height and width, or height, width and channels. Channels come
+        last in a row, too.
     patch_shape : tuple of int
-        Height and width of a patch. Patches have all channels.
+        Height and width of a patch. Each patch has all channels.
     base : Kernel, default=None
-        Of patches, in the units of pixels. None is ``ConstantKernel() * RBF()`` of the length √(pixels of a patch),
-        which suits pixels between 0 and 1.
+        Kernel of patches. Its lengthscales are in the units of pixels. None is ``ConstantKernel() * RBF()`` with the
+        lengthscale √(number of pixels in a patch), which suits pixels between 0 and 1.
 
     Attributes
     ----------
     weights_ : ndarray of shape (n_patches,)
-        Of patches, row by row, after a fit of an estimator's ``kernel_``, relative to their number.
+        Learnt weights of the patches, row by row, times the number of patches. Only the ``kernel_`` of a fitted
+        estimator has them.
 
     Examples
     --------
@@ -50,21 +52,21 @@ class Convolutional(Kernel):
         self.base = base
 
     def get_params(self, deep=True):
-        """Parameters, and with ``deep`` those of the base, as ``base__...``."""
+        """Parameters of the kernel and, with ``deep``, those of ``base`` as ``base__...``."""
         params = {"image_shape": self.image_shape, "patch_shape": self.patch_shape, "base": self.base}
         if deep and self.base is not None:
             params |= {f"base__{name}": value for name, value in self.base.get_params().items()}
         return params
 
     def resolved_base(self):
-        """The base, or what None stands for."""
+        """The base, or the kernel that None stands for."""
         if self.base is not None:
             return self.base
         channels = self.image_shape[2] if len(self.image_shape) > 2 else 1
         return ConstantKernel(1.0) * RBF(float(np.sqrt(self.patch_shape[0] * self.patch_shape[1] * channels)))
 
     def index(self):
-        """Numbers (n_patches, n_pixels) of the pixels of every patch."""
+        """Numbers (n_patches, n_pixels) of the pixels of each patch."""
         height, width = self.image_shape[:2]
         pixels = np.arange(int(np.prod(self.image_shape))).reshape(height, width, -1)
         windows = np.lib.stride_tricks.sliding_window_view(pixels, tuple(self.patch_shape), axis=(0, 1))
@@ -72,7 +74,7 @@ class Convolutional(Kernel):
 
     @property
     def hyperparameters(self):
-        """Those of the base, as ``base__...``."""
+        """Hyperparameters of ``base``, as ``base__...``."""
         return [
             type(each)(f"base__{each.name}", each.value_type, each.bounds, each.n_elements)
             for each in self.resolved_base().hyperparameters
@@ -80,7 +82,7 @@ class Convolutional(Kernel):
 
     @property
     def theta(self):
-        """Logarithms of the base's numbers that are not fixed."""
+        """Logarithms of the hyperparameters of ``base`` that are not fixed."""
         return self.resolved_base().theta
 
     @theta.setter
@@ -90,11 +92,11 @@ class Convolutional(Kernel):
 
     @property
     def bounds(self):
-        """Of these logarithms."""
+        """Bounds of these logarithms."""
         return self.resolved_base().bounds
 
     def clone_with_theta(self, theta):
-        """A copy with other numbers."""
+        """A copy with other hyperparameters."""
         copy = clone(self)
         copy.theta = theta
         return copy
@@ -105,7 +107,7 @@ class Convolutional(Kernel):
     __hash__ = Kernel.__hash__
 
     def __call__(self, X, Y=None, eval_gradient=False):
-        """Covariances of rows; see scikit-learn. Weights are those of a fit, or all the same."""
+        """Covariances of rows, as in scikit-learn. Weights are the learnt ones, or else all the same."""
         if eval_gradient:
             raise ValueError("Convolutional has no gradient here: fit it with the estimators of this package.")
         first, w = np.atleast_2d(X), self._weights()
@@ -119,7 +121,7 @@ class Convolutional(Kernel):
         return np.array([self(row[None])[0, 0] for row in np.atleast_2d(X)])
 
     def is_stationary(self):
-        """It is not."""
+        """False: the covariance depends on more than the difference of two rows."""
         return False
 
     def __repr__(self):
@@ -131,17 +133,17 @@ class Convolutional(Kernel):
 
 
 class Select(Kernel):
-    """A kernel of some of the features: sums of such kernels are additive models.
+    """A kernel that sees only some of the features. A sum of such kernels makes an additive model.
 
-    It composes with scikit-learn's kernels, and ``GaussianProcessRegressor`` takes it too.
+    You can compose it with scikit-learn's kernels, and ``GaussianProcessRegressor`` takes it, too.
 
     Parameters
     ----------
     kernel : Kernel
-        Of the chosen features.
+        Kernel of the chosen features.
     columns : int, str, or sequence of them
-        Which features, by number or by the name that they have in the data frame of ``fit``. Names are for the
-        estimators of this package.
+        The chosen features, by their numbers, or by their names in the data frame of ``fit``. Only the estimators of
+        this package take names.
 
     Examples
     --------
@@ -160,7 +162,7 @@ class Select(Kernel):
         self.columns = columns
 
     def get_params(self, deep=True):
-        """Parameters, and with ``deep`` those of the kernel, as ``kernel__...``."""
+        """Parameters and, with ``deep``, those of ``kernel`` as ``kernel__...``."""
         params = {"kernel": self.kernel, "columns": self.columns}
         if deep:
             params |= {f"kernel__{name}": value for name, value in self.kernel.get_params().items()}
@@ -168,7 +170,7 @@ class Select(Kernel):
 
     @property
     def hyperparameters(self):
-        """Those of the kernel, as ``kernel__...``."""
+        """Hyperparameters of ``kernel``, as ``kernel__...``."""
         return [
             type(each)(f"kernel__{each.name}", each.value_type, each.bounds, each.n_elements)
             for each in self.kernel.hyperparameters
@@ -176,7 +178,7 @@ class Select(Kernel):
 
     @property
     def theta(self):
-        """Logarithms of the kernel's numbers that are not fixed."""
+        """Logarithms of the hyperparameters of ``kernel`` that are not fixed."""
         return self.kernel.theta
 
     @theta.setter
@@ -185,11 +187,11 @@ class Select(Kernel):
 
     @property
     def bounds(self):
-        """Of these logarithms."""
+        """Bounds of these logarithms."""
         return self.kernel.bounds
 
     def clone_with_theta(self, theta):
-        """A copy with other numbers."""
+        """A copy with other hyperparameters."""
         copy = clone(self)
         copy.theta = theta
         return copy
@@ -200,7 +202,7 @@ class Select(Kernel):
     __hash__ = Kernel.__hash__
 
     def __call__(self, X, Y=None, eval_gradient=False):
-        """Covariances of rows, and their gradients; see scikit-learn."""
+        """Covariances of rows, and their gradients, as in scikit-learn."""
         chosen = None if Y is None else self._of(Y)
         return self.kernel(self._of(X), chosen, eval_gradient=eval_gradient)
 
@@ -209,7 +211,7 @@ class Select(Kernel):
         return self.kernel.diag(self._of(X))
 
     def is_stationary(self):
-        """Whether the kernel is."""
+        """Whether ``kernel`` is stationary."""
         return self.kernel.is_stationary()
 
     def __repr__(self):

@@ -1,12 +1,12 @@
 """Scores of predictive distributions, intervals and probabilities, and scorers for scikit-learn's searches.
 
-Functions take observations and what was predicted for them: a
-:class:`~skdgp.PredictiveDistribution`, the ends of intervals or the probabilities of classes. Scores that
-scikit-learn has, such as ``log_loss``, ``brier_score_loss`` and ``mean_pinball_loss``, are not repeated here.
+The functions take observations and the predictions for them: a :class:`~skdgp.PredictiveDistribution`, the ends of
+intervals, or the probabilities of classes. Scores that scikit-learn has, such as ``log_loss``, ``brier_score_loss`` and
+``mean_pinball_loss``, are not repeated here.
 
-Scorers take ``(estimator, X, y)``, as ``GridSearchCV(scoring=...)`` and ``cross_validate`` want them, and are
-greater for better predictions: losses come with a minus sign. They work with every estimator that has
-``predict_dist`` or ``predict(X, return_std=True)``, inside pipelines and searches too.
+The scorers take ``(estimator, X, y)``, as ``GridSearchCV(scoring=...)`` and ``cross_validate`` require. They are
+greater for better predictions, so that losses have a minus sign. They work with every estimator that has
+``predict_dist`` or ``predict(X, return_std=True)``, and also inside pipelines and searches.
 """
 
 import numpy as np
@@ -35,21 +35,21 @@ __all__ = [
 
 
 def negative_log_predictive_density(y_true, dist, *, sample_weight=None):
-    """Mean of −log p(y).
+    """Mean negative logarithm of the predictive density, −log p(y), at the observations.
 
     Parameters
     ----------
     y_true : array-like of shape (n,) or (n, P)
         Observations.
     dist : PredictiveDistribution
-        What was predicted for them.
+        Predictions for these observations.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows.
 
     Returns
     -------
     float
-        In nats; lower is better. Outputs count as the same number of rows would.
+        The score in nats; lower is better. It is the mean over all rows and outputs.
 
     Raises
     ------
@@ -74,21 +74,21 @@ def negative_log_predictive_density(y_true, dist, *, sample_weight=None):
 def crps(y_true, dist, *, sample_weight=None):
     """Mean continuous ranked probability score.
 
-    The absolute error, made to measure distributions: for a prediction without uncertainty it is that error.
+    It extends the absolute error to distributions. For a prediction without uncertainty it is the absolute error.
 
     Parameters
     ----------
     y_true : array-like of shape (n,) or (n, P)
         Observations.
     dist : PredictiveDistribution
-        What was predicted for them.
+        Predictions for these observations.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows.
 
     Returns
     -------
     float
-        In units of ``y_true``; lower is better.
+        The score in the units of ``y_true``; lower is better.
 
     Raises
     ------
@@ -112,19 +112,21 @@ def crps(y_true, dist, *, sample_weight=None):
 
 
 def pit_values(y_true, dist):
-    """Probability integral transforms F(y) of observations, uniform where predictions are calibrated.
+    """Probability integral transforms (PIT) of observations: the predicted probabilities F(y) of at most y.
+
+    If predictions are calibrated, these values are distributed uniformly between 0 and 1.
 
     Parameters
     ----------
     y_true : array-like of shape (n,) or (n, P)
         Observations.
     dist : PredictiveDistribution
-        What was predicted for them.
+        Predictions for these observations.
 
     Returns
     -------
     ndarray of shape (n,) or (n, P)
-        Probabilities.
+        The transforms, between 0 and 1.
 
     Raises
     ------
@@ -147,25 +149,26 @@ def pit_values(y_true, dist):
 
 
 def calibration_error(y_true, dist, *, sample_weight=None):
-    """How far probability integral transforms are from uniform.
+    """How far the probability integral transforms are from a uniform distribution.
 
-    The mean distance ``∫₀¹ |Ĝ(p) − p| dp`` between each probability p and the share Ĝ(p) of observations below the
-    quantile that was predicted for it: the area between the reliability curve and its diagonal. 0 is calibrated, and
-    0.5 the most there can be. With n rows, perfect predictions show about 0.3/√n.
+    For each probability p, let Ĝ(p) be the share of observations below the predicted quantile p. The error is the mean
+    distance ``∫₀¹ |Ĝ(p) − p| dp`` of the two, which is the area between the reliability curve and the diagonal. It is 0
+    for calibrated predictions and 0.5 at most. With n rows, perfect predictions have an error of about 0.3/√n.
 
     Parameters
     ----------
     y_true : array-like of shape (n,) or (n, P)
         Observations.
     dist : PredictiveDistribution
-        What was predicted for them.
+        Predictions for these observations.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows.
 
     Returns
     -------
     float
-        From 0 to 0.5; lower is better. It does not see how sharp predictions are: read it beside :func:`crps`.
+        From 0 to 0.5; lower is better. The error does not tell how narrow the predictions are, so look at :func:`crps`
+        as well.
 
     Raises
     ------
@@ -198,26 +201,26 @@ def calibration_error(y_true, dist, *, sample_weight=None):
 
 
 def coverage(y_true, lower, upper, *, sample_weight=None):
-    """Share of observations within intervals.
+    """Share of observations that lie within their intervals.
 
     Parameters
     ----------
     y_true : array-like of shape (n,) or (n, P)
         Observations.
     lower, upper : array-like of shape (n,) or (n, P)
-        Ends of the intervals, which belong to them, in units of ``y_true``.
+        Ends of the intervals, in the units of ``y_true``. The ends belong to the intervals.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows.
 
     Returns
     -------
     float
-        Best near the probability that the intervals claim.
+        The share. It should be close to the probability of the intervals.
 
     Raises
     ------
     ValueError
-        If shapes differ, or if something is NaN.
+        If shapes differ, or if an array contains NaN.
 
     Examples
     --------
@@ -230,31 +233,31 @@ def coverage(y_true, lower, upper, *, sample_weight=None):
 
 
 def interval_score(y_true, lower, upper, confidence_level=0.9, *, sample_weight=None):
-    """Mean interval score: width, plus a fine for every observation outside.
+    """Mean interval score: the width of the interval, plus a penalty for each observation outside.
 
-    (u − l) + 2/(1 − c) · (distance of y from [l, u]) [1]_; smallest in expectation for the central interval of
-    probability c.
+    The score of one interval from l to u is (u − l) + 2/(1 − c) · (distance of y from [l, u]) [1]_. In expectation it
+    is smallest for the central interval of probability c.
 
     Parameters
     ----------
     y_true : array-like of shape (n,) or (n, P)
         Observations.
     lower, upper : array-like of shape (n,) or (n, P)
-        Ends of the intervals, in units of ``y_true``.
+        Ends of the intervals, in the units of ``y_true``.
     confidence_level : float, default=0.9
-        Probability c that the intervals claim, between 0 and 1.
+        Probability c of the intervals, between 0 and 1.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows.
 
     Returns
     -------
     float
-        In units of ``y_true``; lower is better.
+        The score in the units of ``y_true``; lower is better.
 
     Raises
     ------
     ValueError
-        If shapes differ, if something is NaN, or if ``confidence_level`` is not between 0 and 1.
+        If shapes differ, if an array contains NaN, or if ``confidence_level`` is not between 0 and 1.
 
     References
     ----------
@@ -276,19 +279,21 @@ def interval_score(y_true, lower, upper, confidence_level=0.9, *, sample_weight=
 def expected_calibration_error(y_true, y_proba, *, n_bins=15, labels=None, sample_weight=None):
     """Mean distance between a classifier's confidence and its accuracy.
 
-    Rows are sorted into bins of equal width by the probability of their most probable class; each bin counts
-    ``|accuracy − mean confidence|`` with its share of the rows [1]_.
+    The confidence of a row is the probability of its most probable class. Rows are sorted into bins of equal width by
+    their confidence. The error is the mean of ``|accuracy − mean confidence|`` over the bins, each weighted by its
+    share of the rows [1]_.
 
     Parameters
     ----------
     y_true : array-like of shape (n,)
         Labels.
     y_proba : array-like of shape (n, K)
-        Probabilities of classes, as of ``predict_proba``; rows sum to one.
+        Class probabilities, as ``predict_proba`` returns them; rows sum to one.
     n_bins : int, default=15
         Number of bins.
     labels : array-like of shape (K,), default=None
-        The classes' labels in the order of the columns, as ``classes_``; the sorted labels of ``y_true`` by default.
+        Labels of the classes in the order of the columns, such as ``classes_``. None takes the sorted labels of
+        ``y_true``.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows.
 
@@ -300,7 +305,7 @@ def expected_calibration_error(y_true, y_proba, *, n_bins=15, labels=None, sampl
     Raises
     ------
     ValueError
-        If there are not as many labels as columns, or not as many probabilities as observations.
+        If the numbers of labels and columns differ, or the numbers of observations and rows of probabilities.
 
     References
     ----------
@@ -328,14 +333,15 @@ def expected_calibration_error(y_true, y_proba, *, n_bins=15, labels=None, sampl
 
 
 class DistributionScorer:
-    """Scores an estimator by the distributions that it predicts.
+    """A scorer that compares the distributions that an estimator predicts with observations.
 
     Parameters
     ----------
     name : str
-        What it is called in representations.
+        Name of the scorer, which ``repr`` shows.
     score : callable
-        From observations, distributions and ``sample_weight`` to a number that is greater for better ones.
+        Takes observations, distributions and ``sample_weight``, and returns a number that is greater for better
+        predictions.
 
     Examples
     --------
@@ -356,18 +362,18 @@ class DistributionScorer:
         Parameters
         ----------
         estimator : object
-            Fitted, as :func:`predictive_distribution` takes it.
+            A fitted estimator that :func:`predictive_distribution` takes.
         X : array-like of shape (n, n_features)
             Rows.
         y : array-like of shape (n,) or (n, P)
-            Their observations.
+            Observations of these rows.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows.
 
         Returns
         -------
         float
-            Greater is better.
+            The score; greater is better.
         """
         return self._score(y, predictive_distribution(estimator, X), sample_weight=sample_weight)
 
@@ -375,20 +381,21 @@ class DistributionScorer:
         return f"skdgp.metrics.{self._name}"
 
     def __reduce__(self):
-        return self._name  # one of this module's, so that pickles hold no code
+        return self._name  # the name of a scorer in this module, so that pickles hold no code
 
 
 def predictive_distribution(estimator, X):
-    """What a regressor, or a pipeline or search that ends in one, predicts for rows ``X``.
+    """Distribution that a regressor, or a pipeline or search that ends in one, predicts for rows ``X``.
 
-    Of a ``TransformedTargetRegressor`` it is the distribution of the targets themselves, if its function is monotone.
+    For a ``TransformedTargetRegressor`` it is the distribution of the original targets. The transformation must then be
+    monotone.
 
     Parameters
     ----------
     estimator : object
-        Fitted, with ``predict_dist`` or ``predict(X, return_std=True)``.
+        A fitted estimator with ``predict_dist`` or ``predict(X, return_std=True)``.
     X : array-like of shape (n, n_features)
-        Rows, as ``predict`` takes them.
+        Rows to predict, as ``predict`` takes them.
 
     Returns
     -------
@@ -398,7 +405,7 @@ def predictive_distribution(estimator, X):
     Raises
     ------
     TypeError
-        If the estimator has neither.
+        If the estimator has neither of the two methods.
 
     Examples
     --------
@@ -447,29 +454,29 @@ def _coverage_loss(y, dist, *, sample_weight=None):
 
 
 class _CalibrationScorer(DistributionScorer):
-    """Scores a classifier by its probabilities."""
+    """A scorer of a classifier's probabilities."""
 
     def __call__(self, estimator, X, y, sample_weight=None):
         labels = estimator.classes_
         return -expected_calibration_error(y, estimator.predict_proba(X), labels=labels, sample_weight=sample_weight)
 
 
-#: Mean log predictive density, −:func:`negative_log_predictive_density`.
+#: Mean log predictive density: −:func:`negative_log_predictive_density`.
 log_density_scorer = DistributionScorer("log_density_scorer", _minus(negative_log_predictive_density))
-#: −:func:`crps`.
+#: Continuous ranked probability score with a minus sign: −:func:`crps`.
 crps_scorer = DistributionScorer("crps_scorer", _minus(crps))
-#: −:func:`interval_score` of central 90 % intervals.
+#: Interval score of central 90 % intervals with a minus sign: −:func:`interval_score`.
 interval_score_scorer = DistributionScorer("interval_score_scorer", _minus(_interval_loss))
-#: −|:func:`coverage` of central 90 % intervals − 0.9|.
+#: Distance of the coverage of central 90 % intervals from 0.9, with a minus sign: −|:func:`coverage` − 0.9|.
 coverage_scorer = DistributionScorer("coverage_scorer", _minus(_coverage_loss))
-#: −:func:`calibration_error`.
+#: Calibration error of a regressor with a minus sign: −:func:`calibration_error`.
 calibration_error_scorer = DistributionScorer("calibration_error_scorer", _minus(calibration_error))
-#: −:func:`expected_calibration_error` of a classifier.
+#: Calibration error of a classifier with a minus sign: −:func:`expected_calibration_error`.
 expected_calibration_error_scorer = _CalibrationScorer("expected_calibration_error_scorer", None)
 
 
 def _observations(y_true, dist):
-    """Observations as an array; ValueError unless there is one for each row and output."""
+    """Observations as an array; ValueError unless there is a finite one for each row and output."""
     y = np.asarray(y_true, dtype=np.float64)
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 and len(dist.shape) == 1 else y
     if y.shape != dist.shape:
@@ -480,18 +487,18 @@ def _observations(y_true, dist):
 
 
 def _intervals(y_true, lower, upper):
-    """The same of observations and intervals."""
+    """Observations and the ends of intervals as arrays; ValueError unless they have one shape, without NaN."""
     y, lower, upper = (np.asarray(column, dtype=np.float64) for column in (y_true, lower, upper))
     if not y.shape == lower.shape == upper.shape:
         raise ValueError(f"y_true, lower and upper must have one shape, got {y.shape}, {lower.shape}, {upper.shape}.")
     for name, column in (("y_true", y), ("lower", lower), ("upper", upper)):
-        if np.isnan(column).any():  # infinite ends are those of an interval that holds everything
+        if np.isnan(column).any():  # infinite ends are allowed: such an interval contains everything
             raise ValueError(f"{name} contains NaN: leave out such rows.")
     return y, lower, upper
 
 
 def _broadcast(sample_weight, like):
-    """Weights of rows, (n,) or None, for values of shape (n,) or (n, P)."""
+    """Weights of rows, (n,) or None, in the shape (n,) or (n, P) of values."""
     if sample_weight is None:
         return np.ones(like.shape)
     weight = column_or_1d(sample_weight)

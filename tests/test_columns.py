@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from scipy.stats import norm
 from sklearn.compose import make_column_transformer
+from sklearn.gaussian_process.kernels import Sum
 from sklearn.inspection import permutation_importance
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -326,6 +327,11 @@ class TestEncoding:
         assert np.array_equal(again.encode(X[:, [0, 0]]), encoding.encode(X[:, [0, 0]]))
 
 
+def _terms(kernel):
+    """What a kernel object is a sum of."""
+    return [*_terms(kernel.k1), kernel.k2] if isinstance(kernel, Sum) else [kernel]
+
+
 class TestEstimators:
     """Fits and predictions of tables with both."""
 
@@ -447,6 +453,15 @@ class TestEstimators:
         with pytest.raises(ValueError, match="built with categorical_features='from_dtype', but categorical_features"):
             model.set_params(categorical_features=None).fit(X[["size", "rooms"]], y)
 
+    @pytest.mark.parametrize("name", ["inducing", "orthogonal_inducing"])
+    def test_sums_over_inputs_are_over_columns(self, name):
+        X, y = make_table()
+        options = {"n_inducing": 120, "n_orthogonal": 120, "max_iter": 5, "random_state": 0, name: "fourier"}
+        model = SOLVEGPRegressor(**options).fit(X, y)
+        selected = [each.k2.columns for each in _terms(model.kernel_)]
+        assert selected == list(range(model._encoding.width))
+        assert np.isfinite(model.predict(X)).all()
+
     def test_hundreds_of_levels(self):
         rng = np.random.default_rng(0)
         codes = rng.integers(300, size=2000)
@@ -519,14 +534,16 @@ class TestEstimators:
             SOLVEGPRegressor().fit(X, np.where(y > 1, np.nan, y))
         with pytest.raises(ValueError, match="Column 'city' of X holds text, such as"):
             SOLVEGPRegressor(categorical_features=None).fit(X, y)
+        with pytest.raises(ValueError, match=r"Column 'pair' of X holds \(1, 'a'\), which is neither"):
+            SOLVEGPRegressor().fit(X.assign(pair=[(1, "a")] * len(X)), y)
         with pytest.raises(TypeError, match="Sparse data was passed"):
             SOLVEGPRegressor(categorical_features=[0]).fit(csr_matrix(np.eye(5)), np.arange(5.0))
 
     def test_other_columns_than_before_are_errors(self):
         X, y = make_table()
         model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0).fit(X, y)
-        for wrong in (X[["size", "city"]], X.rename(columns={"size": "width"})):
-            with pytest.raises(ValueError, match="feature"):
+        for wrong in (X[["size", "city"]], X.rename(columns={"size": "width"}), X[X.columns[::-1]]):
+            with pytest.raises(ValueError, match=r"feature names|Feature names"):
                 model.predict(wrong)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an array has no names

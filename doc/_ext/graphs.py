@@ -1,6 +1,10 @@
-"""Pictures of what depends on what: observed variables are grey, what is learnt is a square, plates repeat."""
+"""Pictures of the guide: what depends on what, which estimator to take, what inducing points are.
+
+In graphs observed variables are grey, what is learnt is a square, and plates repeat.
+"""
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
 
 BLUE, ORANGE, DARK, GREY = "#0b5fa5", "#c8762b", "#333333", "#8a8a8a"
@@ -121,3 +125,91 @@ def orthogonal():
         ("f", "y"),
     ]
     draw(nodes, edges, [(-0.6, -1.6, 5.8, 1.6, "rows $n = 1 \\ldots N$")])
+
+
+QUESTIONS = [
+    (
+        "Do you predict far beyond\nthe training rows?",
+        "No model here, unless\na kernel object says\nwhat happens there",
+    ),
+    ("Are the rows images?", "Small ones:\nkernels.Convolutional.\nLarge ones: features that\na neural network makes"),
+    ("Do you need only a mean,\nand within a second?", "Boosted trees"),
+    ("Is it one long series?", 'SOLVEGPRegressor\nwith inducing="fourier"'),
+    ("Several values of y for\nthe same features?", "DSDGPRegressor\nwith latent_dims=1"),
+    ("Only seconds to spare,\nor a smooth function?", "SOLVEGPRegressor"),
+    ("Up to 1000 rows?", "DSDGPRegressor or\nAVDGPRegressor; also try\nscikit-learn's exact GP"),
+    ("Up to 10 000 rows?", "DSDGPRegressor"),
+    ("Do they fit in memory?", "AVDGPRegressor"),
+]
+ADVICE = """With any of the estimators:
+Classes? Take its Classifier twin.
+Counts, positive targets, outliers? Set likelihood=.
+Categories, missing cells? It takes them as they are."""
+
+
+def choose():
+    """Which estimator to take: questions on the left, from the top, and answers on the right."""
+    left, right, gap, line, pad = (0.0, 2.12), (2.48, 4.6), 0.22, 0.185, 0.2  # inches
+    style = {"boxstyle": "round,pad=0,rounding_size=0.08", "lw": 1.2}
+    arrow = {"arrowstyle": "-|>", "mutation_scale": 11, "color": DARK, "shrinkA": 0, "shrinkB": 0}
+    heights = [pad + line * (1 + max(q.count("\n"), a.count("\n"))) for q, a in QUESTIONS]
+    final, last = pad + line * 2, pad + line * (1 + ADVICE.count("\n"))
+    total = sum(heights) + len(heights) * gap + final + gap + last
+    figure, ax = plt.subplots(figsize=(right[1] + 0.1, total + 0.1))
+    figure.subplots_adjust(0, 0, 1, 1)
+    ax.set(xlim=(-0.05, right[1] + 0.05), ylim=(-0.05, total + 0.05))
+    ax.axis("off")
+
+    def box(ends, top, height, text, colours):
+        face, edge = colours
+        ax.add_patch(FancyBboxPatch((ends[0], top - height), ends[1] - ends[0], height, fc=face, ec=edge, **style))
+        ax.text(sum(ends) / 2, top - height / 2, text, ha="center", va="center", fontsize=10.5, color=DARK)
+
+    top = total
+    for (question, answer), height in zip(QUESTIONS, heights, strict=True):
+        middle, low = top - height / 2, top - height
+        box(left, top, height, question, ("white", DARK))
+        box(right, top, height, answer, ("#e6f0f9", BLUE))
+        ax.add_patch(FancyArrowPatch((left[1], middle), (right[0], middle), **arrow))
+        ax.text((left[1] + right[0]) / 2 - 0.03, middle + 0.04, "yes", ha="center", va="bottom", fontsize=9.5)
+        ax.add_patch(FancyArrowPatch((1.06, low), (1.06, low - gap), **arrow))
+        ax.text(1.13, low - gap / 2, "no", va="center", fontsize=9.5)
+        top = low - gap
+    box(left, top, final, "AVDGPRegressor\nwith partial_fit", ("#e6f0f9", BLUE))
+    top -= final + gap
+    box((left[0], right[1]), top, last, ADVICE, ("#fdf1e6", ORANGE))
+
+
+def inducing():
+    """A sparse GP of six inducing points beside the exact GP that it summarises."""
+    rng = np.random.default_rng(4)
+    x = np.concatenate([rng.uniform(0, 5.4, 200), rng.uniform(7.6, 10, 100)])
+    noise = 0.6
+    y = np.sin(1.1 * x) + 0.25 * x + noise * rng.standard_normal(len(x))
+    points = np.array([0.4, 2.2, 4.0, 6.0, 7.9, 9.6])
+    grid = np.linspace(0, 10, 400)
+
+    def k(a, b):  # an RBF kernel of variance 2 and lengthscale 1.6
+        return 2.0 * np.exp(-0.5 * ((a[:, None] - b) / 1.6) ** 2)
+
+    # The best Gaussian distribution of the function's values at the points (Titsias, 2009)
+    K = k(points, points) + 1e-8 * np.eye(len(points))
+    Kx, Kg = k(points, x), k(points, grid)
+    inverse = np.linalg.inv(K + Kx @ Kx.T / noise**2)
+    mean, covariance = K @ inverse @ Kx @ y / noise**2, K @ inverse @ K
+    # What these values say about the function everywhere
+    A = np.linalg.solve(K, Kg)
+    sparse, variance = A.T @ mean, 2.0 - np.sum(A * (Kg - covariance @ A), axis=0)
+    exact = k(grid, x) @ np.linalg.solve(k(x, x) + noise**2 * np.eye(len(x)), y)
+
+    figure, ax = plt.subplots(figsize=(5.4, 4.3), layout="constrained")
+    half = 1.96 * np.sqrt(variance)
+    ax.plot(x, y, ".", color="#b5b5b5", ms=4, label="300 rows")
+    ax.fill_between(grid, sparse - half, sparse + half, color=BLUE, alpha=0.2, lw=0, label="sparse GP, 95 % band")
+    ax.plot(grid, sparse, color=BLUE, lw=2.2, label="sparse GP, mean")
+    ax.plot(grid, exact, color=DARK, lw=1.0, ls="--", label="exact GP, mean")
+    bars = {"fmt": "o", "color": ORANGE, "ms": 7, "capsize": 4, "lw": 1.8, "zorder": 5}
+    ax.errorbar(points, mean, 1.96 * np.sqrt(np.diag(covariance)), label="inducing variables", **bars)
+    ax.plot(points, np.full(len(points), ax.get_ylim()[0]), "^", color=ORANGE, ms=8, label="inducing points")
+    ax.set(xlabel="feature", ylabel="target", xlim=(-0.1, 10.1))
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=10)

@@ -1,4 +1,4 @@
-"""Predictive distributions, which answer questions and score themselves."""
+"""Predictive distributions: densities, quantiles, draws and scores."""
 
 from ._gaussian import PredictiveDistribution
 from ._log_link import CountDistribution, GammaDistribution

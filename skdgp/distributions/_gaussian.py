@@ -1,4 +1,4 @@
-"""The predictive distribution: a mixture of Gaussians for every row, and for every output of it."""
+"""The predictive distribution: a mixture of Gaussians for each row and output."""
 
 import math
 from dataclasses import dataclass
@@ -10,47 +10,48 @@ from scipy.special import ndtri
 
 from ._mixture import Mixture, integrated_score
 
-#: Components whose pairs a score may count; with more of them it is an integral.
+#: Largest number of components for which the CRPS sums over pairs. With more components it is an integral.
 MOST_PAIRED = 256
 
-#: Probability beyond either end of that integral, and its parts on either side of the observation.
+#: Probability beyond either end of that integral, and the number of its parts on either side of the observation.
 TAIL, N_PARTS = 1e-10, 16
 
-#: Where the search for a quantile stops: at this distance from it in standard deviations, one step before the last.
+#: The search for a quantile takes its last step when it is this close to the quantile, in standard deviations.
 QUANTILE_TOLERANCE = 1e-5
 
-#: Steps of Newton's method before every other one halves the bracket, and steps that shrink any bracket to nothing.
+#: Steps of Newton's method, after which every other step halves the bracket; and steps that close any bracket.
 MAX_NEWTON, MAX_SEARCH = 6, 400
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PredictiveDistribution(Mixture):
-    """Gaussian mixtures, one for every row (and output), whose components' weights all rows share.
+    """Predictive distributions of rows: one Gaussian mixture for each row (and output).
 
-    Made by ``predict_dist`` of the regressors; made by hand, it gives the predictions of any other model,
-    such as a mean and a standard deviation (see :meth:`gaussian`), the same methods and scores.
-    All methods work row by row, and points broadcast against rows as in NumPy: of shape ``(n,)`` they are one
-    point for each row, of shape ``(k, 1)`` the same k points for all rows, with results of shape ``(k, n)``.
+    ``predict_dist`` of the regressors returns it. You can also make one by hand from the predictions of any other
+    model, such as means and standard deviations (see :meth:`gaussian`), to use the same methods and scores. All rows
+    share the weights of the components. All methods work row by row, and points broadcast against rows as in NumPy.
+    Points of shape ``(n,)`` are one point for each row. Points of shape ``(k, 1)`` are the same k points for all rows,
+    with results of shape ``(k, n)``.
 
     Parameters
     ----------
     means, variances : array-like of shape (S, n) or (S, n, P)
-        Moments of S components for n rows (and P outputs), in the user's units and their square. Variances are
-        positive.
+        Means and variances of S components for n rows (and P outputs), in the user's units and their square. Variances
+        are positive.
     weights : array-like of shape (S,)
-        Non-negative, summing to one.
+        Weights of the components. They are not negative, and add up to one.
 
     Attributes
     ----------
     shape : tuple
         ``(n,)`` or ``(n, P)``.
     mean, var, std : ndarray of shape (n,) or (n, P)
-        Moments of the mixtures, in the same units.
+        Means, variances and standard deviations of the mixtures.
 
     Raises
     ------
     ValueError
-        If shapes do not match, or if these are not moments and weights of a mixture.
+        If shapes do not match, or if the numbers are not moments and weights of mixtures.
 
     Examples
     --------
@@ -81,12 +82,13 @@ class PredictiveDistribution(Mixture):
 
     @classmethod
     def gaussian(cls, mean, std):
-        """One Gaussian per row.
+        """Distributions that are a single Gaussian for each row (and output).
 
         Parameters
         ----------
         mean, std : array-like of shape (n,) or (n, P)
-            Such as scikit-learn's ``predict(X, return_std=True)`` returns them. Deviations are positive.
+            Means and standard deviations, as scikit-learn's ``predict(X, return_std=True)`` returns them. Deviations
+            are positive.
 
         Returns
         -------
@@ -96,7 +98,7 @@ class PredictiveDistribution(Mixture):
         Raises
         ------
         ValueError
-            If shapes do not match, or if these are no moments.
+            If shapes do not match, or if the numbers are not means and deviations of Gaussians.
 
         Examples
         --------
@@ -140,7 +142,7 @@ class PredictiveDistribution(Mixture):
         return total
 
     def _integrated_crps(self, y, m, v):
-        """∫ (F(t) − 1{t ≥ y})² dt by t = median + s sinh u: a time that grows as S, and few nodes far out."""
+        """∫ (F(t) − 1{t ≥ y})² dt by t = median + s sinh u: it takes time in proportion to S, and few nodes far out."""
         middle, low, high = (_quantile(np.full_like(y, q), m, v, self.weights) for q in (0.5, TAIL, 1 - TAIL))
         s = np.sqrt(v.min(axis=0))
         ends = ((np.minimum(low, y), middle), (np.maximum(high, y), middle), (y, middle))
@@ -152,7 +154,7 @@ class PredictiveDistribution(Mixture):
         return integrated_score(cdf, u, low, high, lambda u: s * np.cosh(u), N_PARTS)
 
     def _draw(self, components, rng):
-        # Rows first: the numbers that a row gets do not depend on how many rows come after it.
+        # Rows are drawn first, so that the draws of a row do not depend on how many rows come after it.
         noise = np.moveaxis(rng.standard_normal((len(self), len(components), *self.shape[1:])), 1, 0)
         return self.means[components] + np.sqrt(self.variances[components]) * noise
 
@@ -188,19 +190,19 @@ def _quantile(q: np.ndarray, m: np.ndarray, v: np.ndarray, weights: np.ndarray) 
     z = ndtri(q)
     centre = weights @ m
     with np.errstate(invalid="ignore"):
-        ends = m + z / rate  # no component's CDF crosses q outside these
+        ends = m + z / rate  # no component's CDF crosses q outside of them
     lower, upper = ends.min(axis=0), ends.max(axis=0)
     x = np.clip(centre + z * np.sqrt(weights @ (v + (m - centre) ** 2)), lower, upper)
-    found, rows = x.copy(), np.arange(len(x))  # rows that are still searched for
+    found, rows = x.copy(), np.arange(len(x))  # rows whose quantile is not found yet
     for turn in range(MAX_SEARCH):
-        going = np.nextafter(lower, np.inf) < upper  # false where the bracket is closed, or infinite
+        going = np.nextafter(lower, np.inf) < upper  # false if the bracket is closed or infinite
         if going.mean() < 0.7:  # copies cost about as much as a step
             found[rows] = x
             if not going.any():
                 break
             m, rate = m[:, going], rate[:, going]
             x, lower, upper, q, z, rows = (column[going] for column in (x, lower, upper, q, z, rows))
-        # Newton's method can go back and forth forever; halving the bracket now and then ends that.
+        # Newton's method can go back and forth forever. Halving the bracket now and then prevents that.
         halve = turn >= MAX_NEWTON and turn % 2 == 0
         F, p = _cdf_and_density(x, m, rate, weights)
         x, lower, upper = _newton_step(x, F, p, (lower, upper), q, z, sharpest=rate.max(axis=0), halve=halve)
@@ -219,7 +221,7 @@ def _cdf_and_density(x, m, rate, weights):
 
 
 def _newton_step(x, F, p, bracket, q, z, *, sharpest, halve):
-    """The next guess, and its bracket; where the guess is good enough the bracket closes."""
+    """The next guess and its bracket. If the guess is good enough, the bracket closes."""
     lower, upper = bracket
     below = F < q
     lower, upper = np.where(below, x, lower), np.where(below, upper, x)
@@ -227,7 +229,7 @@ def _newton_step(x, F, p, bracket, q, z, *, sharpest, halve):
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         step = (z - reached) * np.exp(-0.5 * reached**2) / (math.sqrt(2 * math.pi) * p)  # d Φ⁻¹(F) = p/φ(Φ⁻¹(F)) dx
         proposed = x + step
-        # The next guess has the square of this one's error, in deviations of the sharpest component.
+        # The error of the next guess is the square of this one, in deviations of the sharpest component.
         done = (np.abs(z - reached) < QUANTILE_TOLERANCE) & (np.abs(step) * sharpest < QUANTILE_TOLERANCE)
     inside = (proposed >= lower) & (proposed <= upper) & (not halve)
     proposed = np.where(inside | done, np.clip(proposed, lower, upper), 0.5 * (lower + upper))

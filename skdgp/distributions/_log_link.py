@@ -3,8 +3,8 @@
     y | f ~ family(rate exp(f), dispersion d),        f ~ Σ_s ω_s N(m_s, v_s)
 
 A component is the family averaged over one Gaussian. That has no closed form, but in f the family is about as wide as
-1/√(1/rate + d) or as d, and the trapezoidal rule needs no more than two nodes for the narrower of the two widths. Where
-that would be very many the family is made a little wider instead, by what nodes are apart.
+√(1/rate + d). The trapezoidal rule needs two nodes at most for this width or for the Gaussian's, whichever is smaller.
+Where that would be very many nodes, the family is made a little wider instead, by the distance of two nodes.
 """
 
 import math
@@ -17,33 +17,33 @@ from scipy.special import betainc, gammainc, gammaincc, gammaincinv, gammaln, nd
 
 from ._mixture import Mixture, integrated_score
 
-#: Deviations of a Gaussian that nodes reach, and nodes at least and at most.
+#: How far the nodes reach, in deviations of the Gaussian, and their smallest and largest number.
 REACH, FEWEST_NODES, MOST_NODES = 6.0, 11, 257
 
-#: Distance of nodes in widths of the integrand; the error is exp(−2π²/STEP²).
+#: Distance of the nodes, in widths of the integrand; the error is exp(−2π²/STEP²).
 STEP = 1.1
 
-#: Less dispersion than this is none.
+#: Dispersion below this counts as none.
 LEAST_DISPERSION = 1e-7
 
-#: Probability beyond either end of a score's sum or integral, and most counts that are summed: of more every so-manieth
-#: stands for those up to the next.
+#: Probability beyond either end of the sum or integral of the CRPS, and the largest number of counts in the sum. If
+#: there are more, each count of a subset also stands for the counts up to the next.
 TAIL, MOST_COUNTS = 1e-10, 4096
 
-#: How far apart the ends of a search for log y are at last.
+#: Distance of the ends of a search for log y at which it stops.
 SLACK = 1e-13
 
-#: Numbers of an array that scores are computed with.
+#: Largest number of entries of an array with which scores are computed.
 SCORE_NUMBERS = 2**22
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _LogLink(Mixture):
-    """What the families share; their documentation says what the arrays are."""
+    """Base class of the families. Their documentation describes the arrays."""
 
     ARRAYS: ClassVar = ("means", "variances", "dispersions")
 
-    #: Least dispersion of the family.
+    #: Smallest dispersion of the family.
     least: ClassVar[float] = 0.0
 
     means: np.ndarray
@@ -61,24 +61,24 @@ class _LogLink(Mixture):
 
     @property
     def component_means(self) -> np.ndarray:
-        """E exp(f), of every component."""
+        """E exp(f) of each component."""
         return np.exp(self.means + 0.5 * self.variances)
 
     @property
     def component_variances(self) -> np.ndarray:
-        """The family's variance, averaged, and that of the rate."""
+        """Variances of the components: the mean of the family's variance, plus the variance of the rate."""
         mean = self.component_means
         return self._simplest(mean) + mean**2 * (np.expm1(self.variances) + self.dispersions * np.exp(self.variances))
 
     def _simplest(self, rate):
-        """Variance without dispersion."""
+        """Variance of the family without dispersion."""
         raise NotImplementedError
 
     def _expanded(self, m, v, d):
-        """Logarithms of rates and dispersions (K·S, N), and weights (K·S,), of as many members of the family."""
-        narrow = 1 / (self._simplest(np.exp(m)) / np.exp(2 * m) + d)  # over the family's squared width in f
+        """Members of the family at all nodes: logarithms of rates and dispersions (K·S, N), and weights (K·S,)."""
+        narrow = 1 / (self._simplest(np.exp(m)) / np.exp(2 * m) + d)  # one over the family's squared width in f
         ratio = v * narrow
-        most = ((MOST_NODES - 1) * STEP / (2 * REACH)) ** 2 - 1  # ratios that so many nodes resolve
+        most = ((MOST_NODES - 1) * STEP / (2 * REACH)) ** 2 - 1  # largest ratio that the nodes resolve
         wider = np.maximum(0.0, (ratio - most) / (narrow * (1 + most)))
         step = STEP / math.sqrt(1 + min(most, float(ratio.max(initial=0.0))))
         half = max(FEWEST_NODES // 2, math.ceil(REACH / step))
@@ -102,7 +102,7 @@ class _LogLink(Mixture):
         return np.clip(weight @ self._family_cdf(y, log_rate, dispersion), 0.0, 1.0)
 
     def _draw(self, components, rng):
-        # Rows first: the numbers that a row gets do not depend on how many rows come after it.
+        # Rows are drawn first, so that the draws of a row do not depend on how many rows come after it.
         uniform = rng.random_sample((len(self), len(components), *self.shape[1:], 3))
         first, second, third = (np.moveaxis(uniform[..., i], 1, 0) for i in range(3))
         m, v, d = (each[components] for each in self._arrays)
@@ -119,33 +119,34 @@ class _LogLink(Mixture):
 
 
 class CountDistribution(_LogLink):
-    """Mixtures of Poisson or negative binomial distributions over uncertain rates.
+    """Predictive distributions of counts: Poisson or negative binomial distributions whose rate is uncertain.
 
-    Made by ``predict_dist`` of regressors with ``likelihood="poisson"`` or ``"negative_binomial"``. Without dispersion
-    it is a Poisson distribution given the rate; with dispersion d a negative binomial one, of variance rate + d rate².
-    It has the methods of :class:`~skdgp.PredictiveDistribution`; ``pdf`` and ``logpdf`` are probabilities of counts,
-    and quantiles are counts.
+    ``predict_dist`` of regressors with ``likelihood="poisson"`` or ``"negative_binomial"`` returns it. Given its rate,
+    a count has a Poisson distribution if the dispersion d is zero. Otherwise it has a negative binomial distribution
+    with the variance rate + d rate². The methods are those of :class:`~skdgp.PredictiveDistribution`; ``pdf`` and
+    ``logpdf`` are probabilities of counts and their logarithms, and quantiles are counts.
 
     Parameters
     ----------
     means, variances : array-like of shape (S, n) or (S, n, P)
-        Moments of S Gaussians, whose mixture is the logarithm of the rate. Variances may be zero.
+        Means and variances of S Gaussians for n rows (and P outputs). Their mixture is the distribution of the
+        logarithm of the rate. Variances may be zero.
     dispersions : array-like of shape (S, n) or (S, n, P)
-        d, of each component. Zero is a Poisson distribution.
+        Dispersion d of each component. Zero is a Poisson distribution.
     weights : array-like of shape (S,)
-        Non-negative, summing to one.
+        Weights of the components. They are not negative, and add up to one.
 
     Attributes
     ----------
     shape : tuple
         ``(n,)`` or ``(n, P)``.
     mean, var, std : ndarray of shape (n,) or (n, P)
-        Moments of the targets.
+        Means, variances and standard deviations of the targets.
 
     Raises
     ------
     ValueError
-        If shapes do not match, or if these are not moments and weights of a mixture.
+        If shapes do not match, or if the numbers are not moments and weights of mixtures.
 
     Examples
     --------
@@ -163,7 +164,7 @@ class CountDistribution(_LogLink):
     discrete: ClassVar = True
 
     def pmf(self, y):
-        """Probability of the count ``y``; the same as :meth:`pdf`, by the name that it has in SciPy.
+        """Probability of the count ``y``. It is the same as :meth:`pdf`, with SciPy's name for counts.
 
         Parameters
         ----------
@@ -221,7 +222,7 @@ class CountDistribution(_LogLink):
         return np.where(pdtr(less, rate) >= second, less, k)
 
     def _quantile(self, q, *numbers):
-        """The smallest counts k with F(k) ≥ q, by bisection of integers."""
+        """The smallest counts k with F(k) ≥ q, by bisection over integers."""
         log_rate, dispersion, weight = self._expanded(*numbers)
         rate = np.exp(log_rate)
 
@@ -242,7 +243,7 @@ class CountDistribution(_LogLink):
         return np.where(certain, np.inf, high)
 
     def _crps(self, y, *numbers):
-        """Σ_k (F(k) − 1{k ≥ y})²; of many counts every so-manieth stands for its neighbours."""
+        """Σ_k (F(k) − 1{k ≥ y})². If there are many counts, each of a subset stands for those up to the next."""
         log_rate, dispersion, weight = self._expanded(*numbers)
         low, high = (self._quantile(np.full_like(y, q), *numbers) for q in (TAIL, 1 - TAIL))
         low, high = np.minimum(low, np.floor(y)), np.maximum(high, np.ceil(y)) + 1
@@ -252,7 +253,7 @@ class CountDistribution(_LogLink):
             k = np.unique(np.linspace(first, last, min(n_counts, MOST_COUNTS)).round())
             each = log_rate[:, column, None], dispersion[:, column, None]
             parts = np.array_split(k, -(-len(k) * len(weight) // SCORE_NUMBERS))
-            if n_counts <= MOST_COUNTS:  # densities take less time than their sums
+            if n_counts <= MOST_COUNTS:  # probabilities take less time than their sums F
                 F = np.cumsum(
                     np.concatenate([weight @ np.exp(self._family_log_density(part, *each)) for part in parts])
                 )
@@ -263,31 +264,33 @@ class CountDistribution(_LogLink):
 
 
 class GammaDistribution(_LogLink):
-    """Mixtures of gamma distributions over uncertain means.
+    """Predictive distributions of positive targets: gamma distributions whose mean is uncertain.
 
-    Made by ``predict_dist`` of regressors with ``likelihood="gamma"``. Given its mean μ a target has a gamma
-    distribution of variance d μ², that is of shape 1/d. It has the methods of :class:`~skdgp.PredictiveDistribution`.
+    ``predict_dist`` of regressors with ``likelihood="gamma"`` returns it. Given its mean μ, a target has a gamma
+    distribution with the variance d μ², which means with the shape 1/d. The methods are those of
+    :class:`~skdgp.PredictiveDistribution`.
 
     Parameters
     ----------
     means, variances : array-like of shape (S, n) or (S, n, P)
-        Moments of S Gaussians, whose mixture is the logarithm of the rate. Variances may be zero.
+        Means and variances of S Gaussians for n rows (and P outputs). Their mixture is the distribution of the
+        logarithm of μ. Variances may be zero.
     dispersions : array-like of shape (S, n) or (S, n, P)
-        d, of each component. Positive.
+        Dispersion d of each component, which is positive.
     weights : array-like of shape (S,)
-        Non-negative, summing to one.
+        Weights of the components. They are not negative, and add up to one.
 
     Attributes
     ----------
     shape : tuple
         ``(n,)`` or ``(n, P)``.
     mean, var, std : ndarray of shape (n,) or (n, P)
-        Moments of the targets.
+        Means, variances and standard deviations of the targets.
 
     Raises
     ------
     ValueError
-        If shapes do not match, or if these are not moments and weights of a mixture.
+        If shapes do not match, or if the numbers are not moments and weights of mixtures.
 
     Examples
     --------
@@ -308,7 +311,7 @@ class GammaDistribution(_LogLink):
 
     def _family_log_density(self, y, log_rate, dispersion):
         a = 1 / dispersion
-        z = np.log(np.maximum(y, 0.0)) - log_rate  # of y over its mean
+        z = np.log(np.maximum(y, 0.0)) - log_rate  # logarithm of y over its mean
         return np.where(y > 0, a * np.log(a) - gammaln(a) + a * (z - np.exp(z)) - np.log(np.maximum(y, 0.0)), -np.inf)
 
     def _family_cdf(self, y, log_rate, dispersion):
@@ -318,7 +321,7 @@ class GammaDistribution(_LogLink):
         return rate * gammaincinv(1 / dispersion, first) * dispersion
 
     def _quantile(self, q, *numbers):
-        """Between those of the components, by a search of log y."""
+        """Quantiles by a search for log y between the quantiles of the components."""
         log_rate, dispersion, weight = self._expanded(*numbers)
         inside = np.flatnonzero((q > 0) & (q < 1))
         found = np.where(q >= 1, np.inf, 0.0)

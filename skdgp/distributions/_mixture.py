@@ -1,18 +1,18 @@
-"""What all predictive distributions share: mixtures, one for every row and output, that answer and score themselves.
+"""Base of all predictive distributions: one mixture for each row and output, with densities, quantiles and scores.
 
-A family of components says
+A family of components defines
 
 =================================== ===================================================================
-``ARRAYS``                          names of its numbers, arrays of shape (S, n) or (S, n, P)
+``ARRAYS``                          names of its arrays of numbers, of shape (S, n) or (S, n, P)
 ``component_means``, ``_variances`` moments of every component, of the same shape
 ``_log_density(y, *numbers)``       log densities, or log probabilities, of mixtures (N,) at points (N,)
-``_cdf(y, *numbers)``               probabilities of at most y
+``_cdf(y, *numbers)``               probabilities of values of at most y
 ``_quantile(q, *numbers)``          quantiles
 ``_crps(y, *numbers)``              continuous ranked probability scores
 ``_draw(components, rng)``          draws (k, n) or (k, n, P) from components (k,)
 =================================== ===================================================================
 
-where ``numbers`` are those of a chunk of rows and outputs side by side, (S, N).
+where ``numbers`` are the arrays' entries for a chunk of rows and outputs, of shape (S, N).
 """
 
 import math
@@ -23,24 +23,24 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 from sklearn.utils import check_random_state
 
-#: Nodes of each part of a score's integral.
+#: Number of nodes in each part of a score's integral.
 SCORE_NODES = 12
 
-#: Numbers that an intermediate array may hold; small enough to stay in the processor's cache.
+#: Largest number of entries of an intermediate array, which then stays in the processor's cache.
 CHUNK_NUMBERS = 2**16
 
 
 class Mixture:
-    """Mixtures, one for every row and output, whose components' weights all rows share; see the module's docstring.
+    """One mixture for each row and output. All rows share the components' weights; see the module's docstring.
 
     Attributes
     ----------
     weights : ndarray of shape (S,)
-        Of the components; they are not negative, and add up to one.
+        Weights of the components. They are not negative, and add up to one.
     shape : tuple
         ``(n,)`` or ``(n, P)``.
     mean, var, std : ndarray of shape (n,) or (n, P)
-        Moments of the mixtures, in the user's units.
+        Means, variances and standard deviations of the mixtures, in the user's units.
     """
 
     ARRAYS: ClassVar[tuple[str, ...]]
@@ -51,7 +51,7 @@ class Mixture:
     weights: np.ndarray
 
     def _check(self) -> None:
-        """Make the arrays read-only arrays of float64; ValueError if shapes or weights are wrong."""
+        """Turn the arrays into read-only arrays of float64; ValueError if shapes or weights are wrong."""
         for name in (*self.ARRAYS, "weights"):
             column = np.array(getattr(self, name), dtype=np.float64, order="C", copy=None)
             object.__setattr__(self, name, column.view())
@@ -79,29 +79,32 @@ class Mixture:
 
     @property
     def component_variances(self) -> np.ndarray:
-        """Their variances."""
+        """Variances of the components, of the same shape."""
         raise NotImplementedError
 
-    #: What a family says; see the module's docstring.
+    #: Defined by each family; see the module's docstring.
     _log_density: Callable[..., np.ndarray]
     _cdf: Callable[..., np.ndarray]
     _quantile: Callable[..., np.ndarray]
     _crps: Callable[..., np.ndarray]
 
     def pit(self, y, random_state=None):
-        """Probability integral transform of observations: uniform where predictions are calibrated.
+        """Probability integral transform of observations, which is uniform if predictions are calibrated.
+
+        It is :meth:`cdf` at the observations. For counts it is a random value between F(y − 1) and F(y), because only
+        this is uniform for calibrated predictions.
 
         Parameters
         ----------
         y : array-like, broadcastable to (..., n) or (..., n, P)
             Observations, in the user's units.
         random_state : int, RandomState instance or None, default=None
-            Of counts, where between F(y − 1) and F(y) it lies; None is the same in every call. Others are :meth:`cdf`.
+            Source of the random values for counts. With None they are the same in every call.
 
         Returns
         -------
         ndarray of the broadcast shape
-            Probabilities.
+            Transforms, between 0 and 1.
         """
         above = self.cdf(y)
         if not self.discrete:
@@ -115,17 +118,17 @@ class Mixture:
 
     @classmethod
     def concatenate(cls, parts):
-        """Rows of several distributions with the same weights, one after the other.
+        """Join distributions of different rows, which have the same weights, into one.
 
         Parameters
         ----------
         parts : sequence of PredictiveDistribution
-            At least one, of shapes that differ in n alone.
+            One or more distributions, whose shapes differ only in n.
 
         Returns
         -------
         PredictiveDistribution
-            Of all rows.
+            The distribution of all rows.
 
         Examples
         --------
@@ -140,17 +143,17 @@ class Mixture:
 
     @classmethod
     def mixture(cls, parts):
-        """Several distributions of the same rows as one, in which each counts the same.
+        """Mix several distributions of the same rows into one, with equal weights.
 
         Parameters
         ----------
         parts : sequence of PredictiveDistribution
-            At least one, of the same shape.
+            One or more distributions of the same shape.
 
         Returns
         -------
         PredictiveDistribution
-            With the components of all.
+            The mixture, which has the components of all distributions.
 
         Examples
         --------
@@ -173,7 +176,7 @@ class Mixture:
         return self.shape[0]
 
     def __getitem__(self, index) -> Self:
-        """The distributions of some rows, by a number, slice, mask or array; ``dist[:, p]`` are those of an output."""
+        """Distributions of some rows, chosen by a number, slice, mask or array; ``dist[:, p]`` is output p alone."""
         rows, *outputs = index if isinstance(index, tuple) else (index,)
         if np.ndim(rows) == 0 and not isinstance(rows, slice):
             rows = [rows]
@@ -190,8 +193,8 @@ class Mixture:
 
     @cached_property
     def var(self) -> np.ndarray:
-        """Variances of the mixtures, of the same shape: of the components' means, plus the mean of their own."""
-        # Centred, as E m² − (E m)² would lose every digit to a large mean.
+        """Variances of the mixtures: the variance of the components' means, plus the mean of their variances."""
+        # Means are centred first: E m² − (E m)² would lose all digits if the mean is large.
         spread = np.tensordot(self.weights, (self.component_means - self.mean) ** 2, axes=1)
         return spread + np.tensordot(self.weights, self.component_variances, axes=1)
 
@@ -201,17 +204,17 @@ class Mixture:
         return np.sqrt(self.var)
 
     def logpdf(self, y):
-        """Logarithm of the density at ``y``, without underflow far from the mixture.
+        """Logarithm of the density at ``y``. It does not underflow far from the mixture.
 
         Parameters
         ----------
         y : array-like, broadcastable to (..., n) or (..., n, P)
-            In the user's units.
+            Points in the user's units.
 
         Returns
         -------
         ndarray of the broadcast shape
-            In nats.
+            Logarithms of densities, in nats.
 
         Raises
         ------
@@ -233,12 +236,12 @@ class Mixture:
         Parameters
         ----------
         y : array-like, broadcastable to (..., n) or (..., n, P)
-            In the user's units.
+            Points in the user's units.
 
         Returns
         -------
         ndarray of the broadcast shape
-            In inverse units.
+            Densities, in the inverse of the user's units.
 
         Raises
         ------
@@ -255,15 +258,15 @@ class Mixture:
         return np.exp(self.logpdf(y))
 
     def cdf(self, y):
-        """Probability of at most ``y``.
+        """Probability of a value of at most ``y``: the cumulative distribution function.
 
-        Of Gaussian components Σ_s ω_s Φ((y − m_s)/√v_s). At observations it is their probability integral transform
-        (PIT), uniform where predictions are calibrated [1]_.
+        For Gaussian components it is Σ_s ω_s Φ((y − m_s)/√v_s). At observations it is their probability integral
+        transform (PIT), which is uniform if predictions are calibrated [1]_.
 
         Parameters
         ----------
         y : array-like, broadcastable to (..., n) or (..., n, P)
-            In the user's units.
+            Points in the user's units.
 
         Returns
         -------
@@ -293,8 +296,8 @@ class Mixture:
     def ppf(self, q):
         """Quantiles, the inverse of :meth:`cdf`.
 
-        They are those of the mixture itself, and of counts the smallest that has at least that probability below or at
-        it.
+        They are quantiles of the mixture itself, and not of a Gaussian with its mean and variance. The quantile q of
+        counts is the smallest count k for which the probability of at most k is at least q.
 
         Parameters
         ----------
@@ -304,7 +307,7 @@ class Mixture:
         Returns
         -------
         ndarray of the broadcast shape
-            In the user's units; infinite at 0 and 1.
+            Quantiles in the user's units; infinite at 0 and 1.
 
         Raises
         ------
@@ -325,17 +328,17 @@ class Mixture:
         return self._at(q, self._quantile)
 
     def interval(self, confidence_level=0.9):
-        """Central interval.
+        """Central interval of each row.
 
         Parameters
         ----------
         confidence_level : float, default=0.9
-            Its probability c, between 0 and 1; the ends are the quantiles (1 − c)/2 and (1 + c)/2.
+            Probability c of the interval, between 0 and 1. The ends are the quantiles (1 − c)/2 and (1 + c)/2.
 
         Returns
         -------
         lower, upper : ndarray of shape (n,) or (n, P)
-            In the user's units.
+            Ends of the intervals, in the user's units.
 
         Raises
         ------
@@ -354,21 +357,21 @@ class Mixture:
         return self.ppf(lower), self.ppf(upper)
 
     def rvs(self, size=None, random_state=None):
-        """Random draws.
+        """Draw random values.
 
-        A draw picks one component for all rows, and then draws every row's own Gaussian uncertainty independently.
+        Each draw picks one component for all rows, and then draws a value of this component for each row independently.
 
         Parameters
         ----------
         size : int, default=None
-            Number of draws; None is one, without an axis for it.
+            Number of draws. None is one draw, without an axis for it.
         random_state : int, RandomState instance or None, default=None
             Source of randomness.
 
         Returns
         -------
         ndarray of shape (n,) or (n, P), or (size, n) or (size, n, P)
-            In the user's units.
+            Values in the user's units.
 
         Raises
         ------
@@ -389,9 +392,9 @@ class Mixture:
     def crps(self, y):
         """Continuous ranked probability score, ∫ (F(t) − 1{t ≥ y})² dt; lower is better.
 
-        For up to 256 Gaussian components it has a closed form: Σ_s ω_s A(y − m_s, v_s) − ½ Σ_st ω_s ω_t
+        For up to 256 Gaussian components it is computed in closed form, Σ_s ω_s A(y − m_s, v_s) − ½ Σ_st ω_s ω_t
         A(m_s − m_t, v_s + v_t), where ``A(μ, v) = 2 √v φ(μ/√v) + μ (2 Φ(μ/√v) − 1)`` is the mean of ``|N(μ, v)|`` [1]_.
-        For others it is that integral, or sum, to six digits.
+        For other distributions the integral, or sum, is computed to six digits.
 
         Parameters
         ----------
@@ -401,7 +404,7 @@ class Mixture:
         Returns
         -------
         ndarray of the broadcast shape
-            In the user's units.
+            Scores in the user's units.
 
         Raises
         ------
@@ -434,7 +437,7 @@ class Mixture:
         Returns
         -------
         ndarray of the broadcast shape
-            In nats.
+            Scores in nats.
 
         Raises
         ------
@@ -451,7 +454,7 @@ class Mixture:
         return -self.logpdf(y)
 
     def _at(self, points, function: Callable) -> np.ndarray:
-        """Values of ``function(points (N,), *numbers)``, one chunk of rows after the other."""
+        """Values of ``function(points (N,), *numbers)``, computed one chunk of rows after another."""
         points = np.asarray(points, dtype=np.float64)
         try:
             points = np.broadcast_to(points, np.broadcast_shapes(points.shape, self.shape))
@@ -469,7 +472,7 @@ class Mixture:
         return values
 
     def _chunks(self) -> Iterator[tuple[slice, list[np.ndarray]]]:
-        """The numbers (S, N) of a chunk of rows and outputs, side by side."""
+        """Chunks of rows and outputs, with their numbers (S, N)."""
         n_components = len(self.weights)
         flat = [array.reshape(n_components, -1) for array in self._arrays]
         n_chunk = max(1, CHUNK_NUMBERS // n_components)
@@ -478,7 +481,7 @@ class Mixture:
             yield columns, [array[:, columns] for array in flat]
 
     def draw_components(self, size: int, rng: np.random.RandomState) -> np.ndarray:
-        """Which component each of ``size`` draws picks.
+        """Pick a component for each of ``size`` draws.
 
         Parameters
         ----------
@@ -490,7 +493,7 @@ class Mixture:
         Returns
         -------
         ndarray of int of shape (k,)
-            Numbers of components.
+            Numbers of the components.
 
         Raises
         ------
@@ -503,7 +506,7 @@ class Mixture:
 
 
 def central_levels(confidence_level: float) -> tuple[float, float]:
-    """Probabilities of the ends of a central interval; ValueError where there is none."""
+    """Probabilities below the two ends of a central interval; ValueError unless the level is between 0 and 1."""
     if not 0 < confidence_level < 1:
         raise ValueError(f"confidence_level must lie between 0 and 1, got {confidence_level!r}: 0.9 means 90 %.")
     return (1 - confidence_level) / 2, (1 + confidence_level) / 2
@@ -514,7 +517,7 @@ def integrated_score(
 ) -> np.ndarray:
     """∫ (F(u) − 1{u ≥ y})² slope(u) du from ``low`` to ``high``, all (N,), by Gauss-Legendre quadrature.
 
-    Either side of ``y`` is integrated by itself, since the integrand jumps there, and in so many parts.
+    The integrand jumps at ``y``. So each side of ``y`` is integrated by itself, in ``n_parts`` parts.
     """
     nodes, weights = np.polynomial.legendre.leggauss(SCORE_NODES)
     total = np.zeros_like(y)

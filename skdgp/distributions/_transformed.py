@@ -1,4 +1,4 @@
-"""Distributions of targets that a monotone function turns into mixtures of Gaussians."""
+"""Distributions of targets which a monotone transformation turns into mixtures of Gaussians."""
 
 from functools import cached_property
 from typing import Any
@@ -8,18 +8,18 @@ import numpy as np
 from ._gaussian import PredictiveDistribution
 from ._mixture import Mixture, integrated_score
 
-#: Nodes of Gauss-Hermite quadrature for each component's moments.
+#: Number of nodes of Gauss-Hermite quadrature for the moments of each component.
 N_NODES = 32
 
 #: Probability beyond either end of a score's integral.
 TAIL = 1e-10
 
-#: Share of its size by which a target is moved to see how fast it changes the function.
+#: Step of the differences that estimate slopes, as a share of the target's size.
 STEP = 1e-5
 
 
 class Logarithm:
-    """The natural logarithm, as a transformer."""
+    """The natural logarithm as a transformer."""
 
     def transform(self, y):
         """Logarithms."""
@@ -31,27 +31,30 @@ class Logarithm:
 
 
 class TransformedDistribution(Mixture):
-    """y = g(z), g monotone and z a mixture of Gaussians: density, quantiles and draws by the change of variables.
+    """Predictive distributions of targets y = g(z), where g is monotone and z is a mixture of Gaussians.
 
-    Made by ``predict_dist`` of regressors with ``target_transform``, and with ``latent=True`` of those of counts and
-    positive numbers. It has the methods of :class:`~skdgp.PredictiveDistribution`. Its mean and variance are those of
-    y, and not g of those of z.
+    ``predict_dist`` of regressors with ``target_transform`` returns it. So does ``predict_dist(X, latent=True)`` of
+    regressors for counts and positive targets. Density, quantiles and draws follow from those of z by the change of
+    variables. Mean and variance are those of y itself, and not g of the mean of z. The methods are those of
+    :class:`~skdgp.PredictiveDistribution`.
 
     Parameters
     ----------
     dist : PredictiveDistribution
-        Of z.
+        Distribution of z.
     transform : "log" or transformer
-        Fitted, with ``transform`` from y (n, P) to z, and ``inverse_transform``. Each column is strictly monotone.
+        A fitted transformer with ``transform`` from y (n, P) to z, and with ``inverse_transform``. It is strictly
+        monotone in each column.
     output : int, default=None
-        Which column ``dist`` is of, where it has the shape ``(n,)`` and the transformer several.
+        Number of the transformer's column that ``dist`` belongs to. It is needed if ``dist`` has the shape ``(n,)`` and
+        the transformer has several columns.
 
     Attributes
     ----------
     shape : tuple
         ``(n,)`` or ``(n, P)``.
     mean, var, std : ndarray of shape (n,) or (n, P)
-        Moments of y.
+        Means, variances and standard deviations of y.
 
     Examples
     --------
@@ -146,7 +149,7 @@ class TransformedDistribution(Mixture):
         return total
 
     def _slope(self, y):
-        """|dz/dy|, by differences."""
+        """|dz/dy|, from differences."""
         if isinstance(self.transform, Logarithm):
             with np.errstate(divide="ignore"):
                 return np.where(y > 0, 1 / np.maximum(y, 0.0), 0.0)
@@ -154,22 +157,22 @@ class TransformedDistribution(Mixture):
         return np.abs(self._forward(y + step) - self._forward(y - step)) / (2 * step)
 
     def _forward(self, y):
-        """z of targets (..., n) or (..., n, P); NaN where there is none."""
+        """z of targets (..., n) or (..., n, P); NaN for targets that have none."""
         return self._columns(self.transform.transform, y, self._middle)
 
     @cached_property
     def _middle(self):
-        """A row of targets: those whose z are zero."""
+        """The row of targets whose z are all zero."""
         plain = isinstance(self.transform, Logarithm) or len(self.shape) == 2
         zero = np.zeros((1, getattr(self.transform, "n_features_in_", 1)))
         return 0.0 if plain else np.asarray(self.transform.inverse_transform(zero))
 
     def _backward(self, z):
-        """Its inverse."""
+        """Targets of z: the inverse of :meth:`_forward`."""
         return self._columns(self.transform.inverse_transform, z)
 
     def _columns(self, function, values, others=0.0):
-        """``function`` of values (..., n) or (..., n, P); of a single output ``others`` stand for the rest of a row."""
+        """``function`` of values (..., n) or (..., n, P). For one output alone, ``others`` fill the rest of the row."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             if isinstance(self.transform, Logarithm):
                 return function(values)

@@ -1,4 +1,4 @@
-"""Estimators: NumPy in, NumPy out."""
+"""The estimators. They take and return NumPy arrays."""
 
 from ..distributions import PredictiveDistribution
 from ._avdgp import AVDGPClassifier, AVDGPRegressor

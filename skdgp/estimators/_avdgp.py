@@ -10,105 +10,151 @@ from ._regression import DeepGPRegressor
 class AVDGPRegressor(DeepGPRegressor, AVDGP):
     """Deep Gaussian process regression with amortised inducing variables.
 
-    Every row has a few inducing variables of its own, which small networks compute from the row itself and, in deeper
-    layers, from what the layer below makes of it [1]_. That needs far fewer inducing points than variables shared by
-    all rows, and takes minibatches of any size. An ensemble of such models, each judged by rows that it has not learnt
-    from, predicts as one Gaussian mixture.
+    Every row has a few inducing variables of its own: function values at points near the row, which summarise the
+    function there. Small networks compute them from the row itself and, in deeper layers, from the outputs of the layer
+    before [1]_. A row then needs far fewer inducing points than a table whose rows share them, and minibatches may have
+    any size. The estimator is an ensemble of such models, whose predictions are combined in one Gaussian mixture. Each
+    member of the ensemble is judged by rows that it has not learnt from.
 
     Parameters
     ----------
     hidden_dims : sequence of int, default=(16, 4)
-        Widths of the hidden GP layers, first to last. ``()`` is a shallow GP, the paper's SGP-AVI.
+        Number of outputs of each hidden GP layer, from the first to the last. The length of the sequence is the number
+        of hidden layers. ``()`` has no hidden layer: the model is then a shallow GP, called SGP-AVI in the paper. More
+        and wider layers take more time.
     n_inducing : "auto", int or sequence of int, default="auto"
-        Inducing points of each row: one number, or one for each layer and the output. "auto" is 8, in later layers 4.
+        Number of inducing points of each row, at which the functions near the row are summarised. One number is for all
+        layers; a sequence has one number for each hidden layer and one for the last layer. "auto" is 8 in the first
+        layer and 4 in the others, which is nearly always enough. More than 24 take much longer.
     rule : {"ar1", "ar2", "ar2p"}, default="ar2p"
-        What a deeper layer computes a row's inducing variables from: "ar1" from every Monte Carlo sample, "ar2" from
-        the samples' mean, "ar2p" from the mean over learnt quadrature points, without randomness.
+        What a deeper layer computes a row's inducing variables from. "ar1" computes them from each Monte Carlo sample
+        of the layer before, one set for each sample. "ar2" computes one set from the mean of the samples. "ar2p"
+        computes one set from the mean over learnt quadrature points, so that training has no random samples.
     objective : {"elbo", "predictive"}, default="elbo"
-        What training maximises: the evidence lower bound (in AVDGP its paper's approximation), or the log predictive
-        density, or probability, less the same penalty. The latter can sharpen densities at the cost of means.
+        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
+        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
+        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
+        worse.
     kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
-        Covariance function of every layer: "matern52", "matern32", "matern12" or "rbf". Or a kernel object of
-        ``sklearn.gaussian_process.kernels``, composed as one likes: its lengths are in the units of ``X``, its
-        variances in those of standardised targets, and there is no base then. A callable makes one:
-        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, with ``n_outputs=1`` where
-        outputs share it; see CONTRIBUTING.
+        Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
+        smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
+        ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
+        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
+        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
+        ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
+        suits which function.
     ard : bool, default=False
-        Whether every input dimension of a layer has its own lengthscale.
+        Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
+        in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
+        lengthscale.
     mean : {"zero", "linear", "identity"}, default="zero"
-        Mean functions of the hidden layers: none, learnt linear, or fixed (the identity, or principal components where
-        a layer narrows). "linear" starts at the fixed one. The last layer's mean is zero.
+        Mean functions of the hidden layers. "zero" is none. "identity" passes the inputs of a layer on; if the layer
+        has fewer outputs than inputs, it passes their principal components on. "linear" starts like "identity" and is
+        learnt. The last layer always has the mean zero.
     covariance : {"diag", "full"}, default="diag"
-        Posterior covariance of inducing variables. "diag" leaves out how they vary together, and takes less time.
+        Covariance of the Gaussian posterior of the inducing variables. "full" learns how the inducing variables vary
+        together. "diag" leaves their correlations out, which takes less time.
     whiten : bool, default=True
-        Whether posteriors are of inducing variables relative to the Cholesky factor of their prior covariance.
+        Whether the posterior is that of whitened inducing variables: the inducing variables relative to the Cholesky
+        factor of their prior covariance. Their prior is then the same whatever the kernel is. With False this
+        covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
     inducing_map : {"affine", "mlp"}, default="affine"
-        Affine maps to inducing points and two networks for the rest, or one network for all, as in IDSGP [2]_.
+        How networks compute the inducing variables of a row. "affine" computes the inducing points by affine maps, and
+        the mean and the covariance of the inducing variables by one network each. "mlp" computes all three by one
+        network, as in IDSGP [2]_.
     network_width : int or None, default=128
-        Units of each hidden layer of every inference network. Wide ones predict better at little cost. None is the
-        smaller of a network's inputs and its outputs, the paper's choice.
+        Number of units in each hidden layer of the inference networks, which compute the inducing variables. Wide
+        networks predict better and take little more time. None is the smaller of a network's number of inputs and its
+        number of outputs, the paper's choice.
     network_depth : int, default=2
-        Hidden layers of every inference network.
+        Number of hidden layers of each inference network.
     n_samples : int, default=8
-        Monte Carlo samples, or quadrature points, for each row. With ``objective="elbo"`` training takes one sample
-        where that is enough ("monte_carlo", "ar1"). With "predictive" it takes all, and more tighten it.
+        Number of Monte Carlo samples, or of quadrature points, for each row. Predictions use all of them. Training with
+        ``objective="elbo"`` draws a single sample where one is enough ("monte_carlo", "ar1"). Training with
+        "predictive" uses all of them, and more samples bring the objective closer to the log density that is meant.
     n_estimators : "auto" or int, default="auto"
-        Members of the ensemble; 1 is the model of the paper. "auto" is 5 up to some 4000 rows, and 1 from some 10000.
+        Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
+        out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
+        time, and is the model of the paper.
     beta : float, default=100.0
-        Weight of the Kullback-Leibler penalty on inducing variables; 1 is the paper's choice. Small data sets overfit
-        then: a row pays only 1 / n_rows of its penalty. A label says less than a number: for classes the default is 30.
+        Weight of the Kullback-Leibler penalty, which keeps the inducing variables near their prior. Raise it if the
+        model overfits, and lower it if the model underfits; 1, 10, 100 and 1000 are values to try. 1 is the paper's
+        choice, with which small data sets overfit: the penalty of each row is divided by the number of rows. The
+        default is 100 for regression and 30 for classes, since a label says less than a number.
     max_iter : "auto" or int, default="auto"
-        Passes over the data (epochs) of each member at most. "auto" takes about 400 steps, in 40 to 300 epochs.
+        Largest number of epochs, which are passes over the data, for each member. "auto" takes about 400 steps in 40 to
+        300 epochs. Twice as many epochs take twice as long. They are the surest way to better predictions if there are
+        more than 10 000 rows.
     batch_size : "auto" or int, default="auto"
-        Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 128, or 500 from 4000 rows on.
+        Largest number of rows in a minibatch; all minibatches of a fit have about the same size. "auto" is a quarter of
+        the rows, but at least 16 and at most 128, and 500 from 4000 rows on. Larger minibatches use a GPU better, but
+        an epoch then has fewer steps.
     learning_rate : float, default=0.02
-        Peak learning rate of Adam. It is reached after a quarter of training, and falls to nothing along a cosine.
+        Highest learning rate of Adam. In ``fit`` the rate climbs to it during the first quarter of training, and then
+        falls to zero along a cosine. If an epoch ends in numbers that are not finite, training halves the rate and
+        repeats the epoch.
     early_stopping : bool, default=True
-        Whether every member holds out rows, of each class alike, and keeps the parameters of the epoch with the best
-        log predictive density, or probability, there. Held-out rows then set a regressor's noise variance. False leaves
-        the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
+        Whether each member holds out rows, the same share of each class, and keeps the parameters of the epoch that
+        predicts them best. The score is the log predictive density of the targets, or the log probability of the
+        labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
+        ``fit``, only SOLVEGPRegressor has a ``base``. The others then keep the noise variance that training has found,
+        and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
     likelihood : str, likelihood or its class, default="gaussian"
-        Distribution of targets around the function. "gaussian"; "heteroskedastic", Gaussian with a variance of each
-        row's own; "student_t", where some targets are far out; "poisson" and "negative_binomial", counts, the latter
-        with more variance; "gamma", positive and skewed. Or one of your own; see CONTRIBUTING. Neighbours correct
-        "gaussian" and your own additive noise.
+        Distribution of the targets around the function. "gaussian" is Gaussian noise of one variance; "heteroskedastic"
+        is Gaussian noise whose variance depends on the row; "student_t" is for targets with outliers. "poisson" and
+        "negative_binomial" are for counts, the latter for counts with more variance. "gamma" is for positive and skewed
+        targets. You can also write one of your own; see :doc:`/targets` and :doc:`/contributing`. Neighbours correct
+        only "gaussian" and additive noise of your own.
     target_transform : "log", transformer or None, default=None
-        What turns targets into those that the model learns, such as ``PowerTransformer()``: a transformer of
-        scikit-learn that is strictly monotone in each of its columns. Predictions are in the units of ``y`` again, with
-        densities, quantiles and draws to match. ``lower_bound_`` and ``noise_variance_`` are of transformed targets.
+        Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
+        ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
+        transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
+        ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
     base : {"gp"} or None, default="gp"
-        What predictions are blended with: a sparse GP in closed form, which takes over where it predicts held-out rows
-        better, and far from all rows. None leaves the model alone, and so does ``fit`` where no rows can judge.
+        Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
+        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
+        model predicts alone. It also does so where no rows can judge the base, as in ``partial_fit``.
     n_neighbors : "auto" or int, default="auto"
-        Nearest training rows that correct each prediction by what was left over there. "auto" is 24 if held-out rows
-        gain more than chance explains, and 0 otherwise; 0 is no correction, and 1000 are the most. With a correction
-        the estimator keeps training rows.
+        Number of nearest training rows that correct each prediction by their residuals, which are what the model has
+        left over of their targets. "auto" is 24 if the correction improves the density of held-out rows by more than
+        chance explains, and otherwise 0. 0 is no correction, and 1000 is the largest number. With a correction the
+        estimator stores up to 50 000 training rows, and predictions take longer.
     validation_fraction : float, default=0.1
-        Share of the rows that a member holds out with ``early_stopping``.
+        Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
+        minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
+        and its neighbours.
     n_iter_no_change : int, default=25
-        Epochs without improvement after which a member stops. Late ones are often best: a small number costs accuracy.
+        Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
+        often the best ones, so a small number saves time but costs accuracy.
     tol : float, default=0.0
-        Improvement of the held-out score, as in ``validation_scores_``, that counts.
+        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
     categorical_features : "from_dtype", array-like or None, default="from_dtype"
-        Which features are categories: a mask, numbers or names of columns. "from_dtype": columns of text and of
-        categories, if ``X`` is a data frame of pandas or Polars. None: there are none. Two levels of a category are
-        equally far from each other whichever they are, and so is a level that ``fit`` has not seen.
+        Which features are categories: a mask, or the numbers or names of columns. "from_dtype" takes columns of text
+        and of dtype category, if ``X`` is a data frame of pandas or Polars. With None all features are numbers. Any two
+        levels of a category are equally far from each other, and so is a level that ``fit`` has not seen. A category of
+        more than 128 levels becomes a number; see :doc:`/tables`.
     normalize_X : bool, default=True
-        Whether to standardise features inside.
+        Whether to standardise the features before the model sees them.
     normalize_y : bool, default=True
-        Whether to standardise targets inside. Results are in the user's units anyway.
+        Whether to standardise the targets before the model sees them. Predictions are in the units of ``y`` either way.
     device : str, default="auto"
-        torch device such as "cpu" or "cuda:0"; "auto" prefers CUDA.
+        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
+        :doc:`/gpu`.
     dtype : {"auto", "float32", "float64"}, default="auto"
-        Precision. "auto" trains in float32, which is faster, and predicts in float32 if ``X`` has it, otherwise in
-        float64; with ``whiten=False`` both are in float64. The others do both in theirs. "float32" is too coarse for
-        ``whiten=False`` where inducing points crowd or lengthscales are long: means and deviations can then be far off.
+        Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
+        float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
+        ``whiten=False`` "auto" trains and predicts in float64. "float32" and "float64" are for both training and
+        predictions. With ``whiten=False``, "float32" is too coarse if inducing points lie close together or
+        lengthscales are long: means and deviations can then be far off.
     cuda_graphs : bool, default=False
-        Whether to record a minibatch's step on a CUDA device and replay it, which launches all its operations at once.
+        Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
+        This helps where minibatches are small. On the CPU it changes nothing.
     warm_start : bool, default=False
-        Whether ``fit`` goes on from the last fit's parameters, with its scaling of the data and a classifier's classes.
+        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
+        classifier, then stay those of the last fit.
     random_state : int, RandomState instance or None, default=None
-        Source of all that is random, such as initial values, held-out rows and minibatches.
+        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
+        repeatable.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
@@ -117,43 +163,49 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
     module_ : torch.nn.ModuleList
         The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
-        Iterations of the member that ran longest, as ``max_iter`` counts them.
+        Number of iterations of the member that was trained longest, counted as in ``max_iter``.
     loss_curve_ : ndarray of shape (`n_iter_`,)
-        Negative objective per row in each iteration, mean over members still training.
+        Negative objective per row in each iteration: the mean over the members that were still in training.
     validation_scores_ : ndarray of shape (`n_iter_`,)
-        Held-out log predictive density of standardised targets, or log probability of the labels, per row and epoch,
-        mean over members; empty without held-out rows.
+        Score of the held-out rows after each epoch: the log predictive density of standardised targets, or the log
+        probability of the labels. It is the mean over rows and members, and empty if no rows were held out.
     best_iter_ : list of int
-        For every member the iteration, counted from 1, whose parameters it has.
+        For each member, the iteration whose parameters it keeps. The first iteration is 1.
     lower_bound_ : float
-        Objective "elbo" with ``beta=1`` in the user's units, summed over rows, mean over members. Each row has inducing
-        variables of its own, but is charged only 1 / n_rows of their penalty. So this may exceed the log evidence, the
-        log density of all targets: it is not a lower bound. Never compare it with that of other families.
+        The objective "elbo" with ``beta=1``, in the units of ``y``: the sum over rows, and the mean over members. In
+        spite of its name it is not a lower bound of the log evidence, which is the log density of all targets. It may
+        exceed the log evidence, because each row has inducing variables of its own but pays only 1 / n_rows of their
+        penalty. Do not compare it with that of DSDGP or SOLVEGP; see :doc:`/amortised`.
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
-        Lengthscales of every layer, of its D outputs or of all, in units of its Q inputs; those of the first layer are
-        standardised features. None where a callable ``kernel`` has none.
+        Lengthscales of each layer: of its D outputs, or one row for all outputs; and of its Q inputs, or one number for
+        all inputs. Those of the first layer are in units of standardised features, the others in units of the layer's
+        inputs. The entry of a layer is None if its kernel has no lengthscale, as a callable's may not.
     kernel_ : kernel object or list of kernel objects
-        What ``fit`` has made of ``kernel``, in the first member, as kernel objects of scikit-learn: one, or with hidden
-        layers one for each; of outputs with kernels of their own the first one's. None for a callable's.
+        Kernels that the first member has learnt, as kernel objects of scikit-learn. A model of one layer has one
+        kernel, and a model with hidden layers a list with one for each layer. Where outputs have kernels of their own
+        it is that of the first output. A callable's kernel has None in its place.
     base_weight_ : float
-        Weight of the base in predictions near the rows that were learnt from, between 0 and 1; 0 without one.
+        Weight of the base in predictions near the training rows, between 0 and 1; 0 if there is no base.
     neighbors_ : dict or None
-        The correction by nearest rows: their number ``"n_neighbors"``; ``"length_scales"`` of shape (n_features_in_,),
-        in units of the features; ``"variance"`` and ``"noise_variance"``, in the square of those of ``y``; and what the
-        mean log density of held-out rows gains, ``"gain"``, with its ``"standard_error"``. None without one.
+        The correction by nearest rows, or None if there is none. ``"n_neighbors"`` is the number of rows.
+        ``"length_scales"``, of shape (n_features_in_,), are in units of the features. ``"variance"`` and
+        ``"noise_variance"`` are in the square of the units of ``y``. ``"gain"`` is how much the correction adds to the
+        mean log density of held-out rows, and ``"standard_error"`` is the error of this number.
     target_transformer_ : object or None
-        ``target_transform``, fitted, with ``transform`` and an ``inverse_transform`` that goes no farther beyond the
-        targets of ``fit`` than ten of their ranges.
+        The fitted ``target_transform``, or None if there is none. If it is a transformer, its ``inverse_transform``
+        stays within ten ranges of the training targets beyond their smallest and their largest value. "log" has no such
+        limit.
     noise_variance_ : float or ndarray of shape (n_outputs,)
-        Variance of the observation noise in the user's units, mean over members.
+        Variance of the observation noise in the square of the units of ``y``, mean over members. It exists only if the
+        noise is the same for all rows.
     device_ : torch.device
-        Where the members are.
+        Device on which the members are.
     n_features_in_ : int
-        Number of features seen in fit.
+        Number of features seen in ``fit``.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of the features, where ``X`` had string names.
+        Names of the features, if ``X`` had names that are strings.
     is_categorical_ : ndarray of shape (`n_features_in_`,) or None
-        Mask of the features that are categories; None where there are none.
+        Mask of the features that are categories, or None if there are none.
 
     See Also
     --------
@@ -182,131 +234,179 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
 class AVDGPClassifier(DeepGPClassifier, AVDGP):
     """Deep Gaussian process classification with amortised inducing variables.
 
-    Every row has a few inducing variables of its own, which small networks compute from the row itself and, in deeper
-    layers, from what the layer below makes of it [1]_. Two classes have a probit link p(y = 1 | f) = Φ(f), more a
-    function each, of which the largest wins up to a slip of probability 0.001 (robust max [3]_). An ensemble of such
-    models, each judged by rows that it has not learnt from, averages its probabilities.
+    Every row has a few inducing variables of its own: function values at points near the row, which summarise the
+    function there. Small networks compute them from the row itself and, in deeper layers, from the outputs of the layer
+    before [1]_. With two classes the model has one function f and a probit link, p(y = 1 | f) = Φ(f). With more classes
+    it has one function for each class. The label is then the class whose function is largest, but with a probability of
+    0.001 it is another one (robust max [3]_). The estimator is an ensemble of such models, and averages their
+    probabilities. Each member of the ensemble is judged by rows that it has not learnt from.
 
     Parameters
     ----------
     hidden_dims : sequence of int, default=(16, 4)
-        Widths of the hidden GP layers, first to last. ``()`` is a shallow GP, the paper's SGP-AVI.
+        Number of outputs of each hidden GP layer, from the first to the last. The length of the sequence is the number
+        of hidden layers. ``()`` has no hidden layer: the model is then a shallow GP, called SGP-AVI in the paper. More
+        and wider layers take more time.
     n_inducing : "auto", int or sequence of int, default="auto"
-        Inducing points of each row: one number, or one for each layer and the output. "auto" is 8, in later layers 4.
+        Number of inducing points of each row, at which the functions near the row are summarised. One number is for all
+        layers; a sequence has one number for each hidden layer and one for the last layer. "auto" is 8 in the first
+        layer and 4 in the others, which is nearly always enough. More than 24 take much longer.
     rule : {"ar1", "ar2", "ar2p"}, default="ar2p"
-        What a deeper layer computes a row's inducing variables from: "ar1" from every Monte Carlo sample, "ar2" from
-        the samples' mean, "ar2p" from the mean over learnt quadrature points, without randomness.
+        What a deeper layer computes a row's inducing variables from. "ar1" computes them from each Monte Carlo sample
+        of the layer before, one set for each sample. "ar2" computes one set from the mean of the samples. "ar2p"
+        computes one set from the mean over learnt quadrature points, so that training has no random samples.
     objective : {"elbo", "predictive"}, default="elbo"
-        What training maximises: the evidence lower bound (in AVDGP its paper's approximation), or the log predictive
-        density, or probability, less the same penalty. The latter can sharpen densities at the cost of means.
+        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
+        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
+        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
+        worse.
     kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
-        Covariance function of every layer: "matern52", "matern32", "matern12" or "rbf". Or a kernel object of
-        ``sklearn.gaussian_process.kernels``, composed as one likes: its lengths are in the units of ``X``, its
-        variances in those of standardised targets, and there is no base then. A callable makes one:
-        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, with ``n_outputs=1`` where
-        outputs share it; see CONTRIBUTING.
+        Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
+        smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
+        ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
+        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
+        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
+        ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
+        suits which function.
     ard : bool, default=False
-        Whether every input dimension of a layer has its own lengthscale.
+        Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
+        in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
+        lengthscale.
     mean : {"zero", "linear", "identity"}, default="zero"
-        Mean functions of the hidden layers: none, learnt linear, or fixed (the identity, or principal components where
-        a layer narrows). "linear" starts at the fixed one. The last layer's mean is zero.
+        Mean functions of the hidden layers. "zero" is none. "identity" passes the inputs of a layer on; if the layer
+        has fewer outputs than inputs, it passes their principal components on. "linear" starts like "identity" and is
+        learnt. The last layer always has the mean zero.
     covariance : {"diag", "full"}, default="diag"
-        Posterior covariance of inducing variables. "diag" leaves out how they vary together, and takes less time.
+        Covariance of the Gaussian posterior of the inducing variables. "full" learns how the inducing variables vary
+        together. "diag" leaves their correlations out, which takes less time.
     whiten : bool, default=True
-        Whether posteriors are of inducing variables relative to the Cholesky factor of their prior covariance.
+        Whether the posterior is that of whitened inducing variables: the inducing variables relative to the Cholesky
+        factor of their prior covariance. Their prior is then the same whatever the kernel is. With False this
+        covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
     inducing_map : {"affine", "mlp"}, default="affine"
-        Affine maps to inducing points and two networks for the rest, or one network for all, as in IDSGP [2]_.
+        How networks compute the inducing variables of a row. "affine" computes the inducing points by affine maps, and
+        the mean and the covariance of the inducing variables by one network each. "mlp" computes all three by one
+        network, as in IDSGP [2]_.
     network_width : int or None, default=128
-        Units of each hidden layer of every inference network. Wide ones predict better at little cost. None is the
-        smaller of a network's inputs and its outputs, the paper's choice.
+        Number of units in each hidden layer of the inference networks, which compute the inducing variables. Wide
+        networks predict better and take little more time. None is the smaller of a network's number of inputs and its
+        number of outputs, the paper's choice.
     network_depth : int, default=2
-        Hidden layers of every inference network.
+        Number of hidden layers of each inference network.
     n_samples : int, default=8
-        Monte Carlo samples, or quadrature points, for each row. With ``objective="elbo"`` training takes one sample
-        where that is enough ("monte_carlo", "ar1"). With "predictive" it takes all, and more tighten it.
+        Number of Monte Carlo samples, or of quadrature points, for each row. Predictions use all of them. Training with
+        ``objective="elbo"`` draws a single sample where one is enough ("monte_carlo", "ar1"). Training with
+        "predictive" uses all of them, and more samples bring the objective closer to the log density that is meant.
     n_estimators : "auto" or int, default="auto"
-        Members of the ensemble; 1 is the model of the paper. "auto" is 5 up to some 4000 rows, and 1 from some 10000.
+        Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
+        out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
+        time, and is the model of the paper.
     beta : float, default=30.0
-        Weight of the Kullback-Leibler penalty on inducing variables; 1 is the paper's choice. Small data sets overfit
-        then: a row pays only 1 / n_rows of its penalty. A label says less than a number: for classes the default is 30.
+        Weight of the Kullback-Leibler penalty, which keeps the inducing variables near their prior. Raise it if the
+        model overfits, and lower it if the model underfits; 1, 10, 100 and 1000 are values to try. 1 is the paper's
+        choice, with which small data sets overfit: the penalty of each row is divided by the number of rows. The
+        default is 100 for regression and 30 for classes, since a label says less than a number.
     class_weight : dict, "balanced" or None, default=None
-        Weights of classes, times ``sample_weight``. Heavier ones gain probability. "balanced" is one over a class's
-        number of rows, whatever these weigh, times a factor that makes the mean over rows one.
+        Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
+        "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
+        the mean weight of the rows is then one.
     max_iter : "auto" or int, default="auto"
-        Passes over the data (epochs) of each member at most. "auto" takes about 400 steps, in 40 to 300 epochs.
+        Largest number of epochs, which are passes over the data, for each member. "auto" takes about 400 steps in 40 to
+        300 epochs. Twice as many epochs take twice as long. They are the surest way to better predictions if there are
+        more than 10 000 rows.
     batch_size : "auto" or int, default="auto"
-        Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 128, or 500 from 4000 rows on.
+        Largest number of rows in a minibatch; all minibatches of a fit have about the same size. "auto" is a quarter of
+        the rows, but at least 16 and at most 128, and 500 from 4000 rows on. Larger minibatches use a GPU better, but
+        an epoch then has fewer steps.
     learning_rate : float, default=0.02
-        Peak learning rate of Adam. It is reached after a quarter of training, and falls to nothing along a cosine.
+        Highest learning rate of Adam. In ``fit`` the rate climbs to it during the first quarter of training, and then
+        falls to zero along a cosine. If an epoch ends in numbers that are not finite, training halves the rate and
+        repeats the epoch.
     early_stopping : bool, default=True
-        Whether every member holds out rows, of each class alike, and keeps the parameters of the epoch with the best
-        log predictive density, or probability, there. Held-out rows then set a regressor's noise variance. False leaves
-        the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
+        Whether each member holds out rows, the same share of each class, and keeps the parameters of the epoch that
+        predicts them best. The score is the log predictive density of the targets, or the log probability of the
+        labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
+        ``fit``, only SOLVEGPRegressor has a ``base``. The others then keep the noise variance that training has found,
+        and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
     base : {"gp"} or None, default="gp"
-        What predictions are blended with: a sparse GP in closed form, which takes over where it predicts held-out rows
-        better, and far from all rows. None leaves the model alone, and so does ``fit`` where no rows can judge.
+        Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
+        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
+        model predicts alone. It also does so where no rows can judge the base, as in ``partial_fit``.
     validation_fraction : float, default=0.1
-        Share of the rows that a member holds out with ``early_stopping``.
+        Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
+        minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
+        and its neighbours.
     n_iter_no_change : int, default=25
-        Epochs without improvement after which a member stops. Late ones are often best: a small number costs accuracy.
+        Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
+        often the best ones, so a small number saves time but costs accuracy.
     tol : float, default=0.0
-        Improvement of the held-out score, as in ``validation_scores_``, that counts.
+        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
     categorical_features : "from_dtype", array-like or None, default="from_dtype"
-        Which features are categories: a mask, numbers or names of columns. "from_dtype": columns of text and of
-        categories, if ``X`` is a data frame of pandas or Polars. None: there are none. Two levels of a category are
-        equally far from each other whichever they are, and so is a level that ``fit`` has not seen.
+        Which features are categories: a mask, or the numbers or names of columns. "from_dtype" takes columns of text
+        and of dtype category, if ``X`` is a data frame of pandas or Polars. With None all features are numbers. Any two
+        levels of a category are equally far from each other, and so is a level that ``fit`` has not seen. A category of
+        more than 128 levels becomes a number; see :doc:`/tables`.
     normalize_X : bool, default=True
-        Whether to standardise features inside.
+        Whether to standardise the features before the model sees them.
     device : str, default="auto"
-        torch device such as "cpu" or "cuda:0"; "auto" prefers CUDA.
+        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
+        :doc:`/gpu`.
     dtype : {"auto", "float32", "float64"}, default="auto"
-        Precision. "auto" trains in float32, which is faster, and predicts in float32 if ``X`` has it, otherwise in
-        float64; with ``whiten=False`` both are in float64. The others do both in theirs. "float32" is too coarse for
-        ``whiten=False`` where inducing points crowd or lengthscales are long: means and deviations can then be far off.
+        Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
+        float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
+        ``whiten=False`` "auto" trains and predicts in float64. "float32" and "float64" are for both training and
+        predictions. With ``whiten=False``, "float32" is too coarse if inducing points lie close together or
+        lengthscales are long: means and deviations can then be far off.
     cuda_graphs : bool, default=False
-        Whether to record a minibatch's step on a CUDA device and replay it, which launches all its operations at once.
+        Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
+        This helps where minibatches are small. On the CPU it changes nothing.
     warm_start : bool, default=False
-        Whether ``fit`` goes on from the last fit's parameters, with its scaling of the data and a classifier's classes.
+        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
+        classifier, then stay those of the last fit.
     random_state : int, RandomState instance or None, default=None
-        Source of all that is random, such as initial values, held-out rows and minibatches.
+        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
+        repeatable.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Labels, sorted.
+        Labels of the classes, sorted.
     module_ : torch.nn.ModuleList
         The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
-        Iterations of the member that ran longest, as ``max_iter`` counts them.
+        Number of iterations of the member that was trained longest, counted as in ``max_iter``.
     loss_curve_ : ndarray of shape (`n_iter_`,)
-        Negative objective per row in each iteration, mean over members still training.
+        Negative objective per row in each iteration: the mean over the members that were still in training.
     validation_scores_ : ndarray of shape (`n_iter_`,)
-        Held-out log predictive density of standardised targets, or log probability of the labels, per row and epoch,
-        mean over members; empty without held-out rows.
+        Score of the held-out rows after each epoch: the log predictive density of standardised targets, or the log
+        probability of the labels. It is the mean over rows and members, and empty if no rows were held out.
     best_iter_ : list of int
-        For every member the iteration, counted from 1, whose parameters it has.
+        For each member, the iteration whose parameters it keeps. The first iteration is 1.
     lower_bound_ : float
-        Objective "elbo" with ``beta=1`` in the user's units, summed over rows, mean over members. Each row has inducing
-        variables of its own, but is charged only 1 / n_rows of their penalty. So this may exceed the log evidence, the
-        log density of all targets: it is not a lower bound. Never compare it with that of other families.
+        The objective "elbo" with ``beta=1``, in the units of ``y``: the sum over rows, and the mean over members. In
+        spite of its name it is not a lower bound of the log evidence, which is the log density of all targets. It may
+        exceed the log evidence, because each row has inducing variables of its own but pays only 1 / n_rows of their
+        penalty. Do not compare it with that of DSDGP or SOLVEGP; see :doc:`/amortised`.
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
-        Lengthscales of every layer, of its D outputs or of all, in units of its Q inputs; those of the first layer are
-        standardised features. None where a callable ``kernel`` has none.
+        Lengthscales of each layer: of its D outputs, or one row for all outputs; and of its Q inputs, or one number for
+        all inputs. Those of the first layer are in units of standardised features, the others in units of the layer's
+        inputs. The entry of a layer is None if its kernel has no lengthscale, as a callable's may not.
     kernel_ : kernel object or list of kernel objects
-        What ``fit`` has made of ``kernel``, in the first member, as kernel objects of scikit-learn: one, or with hidden
-        layers one for each; of outputs with kernels of their own the first one's. None for a callable's.
+        Kernels that the first member has learnt, as kernel objects of scikit-learn. A model of one layer has one
+        kernel, and a model with hidden layers a list with one for each layer. Where outputs have kernels of their own
+        it is that of the first output. A callable's kernel has None in its place.
     base_weight_ : float
-        Weight of the base in predictions near the rows that were learnt from, between 0 and 1; 0 without one.
+        Weight of the base in predictions near the training rows, between 0 and 1; 0 if there is no base.
     device_ : torch.device
-        Where the members are.
+        Device on which the members are.
     n_features_in_ : int
-        Number of features seen in fit.
+        Number of features seen in ``fit``.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of the features, where ``X`` had string names.
+        Names of the features, if ``X`` had names that are strings.
     is_categorical_ : ndarray of shape (`n_features_in_`,) or None
-        Mask of the features that are categories; None where there are none.
+        Mask of the features that are categories, or None if there are none.
 
     See Also
     --------

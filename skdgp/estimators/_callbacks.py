@@ -1,10 +1,10 @@
-"""scikit-learn's callbacks, where there are any: they came with its version 1.9."""
+"""Support for scikit-learn's callbacks, which exist since its version 1.9."""
 
 from collections.abc import Callable
 
 
 class FitTasks:
-    """Tells callbacks which task of a fit begins and ends: the fit, and its epochs.
+    """Tells callbacks when the tasks of a fit begin and end: the fit itself, and its epochs.
 
     The members of an ensemble share their epochs. A callback whose ``on_fit_task_end`` returns True at the end of an
     epoch ends the training.
@@ -12,11 +12,11 @@ class FitTasks:
     Parameters
     ----------
     estimator : CallbackSupportMixin
-        Which is being fitted.
+        The estimator that is being fitted.
     n_epochs : int
-        Epochs at most.
+        Largest number of epochs.
     data : dict
-        What hooks may ask for: ``X``, ``y`` and ``metadata``.
+        What callbacks may ask for: ``X``, ``y`` and ``metadata``.
     attributes : callable
         Returns the attributes that a fitted copy of the estimator would have now, or None if there is none yet.
     """
@@ -30,7 +30,7 @@ class FitTasks:
             self._begin(self._tasks[-1].subcontext("epoch"))
 
     def end_epoch(self) -> bool:
-        """An epoch ends, and the next one begins; whether a callback wants no more of them."""
+        """End an epoch, and begin the next one. Return whether a callback wants the training to end."""
         if not self._tasks:
             return False
         stop = self._end()
@@ -40,7 +40,7 @@ class FitTasks:
         return stop
 
     def close(self) -> None:
-        """The fit ends."""
+        """End all tasks, since the fit ends."""
         while self._tasks:
             self._end()
 

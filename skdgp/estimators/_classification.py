@@ -1,4 +1,4 @@
-"""What all classifiers share: labels of any kind in, probabilities of classes out."""
+"""What all classifiers share: they take labels of any kind, and predict probabilities of classes."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
@@ -21,7 +21,7 @@ from ._rows import FLOATS, check_query
 
 @dataclass(eq=False, repr=False)
 class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    """The face of a classifier, which derives from a method of :mod:`skdgp.methods` too."""
+    """The public face of a classifier. Estimators derive from it and from a method of :mod:`skdgp.methods`."""
 
     _: KW_ONLY
     base: str | None = "gp"
@@ -44,7 +44,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     sample_layers = _functions.sample_layers
 
     def __getstate__(self):
-        """State without anything of torch's: it opens with other versions, and where there is no such device."""
+        """State without objects of torch: it opens with other versions of torch, and on machines without the device."""
         return _shell.to_state(super().__getstate__())
 
     def __setstate__(self, state):
@@ -68,7 +68,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return Bernoulli() if len(self.classes_) == 2 else RobustMax(len(self.classes_))
 
     def _encode(self, y: np.ndarray) -> np.ndarray:
-        """Numbers (n, 1) of the classes."""
+        """Numbers (n, 1) of the rows' classes."""
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(
@@ -78,7 +78,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self._label_encoder.transform(y)[:, None]
 
     def _row_weights(self, y: np.ndarray, learnt: np.ndarray) -> np.ndarray:
-        """Weights of labels ``y``, by ``class_weight`` and the labels that are learnt from."""
+        """Weights of the labels ``y``. ``class_weight`` and the labels ``learnt`` of the training rows decide them."""
         weights = compute_sample_weight(self.class_weight, learnt)
         if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
             raise ValueError(
@@ -91,7 +91,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return np.array([weight_of.get(label, 1.0) for label in labels.tolist()])[number]
 
     def _order_rows(self, y: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
-        """Random order in which every class is spread evenly, so that any part of it is stratified."""
+        """Random order of the rows that spreads each class evenly, so that any part of it is stratified."""
         order = random_state.permutation(len(y))
         labels = y[order, 0].astype(int)
         counts = np.bincount(labels)
@@ -103,45 +103,44 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None, X_val=None, y_val=None):
-        """Fit the model.
+        """Fit the model to training rows.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Training inputs, in any units: an array or a data frame. Cells may be missing (NaN, None, NA), but not
-            infinite.
+            Features of the training rows, in any units: an array or a data frame. Cells may be missing (NaN, None, NA),
+            but not infinite.
         y : array-like of shape (n_samples,)
             Labels of any kind.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights of the rows' likelihood terms. A row of weight 2 counts as that row twice, and so
-            weights that are all alike matter: large ones make probabilities more
-            certain. Rows of weight zero are left out.
+            Non-negative weights of the rows. A row of weight 2 counts as if the table contained it twice. So weights
+            matter even if they are all the same: large ones make probabilities more certain. Rows of weight zero are
+            left out.
         X_val : array-like of shape (n_val, n_features), default=None
-            Rows to choose the best epoch by, instead of a part of ``X`` and ``y``. They are honoured with
-            ``early_stopping=False`` too.
+            Rows that choose the best epoch, instead of a part of ``X`` and ``y``. ``fit`` uses them even with
+            ``early_stopping=False``.
         y_val : array-like of shape (n_val,), default=None
-            Their labels. Needed with ``X_val``, and not without. ``class_weight`` weighs them as it weighs rows of
-            ``y``.
+            Labels of ``X_val``: give both or neither. ``class_weight`` weighs them as it weighs the rows of ``y``.
 
         Returns
         -------
         self : object
-            The fitted estimator. If fitting fails, it stays what it was before.
+            The fitted estimator. If fitting fails, the estimator stays as it was before.
 
         Raises
         ------
         ValueError
-            If parameters or data are not what they must be.
+            If parameters or data are not valid.
         numpy.linalg.LinAlgError, FloatingPointError
-            If numbers stay beyond floating point although the learning rate was halved ten times.
+            If numbers still become infinite or NaN after the learning rate has been halved ten times.
         KeyboardInterrupt
             If the user interrupts training (Ctrl-C) before the end of its first epoch.
 
         Warns
         -----
         UserWarning
-            If the user interrupts training after its first epoch: the estimator is then fitted, with the
-            best parameters so far.
+            If the user interrupts training after its first epoch. The estimator is then fitted, with the best
+            parameters so far.
 
         Examples
         --------
@@ -156,44 +155,46 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y, classes=None, sample_weight=None, total_size=None):
-        """Learn from a chunk of rows of which more will come.
+        """Learn from one chunk of rows. Call it again with the next chunk.
 
-        The first chunk decides how features are scaled and where inducing points start: let it be a random sample of
-        the data, of a few thousand rows. Chunks may come again, for more passes. The learning rate climbs in the
-        first hundred steps and falls slowly from then on; predictions come from an average of the parameters of recent
-        steps. No rows are held out, and ``early_stopping`` plays no part.
+        The first chunk decides how features are scaled and where inducing points start. So the first chunk should be a
+        random sample of the data, of a few thousand rows. You may pass the same chunks again, for more passes over the
+        data. The learning rate climbs in the first hundred steps and then falls slowly. Predictions come from an
+        average of the parameters in recent steps. No rows are held out, and ``early_stopping`` has no effect.
 
-        A chunk of 10 000 rows or more is one pass of minibatches. A smaller one is up to 25 passes, but never more
-        than ``max_iter`` or 10 000 rows: after it come rows out of a random sample of 4000 that the estimator keeps.
+        The model passes once over a chunk of 10 000 rows or more. A smaller chunk alone would be too few steps. So the
+        estimator keeps a random sample of up to 4000 earlier rows, and learns from some of these again with each small
+        chunk. Together that is as much work as up to 25 passes over the chunk, but no more than ``max_iter`` passes or
+        10 000 rows.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs, in any units: an array or a data frame. Cells may be missing, but not infinite.
+            Features of the rows, in any units: an array or a data frame. Cells may be missing, but not infinite.
         y : array-like of shape (n_samples,)
             Labels of any kind.
         classes : array-like of shape (n_classes,), default=None
-            All labels that any chunk has; needed in the first call.
+            All labels that occur in any chunk. The first call needs them.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights of the rows' likelihood terms. A row of weight 2 counts as that row twice, beside
-            those of all chunks. ``class_weight="balanced"`` balances every chunk for itself.
+            Non-negative weights of the rows. A row of weight 2 counts as if it came twice, among the rows of all
+            chunks. ``class_weight="balanced"`` balances each chunk by itself.
         total_size : int, default=None
-            Number of rows of all chunks together, which the penalty on inducing variables is weighed against. Without
-            it, those seen so far count.
+            Number of rows of all chunks together. It decides how much the penalty on the inducing variables counts
+            beside the rows. Without it the number of rows seen so far takes its place.
 
         Returns
         -------
         self : object
-            The fitted estimator, without ``lower_bound_``. If learning fails, it stays what it was before.
+            The fitted estimator, without ``lower_bound_``. If learning fails, the estimator stays as it was before.
 
         Raises
         ------
         ValueError
-            If ``classes`` is missing in the first call, or is not what it was then; if ``total_size`` is less than the
-            rows of the chunk, if the data are not what they must be, or if a parameter that shapes the model has
+            If ``classes`` is missing in the first call, or differs from it in a later call; if ``total_size`` is less
+            than the number of rows in the chunk; if the data are not valid; or if a parameter that shapes the model has
             changed since the first chunk.
         numpy.linalg.LinAlgError, FloatingPointError
-            If numbers stay beyond floating point although the learning rate was halved ten times.
+            If numbers still become infinite or NaN after the learning rate has been halved ten times.
 
         Examples
         --------
@@ -218,12 +219,12 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     @threads_for()
     def predict_log_proba(self, X):
-        """Logarithms of the probabilities of classes, finite everywhere.
+        """Logarithms of the class probabilities, which are always finite.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points, in the units of ``fit``.
+            Rows to predict, in the units of ``fit``.
 
         Returns
         -------
@@ -255,12 +256,12 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return log_proba
 
     def predict_proba(self, X):
-        """Probabilities of classes, averaged over samples or quadrature points and members.
+        """Class probabilities, averaged over the members of the ensemble and their samples or quadrature points.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points, in the units of ``fit``.
+            Rows to predict, in the units of ``fit``.
 
         Returns
         -------
@@ -284,7 +285,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points, in the units of ``fit``.
+            Rows to predict, in the units of ``fit``.
 
         Returns
         -------

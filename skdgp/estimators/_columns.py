@@ -1,4 +1,4 @@
-"""Columns of a table as users have them: which are categories, and numbers that stand for their levels."""
+"""Columns of the user's table: which of them are categories, and which numbers stand for their levels."""
 
 from collections import Counter
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-#: Beginnings of the names that dtypes of text and categories have, in pandas, Polars and Arrow.
+#: How the names of dtypes of text and of categories begin, in pandas, Polars and Arrow.
 TEXT_OR_CATEGORY = ("categor", "enum", "str", "large_string", "dictionary")
 
 
@@ -16,9 +16,10 @@ class Columns:
     Parameters
     ----------
     is_categorical : ndarray of shape (n_features,)
-        Mask.
+        Mask of the columns that are categories.
     levels : list of (list or None)
-        For each column that is a category its levels, the most frequent first; None stands for a missing value.
+        For each column that is a category its levels, the most frequent first. Among the levels, None stands for a
+        missing value. Other columns have None.
     """
 
     def __init__(self, is_categorical: np.ndarray, levels: list[list | None]):
@@ -26,7 +27,7 @@ class Columns:
 
     @classmethod
     def of(cls, X, categorical_features) -> "Columns | None":
-        """Those of a table to learn from; None where no column is a category, or the table is none."""
+        """Columns of a table to learn from. None if no column is a category, or if ``X`` is not a table."""
         mask = categorical_mask(X, categorical_features)
         if mask is None or not mask.any():
             return None
@@ -34,7 +35,7 @@ class Columns:
         return cls(mask, levels)
 
     def coded(self, X):
-        """The table with numbers for levels: their places in ``levels``, and the next one for any other level."""
+        """The table with numbers for levels: places in ``levels``, and the number after the last for other levels."""
         codes = {j: self._codes(column(X, j), j) for j in np.flatnonzero(self.is_categorical).tolist()}
         if hasattr(X, "isetitem"):  # pandas
             X = X.copy(deep=False)
@@ -56,17 +57,17 @@ class Columns:
         return np.array([number.get(value, other) for value in _plain(values)], dtype=np.float64)
 
     def to_plain(self) -> list:
-        """Lists."""
+        """The columns as lists."""
         return [self.is_categorical.tolist(), self.levels]
 
     @classmethod
     def from_plain(cls, state: list) -> "Columns":
-        """The inverse."""
+        """The inverse of :meth:`to_plain`."""
         return cls(*state)
 
 
 def categorical_mask(X, categorical_features) -> np.ndarray | None:
-    """Mask of the columns that are categories; None where nothing says so.
+    """Mask of the columns that are categories; None if nothing says which columns are.
 
     Raises
     ------
@@ -85,7 +86,7 @@ def categorical_mask(X, categorical_features) -> np.ndarray | None:
 
 
 def _given_mask(X, n_features: int, given: np.ndarray) -> np.ndarray:
-    """The mask of a mask, of numbers or of names."""
+    """The mask of the columns that the user gave as a mask, as numbers or as names."""
     mask: np.ndarray = np.zeros(n_features, dtype=bool)
     if given.size == 0:
         return mask
@@ -124,7 +125,7 @@ def column(X, j: int):
 
 
 def first_text(values: np.ndarray) -> str | None:
-    """The first value that is text and no number."""
+    """The first value that is text and cannot be read as a number."""
     for value in values if values.dtype.kind in "OUST" else ():
         if isinstance(value, str):
             try:
@@ -132,6 +133,12 @@ def first_text(values: np.ndarray) -> str | None:
             except ValueError:
                 return str(value)
     return None
+
+
+def first_collection(values: np.ndarray) -> Any:
+    """The first value that is a list, a dictionary or the like; None if there is none."""
+    objects = values.tolist() if values.dtype.kind == "O" else ()
+    return next((each for each in objects if isinstance(each, list | tuple | dict | set | np.ndarray)), None)
 
 
 def _is_category(values: Any) -> bool:
@@ -151,5 +158,5 @@ def _plain(values) -> list:
     found = np.asarray(values)
     if found.dtype.kind in "biu" or (found.dtype.kind == "f" and not np.isnan(found).any()):
         return found.tolist()
-    # Of missing values pandas' NA is no truth, and all others differ from themselves.
+    # All missing values differ from themselves, except pandas' NA, whose comparisons are neither true nor false.
     return [None if type(each).__name__ == "NAType" or each != each else each for each in found.tolist()]

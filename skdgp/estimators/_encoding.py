@@ -1,15 +1,15 @@
-"""Features as models see them: numbers alone, none of which is missing.
+"""Features as models see them: only numbers, none of which is missing.
 
-A category becomes a column for each level, which is 1 for its rows, and one for levels that nobody has seen. They share
-a lengthscale: two levels are alike or not whatever their order, and a new one is as far from the others as these from
-each other. A category of more levels than :data:`MOST_LEVELS` becomes a single number instead; see
-:mod:`skdgp.estimators._levels`.
+A category becomes one column for each level, which is 1 in the rows of this level and 0 in others. One more column is
+for levels that ``fit`` has not seen. All these columns share a lengthscale. So the order of the levels does not matter,
+and a new level is as far from the known levels as these are from each other. A category of more levels than
+:data:`MOST_LEVELS` becomes a single number instead; see :mod:`skdgp.estimators._levels`.
 
-A cell that is missing becomes the mean of what it may hold given the rest of its row. Where cells of a column were
-missing in ``fit`` another column has the deviation of that, with the same lengthscale: what a kernel then looks at is
-the 2-Wasserstein distance of two Gaussians, (m − m')² + (s − s')². So a model learns from rows with missing cells, and
-does not take them for others. Predictions are over draws of these cells: they are the less certain, the more the
-function changes with what is not known.
+A missing cell becomes the mean of its possible values, given the other cells of its row. If a column had missing cells
+in ``fit``, a second column has the standard deviation of these possible values, and shares the lengthscale of the
+first. The kernel then depends on the 2-Wasserstein distance of two Gaussians, (m − m')² + (s − s')². So a model learns
+from rows with missing cells, and can tell them from complete rows. Predictions average over draws of the missing cells.
+They are therefore less certain where the function changes with what is not known.
 """
 
 import math
@@ -23,13 +23,13 @@ from ..gp.units import Units
 from ._levels import level_means, means_of_others
 from ._missing import CellsGivenOthers
 
-#: Levels of a category that has a column for each.
+#: Largest number of levels of a category that has a column for each level.
 MOST_LEVELS = 128
 
-#: Levels of a category, the most frequent ones, that say something of cells that are missing.
+#: Number of levels of a category, the most frequent ones, that help to fill in missing cells.
 TELLING_LEVELS = 10
 
-#: Draws of the cells of a row that are missing, when it is predicted.
+#: Number of draws of the missing cells of a row in predictions.
 N_DRAWS = 16
 
 
@@ -39,20 +39,21 @@ class Encoding:
     Parameters
     ----------
     n_levels : sequence of int
-        For each feature the number of its levels; 0 where it is no category.
+        For each feature the number of its levels; 0 if it is not a category.
     values : sequence of (ndarray of shape (n_levels + 1,) or None)
-        For each feature the numbers of its levels, and of any other one, where it has a single column of them.
+        For each category that becomes a single number, the numbers of its levels, and last that of any other level.
+        None for other features.
     uncertain : sequence of bool
         For each feature whether it has a column of deviations.
     units : Units
-        In which features are standardised.
+        Units in which features are standardised.
     cells : CellsGivenOthers
-        Standardised numbers, and indicators of levels after them.
+        Distribution of the cells of a row: standardised numbers, and after them indicators of levels.
 
     Attributes
     ----------
     groups : tuple of int or None
-        The feature that each of the model's columns belongs to; None where each has one column.
+        The feature that each of the model's columns belongs to; None if each feature has one column.
     first : ndarray of shape (n_features,)
         The first column of each feature.
     """
@@ -76,13 +77,13 @@ class Encoding:
         Parameters
         ----------
         X : ndarray of shape (n, n_features)
-            Numbers, and for levels of categories their places.
+            Numbers; for categories, the places of their levels in ``Columns.levels``.
         y : ndarray of shape (n, P)
             Targets, or indicators of classes; NaN where one is missing.
         weight : ndarray of shape (n,)
             How often each row counts.
         n_levels : list of int
-            For each feature the number of its levels; 0 where it is no category.
+            For each feature the number of its levels; 0 if it is not a category.
         normalize : bool
             Whether the model's columns are standardised.
         """
@@ -99,14 +100,14 @@ class Encoding:
 
     @classmethod
     def of_complete(cls, units: Units) -> Self:
-        """Where there are numbers alone, of which none was missing; one that is stands at the mean."""
+        """The encoding of features that are all numbers, of which none was missing in ``fit``."""
         n_features = len(units.shift)
         zero: np.ndarray = np.zeros(n_features)
         cells = CellsGivenOthers(zero, np.eye(n_features), zero, zero)
         return cls(n_features * [0], n_features * [None], n_features * [False], units, cells)
 
     def of_others(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> dict[int, np.ndarray]:
-        """By feature, what stands for levels of rows to learn from (n,), where that depends on their targets."""
+        """Numbers (n,) that stand for the levels of training rows, by feature, where they depend on the targets."""
         return {
             j: means_of_others(X[:, j].astype(int), n, y, weight)
             for j, (n, values) in enumerate(zip(self.n_levels, self.values, strict=True))
@@ -114,7 +115,7 @@ class Encoding:
         }
 
     def encode(self, X: np.ndarray, of_others: Mapping[int, np.ndarray] | None = None) -> np.ndarray:
-        """The model's columns (n, width), in the user's units, of rows (n, n_features) of the same type."""
+        """The model's columns (n, width) of rows (n, n_features), in the user's units and of the same dtype."""
         X = _numbers_for_levels(X, self.values, of_others)
         deviation = None
         if has_missing(X):
@@ -122,7 +123,7 @@ class Encoding:
         return self._columns_of(X, deviation)
 
     def encode_draws(self, X: np.ndarray) -> np.ndarray:
-        """The same of rows with missing cells (``N_DRAWS``, n, width), each time with others of what they may hold."""
+        """The model's columns (``N_DRAWS``, n, width) of rows with missing cells, which are drawn ``N_DRAWS`` times."""
         X, numbers = _numbers_for_levels(X, self.values), np.flatnonzero(self.is_number)
         cells = self.cells.draw(
             _cells(X, self.n_levels, self.is_number, self.units), _normal_numbers(len(self.cells.mean))
@@ -136,7 +137,7 @@ class Encoding:
         return np.stack(drawn)
 
     def _columns_of(self, X: np.ndarray, deviation: np.ndarray | None) -> np.ndarray:
-        """The model's columns of complete rows; ``deviation`` (n, n_features) says how well cells are known."""
+        """The model's columns of complete rows; ``deviation`` (n, n_features) says how uncertain each cell is."""
         if self.groups is None:
             return X
         encoded = np.zeros((len(X), self.width), dtype=X.dtype)
@@ -150,7 +151,7 @@ class Encoding:
         return encoded
 
     def _filled(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows without missing cells, and the deviations (n, n_features) of those that were missing."""
+        """Rows whose missing cells are filled in, and the deviations (n, n_features) of the cells."""
         filled, deviation, numbers = X.copy(), np.zeros_like(X), np.flatnonzero(self.is_number)
         shift, scale = (np.asarray(each)[numbers] for each in (self.units.shift, self.units.scale))
         rows = np.flatnonzero(np.isnan(X).any(axis=1))
@@ -163,7 +164,7 @@ class Encoding:
         return filled, deviation
 
     def _input_units(self, X: np.ndarray, weight: np.ndarray, *, normalize: bool) -> Units:
-        """In which the model's columns are standardised: all columns of a category together have variance one."""
+        """Units in which the model's columns are standardised. The columns of a category together have variance one."""
         shift, scale = np.zeros(self.width), np.ones(self.width)
         if not normalize:
             return Units(shift, scale)
@@ -178,26 +179,26 @@ class Encoding:
         return Units(shift, scale)
 
     def to_plain(self) -> list:
-        """Lists of numbers."""
+        """The encoding as lists of numbers."""
         units = [list(self.units.shift), list(self.units.scale)]
         values = [None if each is None else each.tolist() for each in self.values]
         return [self.n_levels, values, self.uncertain, units, self.cells.to_plain()]
 
     @classmethod
     def from_plain(cls, state: list) -> Self:
-        """The inverse."""
+        """The inverse of :meth:`to_plain`."""
         n_levels, values, uncertain, units, cells = state
         return cls(n_levels, values, uncertain, Units(*units), CellsGivenOthers.from_plain(cells))
 
 
 def has_missing(X: np.ndarray) -> bool:
-    """Whether a cell may be missing; a sum takes no memory."""
+    """Whether a cell may be missing. The sum shows it without taking memory."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isnan(X.sum()))
 
 
 def _normal_numbers(n_columns: int) -> np.ndarray:
-    """Standard normal numbers (N_DRAWS, n_columns): of each column quantiles, in an order of its own."""
+    """Standard normal numbers (N_DRAWS, n_columns): each column has the same quantiles in an order of its own."""
     rng = np.random.default_rng(0)
     quantiles = ndtri((np.arange(N_DRAWS) + 0.5) / N_DRAWS)
     quantiles /= quantiles.std()
@@ -205,12 +206,12 @@ def _normal_numbers(n_columns: int) -> np.ndarray:
 
 
 def _is_number(n_levels: list[int]) -> np.ndarray:
-    """Mask of the features that become a number."""
+    """Mask of the features that are numbers, or categories that become a single number."""
     return (np.asarray(n_levels) == 0) | (np.asarray(n_levels) > MOST_LEVELS)
 
 
 def _numbers_for_levels(X: np.ndarray, values: list, of_others: Mapping[int, np.ndarray] | None = None) -> np.ndarray:
-    """Rows in which levels that have no columns of their own are numbers."""
+    """Rows in which numbers replace the levels that have no columns of their own."""
     if all(each is None for each in values):
         return X
     X = X.copy()
@@ -225,11 +226,11 @@ def _cells(X: np.ndarray, n_levels: list[int], is_number: np.ndarray, units: Uni
     parts = [units.standardise(X.astype(np.float64))[:, is_number]]
     for j in np.flatnonzero(~is_number).tolist():
         parts.append(X[:, [j]] == np.arange(min(n_levels[j], TELLING_LEVELS)))
-    return np.nan_to_num(np.hstack(parts), nan=np.nan, posinf=0.0, neginf=0.0)  # what overflows is an error later
+    return np.nan_to_num(np.hstack(parts), nan=np.nan, posinf=0.0, neginf=0.0)  # what overflows raises an error later
 
 
 def _units_of_known(X: np.ndarray, weight: np.ndarray, missing: np.ndarray | None) -> Units:
-    """In which the cells that are known of each column have mean 0 and variance 1."""
+    """Units in which the known cells of each column have mean 0 and variance 1."""
     if missing is None:
         return Units.of(X, weight)
     shift, scale = list[float](), list[float]()

@@ -17,33 +17,34 @@ from ._targets import back, back_slopes
 
 
 class FunctionDraws:
-    """Functions drawn from the posterior of a fitted estimator: called with rows, they give their values there.
+    """Functions drawn from the posterior of a fitted estimator. Call it with rows to get the functions' values there.
 
-    Made by ``sample_functions``. Each function could be the one that the data came from. It is smooth, defined
-    everywhere, and the same in every call. A number computed from each function, such as its maximum, its integral over
-    a region, or its sum over the rows of a table, is a draw of that number. A function is fixed by its seed, whatever
-    other functions there are.
+    ``sample_functions`` makes it. Each function could be the one that the data came from. It is smooth, defined
+    everywhere, and the same in every call. So you can compute a number from each function, such as its maximum, its
+    integral over a region, or its sum over the rows of a table. The numbers of all functions are then draws of that
+    quantity. A function depends only on its seed, and not on the other functions.
 
-    Values of a row are equal to the last digit whichever other rows are asked for with it. A cell that is missing has
-    its mean given the others. Memory does not grow with the number of rows, but for what is returned. A draw keeps the
-    estimator as it was, and can be pickled.
+    A function has the same value for a row, to the last digit, whatever the other rows of the call are. A missing cell
+    has its mean given the other cells. Memory does not grow with the number of rows, except for the returned values.
+    The functions keep the estimator as it was when they were drawn, and can be pickled.
 
     Parameters
     ----------
     estimator : object
         A fitted estimator of this package.
     seeds : array-like of shape (n_functions,)
-        Non-negative integers.
+        Non-negative integers, one for each function.
 
     Attributes
     ----------
     n_functions : int
-        How many there are; also ``len(draws)``.
+        Number of functions, which is also ``len(draws)``.
     seeds : ndarray of shape (n_functions,)
+        The seeds.
 
     See Also
     --------
-    AVDGPRegressor.sample_functions : Makes them.
+    AVDGPRegressor.sample_functions : Draws the functions.
 
     Examples
     --------
@@ -65,19 +66,19 @@ class FunctionDraws:
         ensemble = _shell.fitted(estimator)
         self.seeds = np.array(seeds, dtype=np.int64)
         self._estimator = object.__new__(type(estimator))
-        vars(self._estimator).update(vars(estimator))  # a later fit gives the estimator another ensemble
+        vars(self._estimator).update(vars(estimator))  # a later fit of the estimator does not change these
         self._set = FunctionSet(ensemble, self.seeds, _response)
 
     @property
     def n_functions(self):
-        """How many there are."""
+        """Number of functions."""
         return len(self.seeds)
 
     def __len__(self):
         return len(self.seeds)
 
     def __getitem__(self, index):
-        """Some of the functions, by a number, slice, mask or array."""
+        """Some of the functions, chosen by a number, slice, mask or array."""
         return FunctionDraws(self._estimator, np.atleast_1d(self.seeds[index]))
 
     def __repr__(self):
@@ -91,18 +92,18 @@ class FunctionDraws:
 
     @threads_for()
     def __call__(self, X):
-        """Values of the functions.
+        """Values of the functions at rows.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points, in the units of ``fit``.
+            Rows, in the units of ``fit``.
 
         Returns
         -------
         ndarray of shape (n_samples, n_functions) or (n_samples, n_outputs, n_functions)
-            In the units of ``y``, without noise. Of a classifier (n_samples, n_classes, n_functions), probabilities of
-            classes given the function.
+            Values in the units of ``y``, without noise. For a classifier the shape is (n_samples, n_classes,
+            n_functions), and the values are class probabilities given the function.
         """
         X = self._prepared(check_query(self._estimator, X))
         return self._flat(back(self._transformer, _gathered(self._set.values(X), len(X), len(self))))
@@ -114,13 +115,13 @@ class FunctionDraws:
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points, in the units of ``fit``.
+            Rows, in the units of ``fit``.
 
         Returns
         -------
         ndarray of shape (n_samples, n_features, n_functions) or (n_samples, n_outputs, n_features, n_functions)
-            In the units of ``y`` per unit of each feature; NaN for categories, and for cells of ``X`` that are missing.
-            Of a classifier (n_samples, n_classes, n_features, n_functions).
+            Gradients in the units of ``y`` per unit of each feature. NaN for categories, and for missing cells of
+            ``X``. For a classifier the shape is (n_samples, n_classes, n_features, n_functions).
         """
         X = check_query(self._estimator, X)
         rows = self._prepared(X)
@@ -131,7 +132,7 @@ class FunctionDraws:
         return self._flat(_shell.by_feature(self._estimator, found, X, axis=-2))
 
     def observations(self, X, rng: np.random.RandomState) -> np.ndarray:
-        """Observations of a regressor's functions, of the shape of their values."""
+        """Observations with noise of a regressor's functions, in the shape of the functions' values."""
         X = self._prepared(check_query(self._estimator, X))
         ensemble = _shell.fitted(self._estimator)
         functions = FunctionSet(ensemble, self.seeds, lambda _, values: values, of_rows=True)
@@ -142,7 +143,7 @@ class FunctionDraws:
 
     @property
     def _transformer(self):
-        """Of a regressor's targets, if there is one."""
+        """Transformer of a regressor's targets, if there is one."""
         return getattr(self._estimator, "target_transformer_", None)
 
     def _prepared(self, X: np.ndarray) -> np.ndarray:
@@ -150,12 +151,12 @@ class FunctionDraws:
         return _shell.prepared(self._estimator)(X).astype(np.float64)
 
     def _flat(self, found: np.ndarray) -> np.ndarray:
-        """Values (n, P, ...) without the axis of outputs where there is none."""
+        """Values (n, P, ...), without the axis of outputs if ``y`` had none."""
         return found[:, 0] if getattr(self._estimator, "_y_is_flat", False) else found
 
 
 def _gathered(parts, n_rows: int, n_functions: int) -> np.ndarray:
-    """Values (n, K, ..., S) of all rows and functions, from those (S', B, K, ...) of some."""
+    """Values (n, K, ..., S) of all rows and functions, from parts (S', B, K, ...) of them."""
     found = np.empty(0)
     for places, rows, values in parts:
         if not found.size:
@@ -174,27 +175,28 @@ def sample_functions(self, n_functions=1, random_state=None):
     Parameters
     ----------
     n_functions : int, default=1
-        How many.
+        Number of functions.
     random_state : int, RandomState instance or None, default=None
-        Source of randomness. The first functions of an integer are the same however many there are.
+        Source of randomness. With an integer, the first functions are the same whatever ``n_functions`` is.
 
     Returns
     -------
     draws : FunctionDraws
-        To be called with rows, and asked for gradients. A regressor's functions are without noise. A classifier's are
-        probabilities of classes given the function; with more than two classes they are close to 0 and 1, as robust max
-        has them, and their mean over functions is what ``predict_proba`` returns.
+        The functions. Call them with rows to get their values, or ask them for gradients. A regressor's functions are
+        without noise. A classifier's functions are class probabilities given the function. With more than two classes
+        they are close to 0 or 1, because of the robust max likelihood; their mean over functions is what
+        ``predict_proba`` returns.
 
     Raises
     ------
     ValueError
-        If ``n_functions`` is no integer of at least 1, or if a kernel of your own does not say how functions are drawn.
+        If ``n_functions`` is not an integer of at least 1, or if a kernel of your own cannot draw functions.
 
     Notes
     -----
-    A function belongs to one member of the ensemble, and random ones to all alike. The prior part of every layer is a
-    sum of 512 waves with frequencies of their own for each function, and Matheron's rule turns it into a draw of the
-    posterior; see :doc:`/predictions`. White noise of hidden layers is no part of a function.
+    Each function is drawn from one member of the ensemble, and each member is equally likely. In each layer, the prior
+    part of a function is a sum of 512 waves, whose frequencies are drawn anew for each function. Matheron's rule turns
+    it into a draw of the posterior; see :doc:`/functions`. The white noise of hidden layers is not part of a function.
 
     Examples
     --------
@@ -212,32 +214,32 @@ def sample_functions(self, n_functions=1, random_state=None):
 
 @threads_for()
 def sample_layers(self, X, n_functions=1, member=0, random_state=None):
-    """Functions of all layers of a member, drawn from their posterior: what hidden layers may be.
+    """Draw functions of all layers of a member, to see what its hidden layers may be.
 
-    A draw has one function of each layer, which belong together: the values of one layer are the inputs of the next.
-    Layers speak of the same units as those of ``predict_layers``.
+    Each draw has one function for each layer. These functions belong together: the values of one layer are the inputs
+    of the next. Their units are those of ``predict_layers``.
 
     Parameters
     ----------
     X : array-like of shape (n_samples, n_features)
-        Query points, in the units of ``fit``.
+        Rows, in the units of ``fit``.
     n_functions : int, default=1
-        How many draws.
+        Number of draws.
     member : int, default=0
-        Which member of the ensemble.
+        Number of the ensemble's member.
     random_state : int, RandomState instance or None, default=None
         Source of randomness.
 
     Returns
     -------
     list of ndarrays of shape (n_samples, n_outputs_of_the_layer, n_functions)
-        From the first layer to the last. There is no noise in them, neither of observations nor of hidden layers.
+        Values of the first layer to the last. They contain no noise, neither of observations nor of hidden layers.
 
     Raises
     ------
     ValueError
-        If there is no such member, if ``n_functions`` is no integer of at least 1, or if a kernel of your own does not
-        say how functions are drawn.
+        If there is no such member, if ``n_functions`` is not an integer of at least 1, or if a kernel of your own
+        cannot draw functions.
 
     Examples
     --------
@@ -255,7 +257,7 @@ def sample_layers(self, X, n_functions=1, member=0, random_state=None):
 
 
 def draw_seeds(name: str, number: int, rng: np.random.RandomState) -> np.ndarray:
-    """Seeds of as many functions; ValueError if it is no number of them."""
+    """Seeds of ``number`` functions; ValueError unless ``number`` is an integer of at least 1."""
     if not (isinstance(number, Integral) and number >= 1):
         raise ValueError(f"{name}={number!r} must be an integer of at least 1.")
     return rng.randint(np.iinfo(np.int32).max, size=number)

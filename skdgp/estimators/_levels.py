@@ -1,27 +1,27 @@
-"""A number for each level of a category that has hundreds of them: what targets are like there.
+"""A number for each level of a category with hundreds of levels: the mean target of the level.
 
-The number is the mean target of the level's rows, drawn towards that of all rows as far as it is uncertain
-(Micci-Barreca, "A Preprocessing Scheme for High-Cardinality Categorical Attributes in Classification and Prediction
-Problems", SIGKDD Explorations 2001). Rows that are learnt from get the number that other rows say, since their own
-target is in theirs.
+The mean target of the level's rows is drawn towards the mean target of all rows, the more so the fewer rows the level
+has (Micci-Barreca, "A Preprocessing Scheme for High-Cardinality Categorical Attributes in Classification and Prediction
+Problems", SIGKDD Explorations 2001). The number of a training row is computed from other rows only. Otherwise the row's
+own target would be part of its features.
 """
 
 import numpy as np
 
-#: Parts of the rows, each of which gets numbers from the others.
+#: Number of parts into which the rows are divided. Each part gets its numbers from the other parts.
 FOLDS = 5
 
-#: Least share of the targets' variance that is taken to be between levels.
+#: Smallest share of the targets' variance that is assumed to lie between levels.
 LEAST_BETWEEN = 1e-3
 
 
 def level_means(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Of every level, and in the end of levels that nobody has seen (n_levels + 1,).
+    """Numbers (n_levels + 1,) of all levels, and last the number for levels that ``fit`` has not seen.
 
     Parameters
     ----------
     codes : ndarray of int of shape (n,)
-        Levels of rows; ``n_levels`` is that of others.
+        Levels of the rows; ``n_levels`` stands for any other level.
     n_levels : int
     y : ndarray of shape (n, P)
         Targets; NaN where one is missing.
@@ -32,7 +32,7 @@ def level_means(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndar
 
 
 def means_of_others(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """What other rows say of each row's level (n,); arguments as of :func:`level_means`."""
+    """Number of each row's level (n,), computed from other rows; arguments as of :func:`level_means`."""
     target, weight = _one_target(codes, n_levels, y, weight)
     fold = np.random.default_rng(0).permutation(len(codes)) % FOLDS
     found: np.ndarray = np.empty(len(codes))
@@ -43,7 +43,7 @@ def means_of_others(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.
 
 
 def _one_target(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Targets (n,), and their weights: of several, the direction in which levels differ most."""
+    """One target (n,) with its weights. Of several targets it is the direction in which levels differ most."""
     known = ~np.isnan(y)
     mean = weight @ np.where(known, y, 0.0) / np.maximum(weight @ known, np.finfo(float).tiny)
     centred = np.where(known, y - mean, 0.0)
@@ -56,7 +56,7 @@ def _one_target(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndar
 
 
 def _shrunken(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Means of levels with weight n/(n + k), and that of all rows; k is the variance within levels over the rest."""
+    """Means of levels with the weight n/(n + k), and the mean of all rows; k = variance within over between levels."""
     total = weight.sum()
     if not total:
         return np.zeros(n_levels + 1)

@@ -1,11 +1,11 @@
-"""Files that version 0.1 wrote, brought into today's form."""
+"""Converts files that version 0.1 wrote into today's form."""
 
 import numpy as np
 
-#: Classes and functions that have moved, or have another name.
+#: Classes and functions that have moved, or have a new name.
 MOVED = {"skdgp.inference.propagation:": "skdgp.gp.propagation:", "skdgp.gp.networks:_Scale": "skdgp.gp.networks:_Root"}
 
-#: Parts of modules that have another name, by the file of the module's class.
+#: Parts of modules that have a new name, by the file of the module's class.
 RENAMED = {
     "propagation": {"noise": "points", "n_train_samples": "n_fewest"},
     "networks": {"scale": "root"},
@@ -23,7 +23,7 @@ def upgraded(state: dict) -> dict:
 
 
 def _units(scaler) -> list | None:
-    """Shift and scale of what was a StandardScaler."""
+    """Shift and scale, from a StandardScaler."""
     if scaler is None:
         return None
     one = np.ones(scaler.n_features_in_)
@@ -32,7 +32,7 @@ def _units(scaler) -> list | None:
 
 
 def _module(state: dict, target_units: list | None) -> dict:
-    """A module of today."""
+    """The state of a module in today's form."""
     file, _, name = state["class"].rpartition(".")[2].partition(":")
     names = RENAMED.get(file, {})
     new = {
@@ -63,6 +63,6 @@ def _moved(name: str) -> str:
 
 
 def _first_array(state: dict) -> np.ndarray:
-    """Some parameter of a module."""
+    """The first parameter of a module that has a value."""
     arrays = [array for array in state["parameters"].values() if array is not None]
     return arrays[0] if arrays else _first_array(next(iter(state["modules"].values())))

@@ -1,37 +1,37 @@
-"""What cells that are missing may hold, given the others of their row.
+"""The distribution of missing cells, given the other cells of their row.
 
-All columns together have a Gaussian distribution, which the EM algorithm learns from incomplete rows (Dempster, Laird
-and Rubin, JRSS B 1977; Little and Rubin, "Statistical Analysis with Missing Data", Sec. 11.2). Given the cells that are
-known, those that are missing have a Gaussian distribution again.
+The model is one Gaussian distribution of all columns together. The EM algorithm learns it from incomplete rows
+(Dempster, Laird and Rubin, JRSS B 1977; Little and Rubin, "Statistical Analysis with Missing Data", Sec. 11.2). Given
+the known cells of a row, its missing cells then have a Gaussian distribution, too.
 """
 
 from collections.abc import Iterator
 
 import numpy as np
 
-#: Rows that are learnt from, rounds of the EM algorithm at most, and the change of covariances that ends it.
+#: Largest number of rows to learn from, largest number of EM rounds, and the change of covariances that ends them.
 ROWS, ROUNDS, TOLERANCE = 5000, 30, 1e-3
 
-#: Added to variances of one: columns that others determine exactly leave no information otherwise.
+#: Added to variances of one. Without it the covariance is singular if other columns determine a column exactly.
 RIDGE = 1e-3
 
-#: More columns than these are taken for independent: their covariances would be a larger part of the model than it is
+#: With more columns than this, columns are taken to be independent: a larger covariance would cost more than it is
 #: worth.
 MOST_COLUMNS = 200
 
-#: Numbers that matrices of rows with missing cells may have at a time.
+#: Largest number of matrix entries that are computed at a time for rows with missing cells.
 NUMBERS = 2**21
 
 
 class CellsGivenOthers:
-    """A Gaussian distribution of rows.
+    """A Gaussian distribution of the cells of a row.
 
     Parameters
     ----------
     mean : array-like of shape (Q,)
     covariance : array-like of shape (Q, Q)
     low, high : array-like of shape (Q,)
-        Between which a mean of a missing cell stays: lines that go through heavy tails go far beyond the data.
+        Limits of the means of missing cells. Without them, columns with heavy tails can lead far beyond the data.
     """
 
     def __init__(self, mean, covariance, low, high):
@@ -41,7 +41,7 @@ class CellsGivenOthers:
 
     @classmethod
     def of(cls, rows: np.ndarray, weight: np.ndarray) -> "CellsGivenOthers":
-        """That of standardised rows (n, Q), which may have missing cells, with weights (n,)."""
+        """Learn it from standardised rows (n, Q), which may have missing cells, with weights (n,)."""
         some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int))
         rows, weight = rows[some].astype(np.float64), weight[some] / weight[some].sum()
         n_columns, known = rows.shape[1], ~np.isnan(rows)
@@ -61,7 +61,7 @@ class CellsGivenOthers:
         return found
 
     def _maximise(self, rows: np.ndarray, weight: np.ndarray) -> None:
-        """A round of the EM algorithm: moments of the rows, expected over what is missing."""
+        """One round of the EM algorithm: moments of the rows, in expectation over their missing cells."""
         n_columns, filled = len(self.mean), rows.copy()
         spread = np.zeros(n_columns * n_columns)
         for index, columns, means, covariances in self._missing(rows):
@@ -75,7 +75,7 @@ class CellsGivenOthers:
         self.covariance[np.diag_indices(n_columns)] += RIDGE
 
     def fill(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows (n, Q) with means of the cells that are missing, and deviations (n, Q), which are 0 of all others."""
+        """Rows (n, Q) whose missing cells have their means, and deviations (n, Q), which are 0 for known cells."""
         filled, deviation = rows.astype(np.float64), np.zeros(rows.shape)
         for index, columns, means, covariances in self._missing(rows):
             filled[index[:, None], columns] = means
@@ -83,7 +83,7 @@ class CellsGivenOthers:
         return filled, deviation
 
     def draw(self, rows: np.ndarray, normal: np.ndarray) -> np.ndarray:
-        """Rows (K, n, Q) of which each cell that is missing is drawn, with standard normal numbers (K, Q)."""
+        """Rows (K, n, Q) whose missing cells are drawn K times, from standard normal numbers (K, Q)."""
         drawn = np.repeat(rows[None].astype(np.float64), len(normal), axis=0)
         for index, columns, means, covariances in self._missing(rows):
             around = np.linalg.cholesky(covariances)[None] @ normal[:, columns][..., None]  # (K, n, k, 1)
@@ -92,10 +92,10 @@ class CellsGivenOthers:
         return drawn
 
     def _missing(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Of rows with equally many missing cells: their numbers (n,), columns (n, k), and moments (n, k), (n, k, k).
+        """Groups of rows with k missing cells each: row numbers (n,), columns (n, k), moments (n, k) and (n, k, k).
 
-        With the precision P = S⁻¹ of all columns, the missing ones have covariance P_mm⁻¹ and mean
-        μ_m − P_mm⁻¹ P_mo (x_o − μ_o), in which no matrix is larger than what is missing.
+        With the precision P = S⁻¹ of all columns, the missing cells have the covariance P_mm⁻¹ and the mean
+        μ_m − P_mm⁻¹ P_mo (x_o − μ_o). So the matrices to invert are only as large as the number of missing cells.
         """
         missing = np.isnan(rows)
         counts = missing.sum(axis=1)
@@ -114,10 +114,10 @@ class CellsGivenOthers:
                 yield index, columns, np.clip(means, self.low[columns], self.high[columns]), covariances
 
     def to_plain(self) -> list:
-        """Lists of numbers."""
+        """The distribution as lists of numbers."""
         return [each.tolist() for each in (self.mean, self.covariance, self.low, self.high)]
 
     @classmethod
     def from_plain(cls, state: list) -> "CellsGivenOthers":
-        """The inverse."""
+        """The inverse of :meth:`to_plain`."""
         return cls(*state)

@@ -1,4 +1,4 @@
-"""What is told while a fit runs: a line of text to the user, and tasks to scikit-learn's callbacks."""
+"""Reports while a fit runs: a line of text for the user, and tasks for scikit-learn's callbacks."""
 
 from typing import Self
 
@@ -11,14 +11,14 @@ from ._progress import ProgressLine
 
 
 class Monitor:
-    """Watches the training of an ensemble (see :class:`.Watcher`), as a context that ends with it.
+    """Watches the training of an ensemble (see :class:`.Watcher`). It is a context manager that lasts as long.
 
     Parameters
     ----------
     estimator : BaseEstimator
-        Which is being fitted.
+        The estimator that is being fitted.
     n_epochs : int
-        Epochs at most.
+        Largest number of epochs.
     hooks : dict
         What callbacks may ask for: ``X``, ``y`` and ``metadata``.
     """
@@ -26,7 +26,7 @@ class Monitor:
     def __init__(self, estimator, n_epochs: int, hooks: dict):
         self._line = ProgressLine(type(estimator).__name__, n_epochs, silent=not estimator.verbose)
         self._tasks = FitTasks(estimator, n_epochs, hooks, self._attributes)
-        self._ensemble: Ensemble | None = None  # once it has an epoch
+        self._ensemble: Ensemble | None = None  # set after the first epoch
 
     def __enter__(self) -> Self:
         return self
@@ -37,13 +37,13 @@ class Monitor:
             self._line.close()
 
     def epoch(self, ensemble: Ensemble) -> bool:
-        """An epoch of some models ends; whether it was told to be the last."""
+        """Report that some models have ended an epoch. Return whether a callback wants the training to end."""
         self._ensemble = ensemble
         self._line.epoch(ensemble.histories)
         return self._tasks.end_epoch()
 
     def _attributes(self) -> dict | None:
-        """What makes a fitted copy of the estimator as it is now, or None before the first epoch."""
+        """Attributes that a fitted copy of the estimator would have now, or None before the first epoch."""
         if self._ensemble is None:
             return None
         ensemble = self._ensemble.so_far()
@@ -51,7 +51,7 @@ class Monitor:
 
 
 def curves(histories: list[History]) -> dict:
-    """Public attributes that say what training did."""
+    """Public attributes that record the course of the training."""
     return {
         "n_iter_": max(len(history.loss) for history in histories),
         "loss_curve_": _mean_curve([history.loss for history in histories]),
@@ -61,7 +61,7 @@ def curves(histories: list[History]) -> dict:
 
 
 def _mean_curve(lines: list[list[float]]) -> np.ndarray:
-    """Mean of curves of different lengths, at every point over those that reach it."""
+    """Mean of curves of different lengths; at each point, over the curves that are long enough."""
     length = max(map(len, lines))
     padded = np.full((len(lines), length), np.nan)
     for row, line in zip(padded, lines, strict=True):

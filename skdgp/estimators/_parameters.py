@@ -1,4 +1,4 @@
-"""What parameters may be, by name, and the decorator that makes a class with parameters an estimator."""
+"""Allowed values of parameters, by name, and the decorator that makes a class with parameters an estimator."""
 
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
@@ -19,7 +19,7 @@ POSITIVE = Interval(Integral, 1, None, closed="left")
 NON_NEGATIVE = Interval(Integral, 0, None, closed="left")
 AUTO = StrOptions({"auto"})
 
-#: For scikit-learn's checks. Where a value is among these and yet impossible, fit says so.
+#: Allowed values, for scikit-learn's checks. If a value passes these but does not suit the data, ``fit`` says so.
 RULES = {
     "hidden_dims": ["array-like", tuple, Integral],
     "n_inducing": [POSITIVE, AUTO, "array-like", tuple],
@@ -73,16 +73,16 @@ RULES = {
 
 @dataclass_transform(kw_only_default=True)
 def estimator(**rules):
-    """Make a class with annotated parameters an estimator: ``__init__`` stores them, scikit-learn checks them.
+    """Make a class with annotated parameters an estimator: ``__init__`` stores them, and scikit-learn checks them.
 
     Parameters
     ----------
     **rules
-        What parameters may be, where it is not what ``RULES`` says.
+        Allowed values of parameters where they differ from ``RULES``.
     """
 
     def decorate(cls):
-        cls = dataclass(eq=False, repr=False, kw_only=True)(cls)  # but for inherited ones
+        cls = dataclass(eq=False, repr=False, kw_only=True)(cls)  # kw_only leaves inherited parameters as they are
         cls._parameter_constraints = {each.name: rules.get(each.name, RULES[each.name]) for each in fields(cls)}
         return cls
 
@@ -90,7 +90,7 @@ def estimator(**rules):
 
 
 def keep_structure(estimator, *, fresh: bool) -> None:
-    """Note the parameters that shape the model; ValueError if one has changed since the last fit."""
+    """Store the parameters that shape the model; ValueError if one of them has changed since the last fit."""
     shaping = [each.name for each in fields(estimator) if each.metadata.get("shaping")]
     structure = {name: getattr(estimator, name) for name in shaping}
     for name, value in structure.items():

@@ -9,14 +9,14 @@ from ..inference.settings import History
 
 
 class ProgressLine:
-    """Prints how far training is, on one line of standard output that is written over and over.
+    """Prints the progress of training on one line of standard output, which it overwrites again and again.
 
     Parameters
     ----------
     name : str
-        What is trained.
+        Name of what is trained.
     n_epochs : int
-        Epochs at most.
+        Largest number of epochs.
     silent : bool, default=False
         Whether to print nothing.
     """
@@ -28,7 +28,7 @@ class ProgressLine:
         self._last, self._width = -1.0, 0
 
     def epoch(self, histories: Sequence[History]) -> None:
-        """Show the last epoch, mean over the members that had it, at most ten times a second."""
+        """Show the last epoch, as the mean over the members that took part, at most ten times a second."""
         self.done += 1
         if self.silent:
             return
@@ -50,7 +50,7 @@ class ProgressLine:
         )
 
     def close(self) -> None:
-        """Leave the line as it is, with the time it took."""
+        """Replace the line by the time that training took."""
         if self.silent:
             return
         self._write(f"{self.name} fitted in {time.monotonic() - self.start:.1f} s")

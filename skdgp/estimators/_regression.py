@@ -1,4 +1,4 @@
-"""What all regressors share: targets in the user's units in; means, deviations and samples in them out."""
+"""What all regressors share: they take targets in the user's units, and predict in the same units."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
@@ -22,13 +22,13 @@ from . import _functions, _shell
 from ._rows import FLOATS, check_query
 from ._targets import fitted_transform, transformed
 
-#: Functions whose gradients' deviation stands for that of all, where there is no closed form.
+#: Number of drawn functions that estimate the deviation of the gradient, where it has no closed form.
 GRADIENT_DRAWS = 128
 
 
 @dataclass(eq=False, repr=False)
 class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """The face of a regressor, which derives from a method of :mod:`skdgp.methods` too."""
+    """The public face of a regressor. Estimators derive from it and from a method of :mod:`skdgp.methods`."""
 
     _: KW_ONLY
     likelihood: str | Regression | Callable[[int], Regression] = shaping("gaussian")
@@ -53,7 +53,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     sample_layers = _functions.sample_layers
 
     def __getstate__(self):
-        """State without anything of torch's: it opens with other versions, and where there is no such device."""
+        """State without objects of torch: it opens with other versions of torch, and on machines without the device."""
         return _shell.to_state(super().__getstate__())
 
     def __setstate__(self, state):
@@ -68,14 +68,14 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         return tags
 
     def _start_likelihood(self, y: np.ndarray) -> Regression:
-        """The likelihood of targets like ``y``, which does not know their units yet."""
+        """The likelihood of targets like ``y``. It does not know their units yet."""
         self._y_is_flat = y.ndim == 1
         numbers = self._numbers(y)
         self.target_transformer_ = fitted_transform(self.target_transform, numbers)
         return self.make_likelihood(numbers.shape[1])
 
     def make_likelihood(self, n_outputs: int) -> Regression:
-        """The likelihood of so many targets; a class of its own may have another."""
+        """The likelihood of so many targets. A class of your own may override it."""
         if self._shares_outputs:
             return make_incomplete(self.likelihood, n_outputs)
         return make_likelihood(self.likelihood, n_outputs)
@@ -88,7 +88,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         """Targets (n,) or (n, P) as finite numbers (n, P)."""
         if y.dtype.kind in "mM":
             raise ValueError(f"y holds dates or durations, {y.dtype}: turn them into numbers, such as days, before.")
-        # A row may lack some of its targets, if outputs share functions, but not its only one.
+        # If outputs share functions, a row may lack some of its targets. It may not lack its only target.
         finite = "allow-nan" if self._shares_outputs and y.ndim == 2 else True
         return check_array(y.reshape(len(y), -1), dtype=FLOATS, input_name="y", ensure_all_finite=finite)
 
@@ -99,61 +99,61 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     @property
     def _check_options(self) -> dict:
-        """Of scikit-learn's checks of tables."""
+        """Options of scikit-learn's checks of tables."""
         if not self._shares_outputs:
             return {"dtype": FLOATS, "multi_output": True, "y_numeric": True}
         targets = {"dtype": FLOATS, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
         return {"validate_separately": ({"dtype": FLOATS}, targets)}
 
     def _row_weights(self, y: np.ndarray, learnt: np.ndarray) -> np.ndarray | float:
-        """None of rows that lack all targets."""
+        """Factors of the rows' weights: zero for rows that lack all targets, and one for others."""
         return (~np.isnan(y).all(axis=1)).astype(np.float64) if self._shares_outputs and y.ndim == 2 else 1.0
 
     def _order_rows(self, y: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
-        """Order of the rows of encoded targets ``y`` of which members hold out successive parts."""
+        """Order of the rows. Each member holds out one part of it, the next member the part after that."""
         return random_state.permutation(len(y))
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None, X_val=None, y_val=None):
-        """Fit the model.
+        """Fit the model to training rows.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Training inputs, in any units: an array or a data frame. Cells may be missing (NaN, None, NA), but not
-            infinite.
+            Features of the training rows, in any units: an array or a data frame. Cells may be missing (NaN, None, NA),
+            but not infinite.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets, in any units.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights of the rows' likelihood terms. A row of weight 2 counts as that row twice, and so
-            weights that are all alike matter: large ones narrow deviations. Rows of weight zero are left out.
+            Non-negative weights of the rows. A row of weight 2 counts as if the table contained it twice. So weights
+            matter even if they are all the same: large ones make intervals narrower. Rows of weight zero are left out.
         X_val : array-like of shape (n_val, n_features), default=None
-            Rows to choose the best epoch by, instead of a part of ``X`` and ``y``. They are honoured with
-            ``early_stopping=False`` too.
+            Rows that choose the best epoch, instead of a part of ``X`` and ``y``. ``fit`` uses them even with
+            ``early_stopping=False``.
         y_val : array-like of shape (n_val,) or (n_val, n_outputs), default=None
-            Their targets. Needed with ``X_val``, and not without.
+            Targets of ``X_val``: give both or neither.
 
         Returns
         -------
         self : object
-            The fitted estimator. If fitting fails, it stays what it was before.
+            The fitted estimator. If fitting fails, the estimator stays as it was before.
 
         Raises
         ------
         ValueError
-            If parameters or data are not what they must be.
+            If parameters or data are not valid.
         numpy.linalg.LinAlgError, FloatingPointError
-            If numbers stay beyond floating point although the learning rate was halved ten times.
+            If numbers still become infinite or NaN after the learning rate has been halved ten times.
         KeyboardInterrupt
             If the user interrupts training (Ctrl-C) before the end of its first epoch.
 
         Warns
         -----
         UserWarning
-            If the user interrupts training after its first epoch: the estimator is then fitted, with the
-            best parameters so far.
+            If the user interrupts training after its first epoch. The estimator is then fitted, with the best
+            parameters so far.
         sklearn.exceptions.ConvergenceWarning
-            If held-out rows of a table of a hundred rows or more would be predicted better by a linear model.
+            If a linear model predicts the held-out rows better. Only tables of a hundred rows or more are checked.
 
         Examples
         --------
@@ -168,42 +168,44 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y, sample_weight=None, total_size=None):
-        """Learn from a chunk of rows of which more will come.
+        """Learn from one chunk of rows. Call it again with the next chunk.
 
-        The first chunk decides how features and targets are scaled and where inducing points start: let it be a
-        random sample of the data, of a few thousand rows. Chunks may come again, for more passes. The learning
-        rate climbs in the first hundred steps and falls slowly from then on; predictions come from an average of the
-        parameters of recent steps. The noise is calibrated on every chunk before the chunk is learnt from. No rows are
-        held out, and ``early_stopping`` plays no part.
+        The first chunk decides how features and targets are scaled and where inducing points start. So the first chunk
+        should be a random sample of the data, of a few thousand rows. You may pass the same chunks again, for more
+        passes over the data. The learning rate climbs in the first hundred steps and then falls slowly. Predictions
+        come from an average of the parameters in recent steps. Each chunk calibrates the noise before the model learns
+        from it. No rows are held out, and ``early_stopping`` has no effect.
 
-        A chunk of 10 000 rows or more is one pass of minibatches. A smaller one is up to 25 passes, but never more
-        than ``max_iter`` or 10 000 rows: after it come rows out of a random sample of 4000 that the estimator keeps.
+        The model passes once over a chunk of 10 000 rows or more. A smaller chunk alone would be too few steps. So the
+        estimator keeps a random sample of up to 4000 earlier rows, and learns from some of these again with each small
+        chunk. Together that is as much work as up to 25 passes over the chunk, but no more than ``max_iter`` passes or
+        10 000 rows.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs, in any units: an array or a data frame. Cells may be missing, but not infinite.
+            Features of the rows, in any units: an array or a data frame. Cells may be missing, but not infinite.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets, in any units.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights of the rows' likelihood terms. A row of weight 2 counts as that row twice, beside
-            those of all chunks.
+            Non-negative weights of the rows. A row of weight 2 counts as if it came twice, among the rows of all
+            chunks.
         total_size : int, default=None
-            Number of rows of all chunks together, which the penalty on inducing variables is weighed against. Without
-            it, those seen so far count.
+            Number of rows of all chunks together. It decides how much the penalty on the inducing variables counts
+            beside the rows. Without it the number of rows seen so far takes its place.
 
         Returns
         -------
         self : object
-            The fitted estimator, without ``lower_bound_``. If learning fails, it stays what it was before.
+            The fitted estimator, without ``lower_bound_``. If learning fails, the estimator stays as it was before.
 
         Raises
         ------
         ValueError
-            If ``total_size`` is less than the rows of the chunk, if the data are not what they must be, or if a
-            parameter that shapes the model has changed since the first chunk.
+            If ``total_size`` is less than the number of rows in the chunk; if the data are not valid; or if a parameter
+            that shapes the model has changed since the first chunk.
         numpy.linalg.LinAlgError, FloatingPointError
-            If numbers stay beyond floating point although the learning rate was halved ten times.
+            If numbers still become infinite or NaN after the learning rate has been halved ten times.
 
         Examples
         --------
@@ -220,9 +222,9 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     @property
     def noise_variance_(self):
-        """Variance of the observation noise in the user's units, mean over members: float, or of shape (n_outputs,).
+        """Variance of the observation noise, mean over members: a float, or an array of shape (n_outputs,).
 
-        AttributeError where it is not the same everywhere.
+        It is in the square of the units of ``y``. If the noise depends on the row, there is an AttributeError.
         """
         if not isinstance(_shell.fitted(self).likelihoods[0], AdditiveNoise):
             raise AttributeError(
@@ -234,12 +236,12 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     @property
     def neighbors_(self):
-        """The correction by nearest rows, a dictionary; None if predictions have none."""
+        """The correction by nearest rows, as a dictionary. None if predictions are not corrected."""
         found = _shell.fitted(self).correction
         if found is None:
             return None
         scale = np.square(cast(AdditiveNoise, found.likelihood).units.scale)
-        first = self._encoding.first  # columns of a feature share a lengthscale
+        first = self._encoding.first  # the columns of a feature share a lengthscale
         local, flat = found.local, (lambda values: float(values[0]) if self._y_is_flat else values)
         return {
             "n_neighbors": local.n_neighbors,
@@ -251,34 +253,38 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         }
 
     def _mean_noise_variance(self) -> np.ndarray:
-        """Of every output (P,), in the square of the user's units."""
+        """Noise variance of each output (P,), in the square of the user's units."""
         likelihoods = cast(list[AdditiveNoise], self._ensemble.likelihoods)
         return np.mean([likelihood.noise_variance() for likelihood in likelihoods], axis=0)
 
     @threads_for()
     def predict(self, X, return_std=False, return_cov=False, latent=False):
-        """Predict with the mixture over samples or quadrature points.
+        """Predict the mean of each row and, if you ask for it, standard deviations or covariances.
+
+        The predictive distribution of a row is a mixture over the members of the ensemble and their samples or
+        quadrature points.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points, in the units of ``fit``.
+            Rows to predict, in the units of ``fit``.
         return_std : bool, default=False
             Whether to return standard deviations.
         return_cov : bool, default=False
             Whether to return the joint covariance of all rows.
         latent : bool, default=False
-            Whether deviations and covariances are of the noiseless function f, and not of observations y.
+            Whether deviations and covariances are those of the noiseless function f, instead of observations y.
 
         Returns
         -------
         y_mean : ndarray of shape (n_samples,) or (n_samples, n_outputs)
             Predictive mean, in the units of ``y``.
         y_std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            In the same units. Only with ``return_std``.
+            Predictive standard deviation, in the units of ``y``. Only with ``return_std``.
         y_cov : ndarray of shape (n_samples, n_samples) or (n_samples, n_samples, n_outputs)
-            In their square. Only with ``return_cov``. Closed form, but for correlations where hidden layers are sampled
-            ("monte_carlo", "ar1", "ar2"): these are a mean over some thirty functions of the hidden layers.
+            Covariance of the rows, in the square of the units of ``y``. Only with ``return_cov``. It has a closed form,
+            except where hidden layers are sampled ("monte_carlo", "ar1", "ar2"). Its correlations are then averages
+            over about thirty draws of the hidden layers.
 
         Raises
         ------
@@ -324,7 +330,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
             deviation, noise = (each.reshape(len(X), -1) for each in (without.std, whole.var - without.var))
         covariance = likelihood.joint(covariance, deviation)  # (n, n, P)
         incomplete = np.flatnonzero(np.isnan(X).any(axis=1))
-        if len(incomplete):  # of which each is uncertain for itself
+        if len(incomplete):  # each is uncertain by itself
             variances = self._distribution(X[incomplete], True).var
             covariance[incomplete, incomplete] = variances.reshape(len(incomplete), -1)
         if not latent:
@@ -335,20 +341,20 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     def predict_output_cov(self, X, latent=False):
         """Covariances between the outputs of each row.
 
-        Outputs are correlated with ``n_latent_outputs``, where they share functions. Else what correlation there is
-        comes from the members of the ensemble, and in deep models from the hidden layers.
+        With ``n_latent_outputs`` outputs share functions, and are therefore correlated. Otherwise correlations come
+        only from the members of the ensemble and, in deep models, from the hidden layers.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points, in the units of ``fit``.
+            Rows to predict, in the units of ``fit``.
         latent : bool, default=False
-            Whether of the noiseless function f, and not of observations y.
+            Whether covariances are those of the noiseless function f, instead of observations y.
 
         Returns
         -------
         cov : ndarray of shape (n_samples, n_outputs, n_outputs)
-            In the units of the two outputs, multiplied. The diagonal holds predictive variances.
+            Each entry is in the product of the units of its two outputs. The diagonal holds predictive variances.
 
         Raises
         ------
@@ -380,7 +386,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         return found if latent else found + np.diag(self._mean_noise_variance())
 
     def _refuse_transform(self, what: str, instead: str) -> None:
-        """ValueError where targets are transformed, which ``what`` has no formula for."""
+        """ValueError if targets are transformed: ``what`` has no formula for them."""
         if self.target_transform is not None:
             raise ValueError(f"{what} has no formula with target_transform={self.target_transform!r}: {instead}.")
 
@@ -391,17 +397,18 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points, in the units of ``fit``.
+            Rows at which to compute the gradient, in the units of ``fit``.
         return_std : bool, default=False
             Whether to return standard deviations of the gradient of f as well.
 
         Returns
         -------
         gradient : ndarray of shape (n_samples, n_features) or (n_samples, n_outputs, n_features)
-            In the units of ``y`` per unit of each feature; NaN for categories, and for cells of ``X`` that are missing.
+            In the units of ``y`` per unit of each feature. NaN for categories, and for missing cells of ``X``.
         std : ndarray of the same shape
-            In the same units. Only with ``return_std``. Closed form for a single layer whose inducing variables all
-            rows share; else that of 128 functions, which is off by some 6 %.
+            In the same units. Only with ``return_std``. It has a closed form for a model of one layer whose inducing
+            variables all rows share. Otherwise it is the deviation over 128 drawn functions, which has an error of
+            about 6 %.
 
         Raises
         ------
@@ -440,25 +447,26 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     @threads_for()
     def predict_dist(self, X, latent=False):
-        """Predictive distribution of every row.
+        """Predictive distribution of every row, with density, quantiles, draws and scores.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points, in the units of ``fit``.
+            Rows to predict, in the units of ``fit``.
         latent : bool, default=False
-            Whether of the noiseless function f, and not of an observation y.
+            Whether the distribution is that of the noiseless function f, instead of an observation y.
 
         Returns
         -------
         dist : PredictiveDistribution
-            Of shape ``(n_samples,)`` or ``(n_samples, n_outputs)``, in the units of ``y``. It holds two numbers for
-            each sample or quadrature point of each row; methods below that reduce them take any number of rows.
+            Of shape ``(n_samples,)`` or ``(n_samples, n_outputs)``, in the units of ``y``. For each row it stores two
+            numbers for each sample or quadrature point of each member. For very many rows the methods under "See Also"
+            need less memory.
 
         See Also
         --------
-        predict_quantiles, predict_interval, sample_y : What it offers, in bounded memory.
-        skdgp.metrics : Scores of it, and scorers for searches.
+        predict_quantiles, predict_interval, sample_y : The same for any number of rows, in bounded memory.
+        skdgp.metrics : Scores of distributions, and scorers for searches.
 
         Examples
         --------
@@ -482,21 +490,21 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points, in the units of ``fit``.
+            Rows to predict, in the units of ``fit``.
         quantiles : float or array-like of shape (n_quantiles,)
             Probabilities in [0, 1]; 0.5 is the median.
         latent : bool, default=False
-            Whether of the noiseless function f, and not of an observation y.
+            Whether quantiles are those of the noiseless function f, instead of an observation y.
 
         Returns
         -------
         ndarray of shape (n_samples, n_quantiles) or (n_samples, n_outputs, n_quantiles)
-            In the units of ``y``. Without the last axis where ``quantiles`` is a float.
+            Quantiles in the units of ``y``. The last axis is missing if ``quantiles`` is a float.
 
         Raises
         ------
         ValueError
-            If quantiles are not between 0 and 1, or have more than one axis.
+            If ``quantiles`` are not between 0 and 1, or have more than one axis.
 
         Examples
         --------
@@ -524,11 +532,11 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Query points, in the units of ``fit``.
+            Rows to predict, in the units of ``fit``.
         confidence_level : float, default=0.9
             Probability of the interval, between 0 and 1.
         latent : bool, default=False
-            Whether of the noiseless function f, and not of an observation y.
+            Whether intervals are those of the noiseless function f, instead of an observation y.
 
         Returns
         -------
@@ -555,20 +563,20 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     def sample_y(self, X, n_samples=1, random_state=None, latent=False):
         """Draw functions from the posterior, and observations of them.
 
-        A draw is a function: its values at neighbouring rows are near each other, at equal rows they are equal. Noise
-        of observations is added to it, independent between rows. The same ``random_state`` gives the same functions
-        whatever rows are asked for. A row with missing cells is drawn for itself.
+        Each draw is one function: its values at neighbouring rows are close to each other, and its values at equal rows
+        are equal. Observation noise is then added, independently for each row. The same ``random_state`` gives the same
+        functions, whatever the rows in ``X`` are. A row with missing cells is drawn independently of the other rows.
 
         Parameters
         ----------
         X : array-like of shape (n_samples_X, n_features)
-            Query points, in the units of ``fit``.
+            Rows at which to draw, in the units of ``fit``.
         n_samples : int, default=1
             Number of draws.
         random_state : int, RandomState instance or None, default=None
             Source of randomness.
         latent : bool, default=False
-            Whether to draw the noiseless function f, and not observations y.
+            Whether to draw the noiseless function f, instead of observations y.
 
         Returns
         -------
@@ -578,11 +586,11 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         Raises
         ------
         ValueError
-            If ``n_samples`` is no integer of at least 1.
+            If ``n_samples`` is not an integer of at least 1.
 
         See Also
         --------
-        sample_functions : Functions to keep, with gradients.
+        sample_functions : Draws functions that you can keep, and that have gradients.
 
         Examples
         --------
@@ -605,11 +613,11 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         return values
 
     def _flat(self, values: np.ndarray) -> np.ndarray:
-        """Values (n, P, ...) without the axis of outputs where ``y`` had none."""
+        """Values (n, P, ...), without the axis of outputs if ``y`` had none."""
         return values[:, 0] if self._y_is_flat else values
 
     def _empty(self, n_rows: int, *trailing: int) -> np.ndarray:
-        """Room for values of every row, and of every output if ``y`` had an axis for them."""
+        """An empty array for values of every row, and of every output if ``y`` had an axis for them."""
         outputs = () if self._y_is_flat else (cast(Regression, self._ensemble.models[0].likelihood).n_targets,)
         return np.empty((n_rows, *outputs, *trailing))
 
@@ -619,8 +627,8 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         return parts[0].concatenate(parts)
 
     def _distributions(self, X: np.ndarray, latent: bool = False) -> Iterator[tuple[slice, Mixture]]:
-        """Predictive distributions of one batch of rows after the other, all members side by side."""
-        transformer = getattr(self, "target_transformer_", None)  # not in files of earlier versions
+        """Predictive distributions of one batch of rows after another, with the components of all members."""
+        transformer = getattr(self, "target_transformer_", None)  # files of earlier versions do not have it
 
         def mixture(likelihoods, marginals) -> Mixture:
             parts = [
@@ -636,13 +644,13 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
 
 class _Pair(tuple):
-    """A mean, and how sure it is."""
+    """A mean, with its deviation or covariance."""
 
     __slots__ = ()
 
     @property
     def ndim(self):
-        """What TransformedTargetRegressor asks for, which cannot transform a deviation."""
+        """TransformedTargetRegressor asks for it, but cannot transform a deviation."""
         raise TypeError(
             "TransformedTargetRegressor transforms means alone, and cannot pass on return_std=True or return_cov=True: "
             "set target_transform of the regressor instead, or use skdgp.metrics.predictive_distribution."

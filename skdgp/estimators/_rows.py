@@ -1,4 +1,4 @@
-"""Tables as users have them, checked and brought into the units in which models compute."""
+"""Checks the user's tables, and brings them into the units in which models compute."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,9 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 
 from .._sklearn import check_sample_weight
 from ..gp.units import Units
-from ._columns import Columns, first_text
+from ._columns import Columns, first_collection, first_text
 
-#: Standardised inputs beyond this are as far from all others as any, but their squares may overflow.
+#: Limit of standardised inputs. Larger ones would be no farther from the data in effect, but their squares overflow.
 FARTHEST = 1e15
 
 FLOATS = (np.float64, np.float32)
@@ -18,7 +18,7 @@ FLOATS = (np.float64, np.float32)
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of positive weight, in the user's units; categories have numbers, and cells that are missing are NaN."""
+    """Rows of positive weight, in the user's units. Numbers stand for categories, and missing cells are NaN."""
 
     X: np.ndarray
     y: np.ndarray
@@ -33,7 +33,7 @@ class Table:
 
 
 def check_table(estimator, X, y, sample_weight=None, *, fresh: bool) -> Table:
-    """Rows that a model can learn from; ``fresh`` ones say how many features there are, and what they are called."""
+    """Rows that a model can learn from. With ``fresh`` they decide the number and the names of the features."""
     if fresh:
         estimator._columns = Columns.of(X, estimator.categorical_features)
         estimator.is_categorical_ = None if estimator._columns is None else estimator._columns.is_categorical
@@ -44,7 +44,7 @@ def check_table(estimator, X, y, sample_weight=None, *, fresh: bool) -> Table:
 
 
 def check_held_out(estimator, X_val, y_val) -> Table | None:
-    """Rows that the user holds out, if any."""
+    """Rows that the user holds out; None if there are none."""
     if (X_val is None) != (y_val is None):
         missing, got = ("X_val", "y_val") if X_val is None else ("y_val", "X_val")
         raise ValueError(f"{got} was given without {missing}: give both or neither.")
@@ -57,12 +57,13 @@ def check_query(estimator, X) -> np.ndarray:
 
 
 def _validated(estimator, X, *y, **options):
-    """scikit-learn's checks, whose errors do not say which column they are about."""
+    """scikit-learn's checks, with errors that name the column that they are about."""
     columns = estimator._columns
+    if columns is not None:  # names and numbers of columns; their errors say enough
+        validate_data(estimator, X, reset=options.pop("reset"), skip_check_array=True)
     try:
         if columns is None:
             return validate_data(estimator, X, *y, **_with_missing(options))
-        validate_data(estimator, X, reset=options.pop("reset"), skip_check_array=True)
         return _checked(columns.coded(X), *y, **_with_missing(options))
     except (ValueError, TypeError) as error:
         for number, (name, column) in enumerate(_columns_by_name(X)):
@@ -79,11 +80,17 @@ def _validated(estimator, X, *y, **options):
                     f"Column {name!r} of X holds text, such as {text!r}, but is not taken for a category: name it in "
                     'categorical_features, or fit a data frame with categorical_features="from_dtype".'
                 ) from error
+            other = first_collection(column)
+            if other is not None:
+                raise ValueError(
+                    f"Column {name!r} of X holds {other!r}, which is neither a number nor text: make columns of what "
+                    "is in it, before."
+                ) from error
         raise
 
 
 def _with_missing(options: dict) -> dict:
-    """Options of scikit-learn's checks, by which cells of X may be missing."""
+    """Options of scikit-learn's checks that let cells of X be missing."""
     if "validate_separately" not in options:
         return options | {"ensure_all_finite": "allow-nan"}
     of_features, of_targets = options["validate_separately"]
@@ -91,7 +98,7 @@ def _with_missing(options: dict) -> dict:
 
 
 def _checked(X, *y, validate_separately=None, **options):
-    """The same checks of a table in which numbers stand for categories."""
+    """The same checks, of a table in which numbers stand for categories."""
     if not y:
         return check_array(X, **options)
     if validate_separately is None:
@@ -101,7 +108,7 @@ def _checked(X, *y, validate_separately=None, **options):
 
 
 def _columns_by_name(X):
-    """Names or numbers, and values, of the columns of a table of any kind; none where it is no table."""
+    """Names or numbers, and values, of the columns of any kind of table; an empty list if ``X`` is not a table."""
     names = getattr(X, "columns", None)
     try:
         if names is not None:
@@ -113,7 +120,7 @@ def _columns_by_name(X):
 
 
 def standardised(X: np.ndarray, units: Units, names) -> np.ndarray:
-    """Features as the model sees them; ValueError that names the one that overflows."""
+    """Features as the model sees them. If one overflows, a ValueError names it."""
     inside = units.standardise(X)
     column = units.first_overflow(inside)
     if column is not None:

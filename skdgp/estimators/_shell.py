@@ -1,12 +1,14 @@
-"""The shell around an ensemble: validate, scale, train, store, predict in batches.
+"""The shell around an ensemble: it validates, scales, trains, stores, and predicts in batches.
 
-Functions take the estimator, as scikit-learn's own ``validate_data`` does. What they need of it is said by its class:
+The functions take the estimator as an argument, as scikit-learn's own ``validate_data`` does. They need these members
+of the estimator:
 
-* of the method (:mod:`skdgp.methods`): ``n_members``, ``plan`` and ``build``;
-* of the kind: ``_check_options``, ``_start_likelihood``, ``_encode``, ``_row_weights`` and ``_order_rows``.
+* from its method (:mod:`skdgp.methods`): ``n_members``, ``plan`` and ``build``;
+* from its kind, regressor or classifier: ``_check_options``, ``_start_likelihood``, ``_encode``, ``_row_weights`` and
+  ``_order_rows``.
 
-They keep on it ``_ensemble``, ``_columns``, ``_encoding``, ``_input_units``, ``_structure`` and ``_n_seen``, and public
-attributes.
+They store on it ``_ensemble``, ``_columns``, ``_encoding``, ``_input_units``, ``_structure`` and ``_n_seen``, and the
+public attributes.
 """
 
 import math
@@ -26,6 +28,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._sklearn import CALLBACK_STATE
+from ..gp.composed import Part
 from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.layers import Layer
 from ..gp.likelihoods import Likelihood
@@ -45,13 +48,13 @@ from ._monitor import Monitor, curves
 from ._parameters import keep_structure
 from ._rows import FARTHEST, Table, check_held_out, check_query, check_table, standardised
 
-#: Fewer rows than this are too few to hold any of them out.
+#: With fewer rows than this, none are held out.
 MIN_ROWS_TO_SPLIT = 20
 
-#: Rows from which on a fit is compared with a linear model, and how much worse, beyond chance, it has to be.
+#: Rows from which on a fit is compared with a linear model, and how much worse than that it must be, beyond chance.
 MIN_ROWS_TO_COMPARE, MARGIN = 100, 0.1
 
-#: Most rows that are held out only to judge.
+#: Largest number of rows that are held out only to judge.
 MAX_JUDGES = 1000
 
 T = TypeVar("T")
@@ -67,7 +70,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         device, dtype = _resolve_device(estimator.device), _precision(estimator, table)
         data = _to_batch(estimator, table, likelihood, dtype, learnt=True)
         rng = check_random_state(estimator.random_state)
-        own_seeds = _seeds(rng, estimator.n_members(len(data)))  # first, lest they depend on the number of rows
+        own_seeds = _seeds(rng, estimator.n_members(len(data)))  # before all that depends on the number of rows
         order, seeds = agree(estimator._order_rows(data.y.numpy(), rng), own_seeds)
         plan = estimator.plan(len(data), held_out=held_out is not None or estimator.early_stopping)
         split = _hold_out(estimator, data, order, held_out, likelihood, plan)
@@ -86,7 +89,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
 
 
 def learn(estimator, X, y, sample_weight, total_size, labels=None):
-    """Learn from rows of which more will come; see the estimators' ``partial_fit``."""
+    """Learn from one chunk of rows; see the estimators' ``partial_fit``."""
     with threads_for(), _unchanged_on_error(estimator):
         before = vars(estimator).get("_ensemble")
         table, likelihood = _learn_table(estimator, X, y, sample_weight, before, labels)
@@ -106,12 +109,12 @@ def learn(estimator, X, y, sample_weight, total_size, labels=None):
         losses = np.append(losses, np.mean([history.loss[-1] for history in learnt.histories]))
         found = {"n_iter_": len(losses), "loss_curve_": losses, "validation_scores_": np.empty(0)}
         _keep(estimator, learnt, n_seen, found | {"best_iter_": [len(losses)] * len(learnt)})
-        vars(estimator).pop("lower_bound_", None)  # of a fit before
+        vars(estimator).pop("lower_bound_", None)  # that of an earlier fit
     return estimator
 
 
 def _total_rows(total_size, n_chunk: int) -> int | None:
-    """The number of rows of all chunks, if it is known."""
+    """The number of rows of all chunks together, if it is known."""
     if total_size is None:
         return None
     whole = isinstance(total_size, Real) and float(total_size).is_integer()  # 1e6 is welcome
@@ -124,12 +127,13 @@ def _total_rows(total_size, n_chunk: int) -> int | None:
 
 
 def predict(estimator, X: np.ndarray, function: Callable[[list[Likelihood], list[Marginals]], T]):
-    """Rows and what ``function`` makes of likelihoods and marginals, one batch after the other.
+    """Rows, and the values of ``function`` of likelihoods and marginals there, one batch after another.
 
-    Those of rows with missing cells are over draws of these cells. Where the model has learnt from rows that lack the
-    same cells, the mean lies halfway to what it has learnt of them. The former is right if cells are missing at random,
-    the latter where that a cell is missing says something, but there may be few such rows. What the two differ by is
-    uncertain.
+    Marginals of rows with missing cells are mixtures over draws of these cells. If the model has learnt from rows that
+    lack the same cells, the mean lies halfway between the mean over draws and the mean that the model has learnt for
+    such rows. The mean over draws is right if cells are missing at random. The learnt mean is right if the fact that a
+    cell is missing tells something about the target, but there may be few rows to learn it from. The difference of the
+    two adds to the variance.
     """
     ensemble, exact = estimator._ensemble, estimator.dtype == "float64"
     if not has_missing(X):
@@ -143,7 +147,7 @@ def predict(estimator, X: np.ndarray, function: Callable[[list[Likelihood], list
 
 
 class _Drawn:
-    """Brings query points into the units of the models: once, or with each draw of the cells that are missing."""
+    """Brings rows to predict into the units of the models. Rows with missing cells come once for each draw of these."""
 
     def __init__(self, estimator):
         self.estimator = estimator
@@ -160,7 +164,7 @@ class _Drawn:
         return _inside(self.estimator, inputs).clip(-FARTHEST, FARTHEST)
 
     def joined(self, marginals: Marginals) -> Marginals:
-        """Of the last table's rows, from those of what was made of it."""
+        """Marginals of the rows of the last call, from the marginals of the rows that the call returned."""
         n_drawn, learnt = len(self.row), self.learnt.to(marginals.mean.device)
         found = marginals.rows(slice(n_drawn)).over_rows(self.row.to(learnt.device), self.n_rows)
         half = 0.5 * (marginals.mean[:, n_drawn:] - found.mean[:, learnt])
@@ -171,22 +175,23 @@ class _Drawn:
 
 @threads_for()
 def predict_layers(self, X, member=0):
-    """What every layer of a member makes of rows: moments of the mixture that its random inputs make.
+    """Predict means and standard deviations of the outputs of each layer of a member.
 
-    Layers speak of standardised inputs and, in a regressor with ``normalize_y``, of standardised targets. There is no
-    noise of observations in them.
+    The inputs of a layer are uncertain, so that its output is a mixture; these are the moments of the mixture. The
+    inputs of the first layer are standardised features. The outputs of the last layer are standardised targets in a
+    regressor with ``normalize_y``. Observation noise is not included.
 
     Parameters
     ----------
     X : array-like of shape (n_samples, n_features)
-        Query points, in the units of ``fit``.
+        Rows, in the units of ``fit``.
     member : int, default=0
-        Which member of the ensemble.
+        Number of the ensemble's member.
 
     Returns
     -------
     list of tuple (mean, std) of ndarrays of shape (n_samples, n_outputs_of_the_layer)
-        From the first layer to the last.
+        One pair for each layer, from the first to the last.
 
     Raises
     ------
@@ -214,7 +219,7 @@ def predict_layers(self, X, member=0):
 
 
 def member_of(estimator, number: int) -> DeepGP:
-    """One of the models; ValueError if there is none of this number."""
+    """The model of a number; ValueError if there is no such model."""
     models = fitted(estimator).models
     if not 0 <= number < len(models):
         raise ValueError(f"member={number} is none of the {len(models)} members: give 0 to {len(models) - 1}.")
@@ -222,7 +227,7 @@ def member_of(estimator, number: int) -> DeepGP:
 
 
 def fitted(estimator) -> Ensemble:
-    """The ensemble of an estimator; NotFittedError, which is an AttributeError too, where there is none."""
+    """The ensemble of an estimator. Without one there is a NotFittedError, which is an AttributeError, too."""
     check_is_fitted(estimator)
     return estimator._ensemble
 
@@ -235,13 +240,15 @@ base_weight_ = property(
 
 
 def _learnt_kernels(self):
-    """What fit has made of ``kernel``: scikit-learn's kernel objects, one, or a list with one for each layer."""
+    """Learnt kernels as kernel objects of scikit-learn: one, or a list with one for each layer."""
     layers, given = fitted(self).models[0].layers, self.kernel
     each = given if isinstance(given, list | tuple) else len(layers) * [given]
-    found = [
-        to_object(own, cast(Layer, layer).kernel, feature_units(self) if depth == 0 else None)
-        for depth, (own, layer) in enumerate(zip(each, layers, strict=True))
-    ]
+    found = []
+    for depth, (own, layer) in enumerate(zip(each, layers, strict=True)):
+        kernel = cast(Layer, layer).kernel
+        sums = isinstance(own, str) and isinstance(kernel, Part)  # over the model's columns, one by one
+        units = self._input_units if sums else feature_units(self)
+        found.append(to_object(own, kernel, units if depth == 0 else None))
     return found[0] if len(found) == 1 else found
 
 
@@ -249,7 +256,7 @@ kernel_ = property(_learnt_kernels)
 
 
 def to_state(state: dict) -> dict:
-    """The state of a fitted estimator without anything but arrays, numbers and names."""
+    """The state of a fitted estimator as arrays, numbers and names only."""
     if "_ensemble" not in state:
         return state
     units = state["_input_units"]
@@ -259,13 +266,13 @@ def to_state(state: dict) -> dict:
 
 
 def from_state(state: dict) -> dict:
-    """The inverse; of a file of version 0.1, too."""
+    """The inverse of :func:`to_state`, which also reads files of version 0.1."""
     if "module_" in state:
         state = upgraded(state)
     if "_ensemble" not in state:
         return state
     units = Units(*state["_input_units"])
-    if "_encoding" not in state:  # a file from before there were categories and missing cells
+    if "_encoding" not in state:  # a file from before categories and missing cells
         state = state | {"_columns": None, "is_categorical_": None, "_encoding": Encoding.of_complete(units).to_plain()}
     if state["_columns"] is not None:
         state = state | {"_columns": Columns.from_plain(state["_columns"])}
@@ -275,9 +282,9 @@ def from_state(state: dict) -> dict:
 
 
 def _learn_table(estimator, X, y, sample_weight, before: Ensemble | None, labels=None) -> tuple[Table, Likelihood]:
-    """Checked rows, and the likelihood of their targets; without an ensemble, rows decide units and encoding.
+    """Checked rows, and the likelihood of their targets. Without an ensemble, the rows decide units and encoding.
 
-    ``labels`` are those of all chunks together, where there are others than these rows'.
+    ``labels`` are those of all chunks together, if the rows are one chunk of them.
     """
     keep_structure(estimator, fresh=before is None)
     table = check_table(estimator, X, y, sample_weight, fresh=before is None)
@@ -296,25 +303,25 @@ def _learn_table(estimator, X, y, sample_weight, before: Ensemble | None, labels
 
 
 def _n_levels(estimator, n_features: int) -> list[int]:
-    """For each feature the number of levels that have numbers of their own."""
+    """For each feature the number of its levels; 0 if it is not a category."""
     columns = estimator._columns
     return n_features * [0] if columns is None else [0 if each is None else len(each) for each in columns.levels]
 
 
 def _target_numbers(estimator, y: np.ndarray) -> np.ndarray:
-    """Targets (n, P) that have means: of classes their indicators."""
+    """Targets (n, P) whose means make sense: classes become indicators."""
     numbers = estimator._encode(y)
     return np.eye(len(estimator.classes_))[numbers[:, 0]] if is_classifier(estimator) else numbers
 
 
 def _weighted(estimator, table: Table, learnt: np.ndarray) -> Table:
-    """Rows with weights that their labels give them, as they are among the labels that are learnt from."""
+    """Rows whose weights are multiplied by those of their labels, which the labels ``learnt`` decide."""
     table = replace(table, weight=table.weight * estimator._row_weights(table.y, learnt))
-    return table.where(table.weight > 0)  # a class without weight is absent, as a row without weight is
+    return table.where(table.weight > 0)  # a class without weight counts as absent, as a row without weight does
 
 
 def _to_batch(estimator, table: Table, likelihood: Likelihood, dtype: np.dtype, *, learnt: bool = False) -> Batch:
-    """Scaled and encoded rows, in main memory; ``learnt`` are those that say what levels are like."""
+    """Scaled and encoded rows in main memory; ``learnt`` if the numbers of levels come from the same rows."""
     of_others = None
     if learnt and any(values is not None for values in estimator._encoding.values):
         of_others = estimator._encoding.of_others(table.X, _target_numbers(estimator, table.y), table.weight)
@@ -325,7 +332,7 @@ def _to_batch(estimator, table: Table, likelihood: Likelihood, dtype: np.dtype, 
 def _hold_out(
     estimator, data: Batch, order: np.ndarray, rows: Table | None, likelihood: Likelihood, plan: Plan
 ) -> Split:
-    """Which rows judge: the user's, or a share of all, or none."""
+    """Rows that judge the models: those that the user gave, or a share of all rows, or none."""
     if rows is not None:
         return Split(order, _to_batch(estimator, rows, likelihood, data.X.numpy().dtype))
     kriged = getattr(likelihood, "kriged", False) and _n_neighbors(estimator) != 0
@@ -338,33 +345,33 @@ def _hold_out(
 
 
 def _has_base(estimator) -> bool:
-    """Whether predictions are to be blended.
+    """Whether predictions are to be blended with a base.
 
-    Kernel objects say what functions are like far from all rows.
+    They are not with kernel objects, which describe the functions far from all rows themselves.
     """
     return estimator.base is not None and not has_objects(estimator.kernel) and not _is_alone(estimator)
 
 
 def _is_alone(estimator) -> bool:
-    """Whether nothing else can say the same: several modes between which to blend, or outputs that are correlated."""
+    """Whether neither base nor neighbours suit: predictions have several modes, or outputs are correlated."""
     return getattr(estimator, "latent_dims", 0) > 0 or getattr(estimator, "n_latent_outputs", None) is not None
 
 
 def _n_neighbors(estimator) -> int | None:
-    """Neighbours that correct predictions; None for as many as gain."""
+    """Number of neighbours that correct predictions; None if the gain decides whether there are any."""
     if is_classifier(estimator) or _is_alone(estimator):
         return 0
     return None if estimator.n_neighbors == "auto" else int(estimator.n_neighbors)
 
 
 def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:
-    """Warn where a linear model says more of rows that it has not learnt from."""
+    """Warn if a linear model predicts rows that it has not learnt from better."""
     held_out = ensemble.held_out
-    comparable = hasattr(ensemble.models[0].likelihood, "units")  # densities of standardised targets
+    comparable = hasattr(ensemble.models[0].likelihood, "units")  # their densities are those of standardised targets
     if held_out is None or not comparable or len(data) < MIN_ROWS_TO_COMPARE or data.y.isnan().any():
         return
     line = linear_score(data.rows(torch.from_numpy(order[:INITIAL_ROWS])))
-    chance = math.sqrt(2.0 / held_out.n_rows)  # twice the error of the mean: a Gaussian's log density varies by 1/2
+    chance = math.sqrt(2.0 / held_out.n_rows)  # two standard errors: a Gaussian's log density varies by 1/2
     if line is not None and (score := held_out.score) < line - MARGIN - chance:
         warnings.warn(
             f"A linear model predicts held-out rows better: their mean log density is {score:.2f} by this model, and "
@@ -376,14 +383,14 @@ def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarr
 
 
 def _start(estimator, data: Batch, order: np.ndarray, likelihood: Likelihood):
-    """Makes untrained members, whose initial values come from the first rows in a random order."""
+    """A function that makes untrained members. Their initial values come from the first rows of a random order."""
     sample = data.rows(torch.from_numpy(order[:INITIAL_ROWS])).to("cpu", torch.float32)
     likelihood.initialise(sample.y, sample.weight)
     return lambda index, generator: estimator.build(sample.X, deepcopy(likelihood), generator)
 
 
 def _keep(estimator, ensemble: Ensemble, n_seen: int, found: dict) -> None:
-    """What a fitted estimator has."""
+    """Store the attributes of a fitted estimator."""
     estimator._ensemble, estimator._n_seen = ensemble, n_seen
     for name, value in found.items():
         setattr(estimator, name, value)
@@ -391,7 +398,7 @@ def _keep(estimator, ensemble: Ensemble, n_seen: int, found: dict) -> None:
 
 
 def _length_scales(ensemble: Ensemble) -> list[np.ndarray | None]:
-    """Lengthscales of every layer, over members; None where its kernel has none."""
+    """Lengthscales of each layer for all members; None for a layer whose kernel has none."""
     scales = []
     for layers in zip(*(member.layers for member in ensemble.models), strict=True):
         found = [layer.kernel.hyperparameters().get("lengthscale") for layer in layers]
@@ -400,12 +407,12 @@ def _length_scales(ensemble: Ensemble) -> list[np.ndarray | None]:
 
 
 def prepared(estimator) -> Callable[[np.ndarray], np.ndarray]:
-    """Brings query points into the units of the models."""
+    """A function that brings rows to predict into the units of the models."""
     return lambda X: _inputs(estimator, X).clip(-FARTHEST, FARTHEST)
 
 
 def _inputs(estimator, X: np.ndarray, of_others: Mapping[int, np.ndarray] | None = None) -> np.ndarray:
-    """What models see of rows (n, n_features), encoded and standardised."""
+    """Rows (n, n_features) as models see them: encoded and standardised."""
     return _inside(estimator, estimator._encoding.encode(X, of_others))
 
 
@@ -418,9 +425,9 @@ def _inside(estimator, columns: np.ndarray) -> np.ndarray:
 
 
 def by_feature(estimator, slopes: np.ndarray, X: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Slopes of the model's columns as those of features, in the user's units.
+    """Slopes along features in the user's units, from slopes along the model's columns.
 
-    NaN for categories, and for cells of X that are missing: there is nothing to vary.
+    They are NaN for categories and for missing cells of X, since there is nothing to vary.
     """
     encoding = estimator._encoding
     found = np.take(slopes, encoding.first, axis=axis)
@@ -434,25 +441,25 @@ def by_feature(estimator, slopes: np.ndarray, X: np.ndarray, axis: int = -1) -> 
 
 
 def feature_units(estimator) -> Units:
-    """Of each feature: of those of its columns that come first."""
+    """Units of each feature: those of the first of its columns."""
     units, first = estimator._input_units, estimator._encoding.first
     return Units(*(np.asarray(each)[first] for each in (units.shift, units.scale)))
 
 
 def _precision(estimator, table: Table) -> np.dtype:
-    """What predictions are made in."""
+    """Precision of predictions."""
     if in_double(estimator):
         return np.dtype(np.float64)
     return table.X.dtype if estimator.dtype == "auto" else np.dtype(estimator.dtype)
 
 
 def _seeds(rng: np.random.RandomState, number: int) -> list[int]:
-    """Seeds of members."""
+    """Random seeds of members."""
     return [int(seed) for seed in rng.randint(np.iinfo(np.int32).max, size=number)]
 
 
 def _resolve_device(name: str) -> torch.device:
-    """The device called ``name``, or a ValueError that says what there is."""
+    """The device called ``name``. If it cannot be used, a ValueError says which devices there are."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -466,7 +473,7 @@ def _resolve_device(name: str) -> torch.device:
 
 @contextmanager
 def _unchanged_on_error(estimator: BaseEstimator):
-    """Give the estimator its old attributes back if the body fails."""
+    """Give the estimator its old attributes back if the body raises an error."""
     before = dict(vars(estimator))
     try:
         yield

@@ -13,7 +13,7 @@ from ._parameters import AUTO, POSITIVE, RULES, estimator
 from ._regression import DeepGPRegressor
 from ._shell import fitted
 
-#: Where other methods have other rules.
+#: Parameters whose values are restricted in another way than in the other methods.
 OWN_RULES = {"n_inducing": [POSITIVE, AUTO]} | {name: [*RULES[name], AUTO] for name in ("n_orthogonal", "beta")}
 
 
@@ -34,112 +34,154 @@ def _orthogonal_points(self):
 class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
     """Sparse Gaussian process regression with orthogonally decomposed inducing variables.
 
-    A Gaussian process whose inducing points come in two sets [1]_: the first summarises the function, the second,
-    orthogonal to it, what the first leaves over. A step costs somewhat less than with one set of as many points, for
-    posteriors have half the size, and predicts as well.
+    The model is a Gaussian process of one layer whose inducing points come in two sets [1]_. The first set summarises
+    the function. The second set is orthogonal to the first, and summarises what the first leaves over. The model
+    predicts as well as one with a single set of as many points. A training step takes somewhat less time, since each
+    of the two posteriors has half the size.
 
     Parameters
     ----------
     n_inducing : "auto" or int, default="auto"
-        Inducing points of the first set; "auto" is 256, in classification of fewer than 2000 rows at most 16 for each
-        feature, but at least 64. More points of either set follow more complicated functions, at
-        a cost that grows with their square and in the end their cube. If both numbers together are beyond that of
-        distinct rows, ``fit`` takes all of those, with a UserWarning unless one is "auto".
+        Number of inducing points in the first set. They summarise the function that the model has learnt. "auto" is
+        256. If there are fewer than 2000 rows and the noise is not Gaussian, as for classes, "auto" is 16 for each
+        feature, but at least 64 and at most 256. More points of either set follow more complicated functions, but time
+        grows with their square and in the end with their cube. If both numbers together are larger than the number of
+        distinct rows, ``fit`` takes all of these, with a UserWarning unless one of the two is "auto".
     n_orthogonal : "auto" or int, default="auto"
-        Inducing points of the second set; "auto" as for the first, but none where that has no points; 0 makes a
-        sparse variational GP (SVGP).
+        Number of inducing points in the second set. "auto" follows the same rule as ``n_inducing``, but is 0 if
+        ``inducing`` is not "points". 0 leaves the second set out: the model is then a sparse variational GP (SVGP).
     method : {"auto", "svi", "collapsed"}, default="auto"
-        How it learns. "svi": by minibatches and Adam; where there is a closed form for posteriors, and up to 100 000
-        rows, they take it every few epochs. "collapsed": with all rows, posteriors always at their optimum, everything
-        else by L-BFGS, in float64. "auto" is "collapsed" up to 2000 rows, unless rows are held out or another parameter
-        speaks against it; with "fourier" features alone it is for any number of rows, which are summed over once.
+        How the model learns. "svi" learns from minibatches with Adam. If the posterior has a closed form, and up to 100
+        000 rows, "svi" also computes the best posterior every few epochs. "collapsed" learns from all rows at once in
+        float64: the posterior is always the best one, and L-BFGS learns everything else. "auto" is "collapsed" up to
+        2000 rows, and "svi" for more rows, for rows that are held out, or if another parameter rules "collapsed" out.
+        With ``inducing="fourier"`` and no second set, "auto" is "collapsed" for any number of rows, since it sums over
+        the rows only once.
     inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
-        What inducing variables are. "points": values at points. "fourier": products with waves, for Matérn kernels of
-        one input, or sums over inputs, which a kernel by name then is. "eigen": products with eigenfunctions, for
-        ``kernel="rbf"`` and few inputs; of both there are ``n_inducing`` at most. "derivatives": values and slopes at
-        points.
+        What the inducing variables are. Leave it at "points", which are function values at the inducing points, except
+        in three cases. "fourier" has inner products of the function with waves, for long series; it needs Matérn
+        kernels of one input or sums of them, and makes a kernel by name such a sum. "eigen" has inner products with the
+        kernel's eigenfunctions, for ``kernel="rbf"`` and few inputs. In both cases ``n_inducing`` is the largest number
+        of them. "derivatives" has function values and slopes at the points, for smooth functions; see :doc:`/choosing`.
     orthogonal_inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
-        The same of the second set. One of the two sets must be "points".
+        What the inducing variables of the second set are, with the choices of ``inducing``. One of the two sets must be
+        "points".
     n_latent_outputs : int or None, default=None
-        Functions that outputs are sums of: the linear model of coregionalisation. Outputs are then correlated, and a
-        row may lack some targets, which are NaN. There is no base then, and neighbours correct nothing. None: every
-        output has its own function, and no target may be missing.
+        Number of functions that all outputs share: each output is a weighted sum of them, the linear model of
+        coregionalisation. Outputs are then correlated, and a row may lack some of its targets, which are NaN in ``y``.
+        Predictions have no ``base`` then, and neighbours correct nothing. With None each output has a function of its
+        own, and no target may be missing.
     orthogonal_covariance : {"free", "prior"}, default="free"
-        Whether the second set's posterior covariance is learnt, as ``covariance`` says, or stays the prior's (ODVGP).
+        Posterior covariance of the second set of inducing variables. "free" learns it, in the form that ``covariance``
+        says. "prior" keeps that of the prior (ODVGP).
     objective : {"elbo", "predictive"}, default="elbo"
-        What training maximises: the evidence lower bound (in AVDGP its paper's approximation), or the log predictive
-        density, or probability, less the same penalty. The latter can sharpen densities at the cost of means.
+        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
+        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
+        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
+        worse.
     kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
-        Covariance function of every layer: "matern52", "matern32", "matern12" or "rbf". Or a kernel object of
-        ``sklearn.gaussian_process.kernels``, composed as one likes: its lengths are in the units of ``X``, its
-        variances in those of standardised targets, and there is no base then. A callable makes one:
-        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, with ``n_outputs=1`` where
-        outputs share it; see CONTRIBUTING.
+        Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
+        smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
+        ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
+        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
+        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
+        ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
+        suits which function.
     ard : bool, default=True
-        Whether every input dimension of a layer has its own lengthscale.
+        Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
+        in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
+        lengthscale.
     covariance : {"diag", "full"}, default="full"
-        Posterior covariance of inducing variables. "diag" leaves out how they vary together, and takes less time.
+        Covariance of the Gaussian posterior of the inducing variables. "full" learns how the inducing variables vary
+        together. "diag" leaves their correlations out, which takes less time.
     whiten : bool, default=True
-        Whether posteriors are of inducing variables relative to the Cholesky factor of their prior covariance.
+        Whether the posterior is that of whitened inducing variables: the inducing variables relative to the Cholesky
+        factor of their prior covariance. Their prior is then the same whatever the kernel is. With False this
+        covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
     n_estimators : "auto" or int, default=1
-        Members of the ensemble; 1 is the model of the paper. "auto" is 5 up to some 4000 rows, and 1 from some 10000.
+        Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
+        out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
+        time, and is the model of the paper.
     beta : "auto" or float, default="auto"
-        Weight of the Kullback-Leibler penalty on inducing variables. 1 is the bound. "auto" is 0.1 for regression by
-        minibatches, where many inducing points then learn more of many rows, and 1 otherwise.
+        Weight of the Kullback-Leibler penalty, which keeps the posterior of the inducing variables near their prior. 1
+        is the evidence lower bound. "auto" is 0.1 for regression by minibatches with Gaussian noise and without
+        ``n_latent_outputs``, since many inducing points then learn more from many rows; otherwise it is 1. Raise it if
+        the model overfits.
     max_iter : "auto" or int, default="auto"
-        Passes over the data (epochs) of each member at most, or iterations of L-BFGS in a collapsed fit. "auto" takes
-        about 1000 steps, 2000 from 4000 rows on, in 20 to 400 epochs; where posteriors take their closed form 500 and
-        700; or 200 iterations.
+        Largest number of epochs, which are passes over the data, for each member; in a collapsed fit, of iterations of
+        L-BFGS. "auto" is 200 iterations in a collapsed fit. By minibatches it takes about 1000 steps, or 2000 from 4000
+        rows on, in 20 to 400 epochs. If the posterior is computed in closed form every few epochs, it takes 500 and 700
+        steps instead.
     batch_size : "auto" or int, default="auto"
-        Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 250, or 1024 from 4000 rows on.
+        Largest number of rows in a minibatch; all minibatches of a fit have about the same size. "auto" is a quarter of
+        the rows, but at least 16 and at most 250, and 1024 from 4000 rows on. Larger minibatches use a GPU better, but
+        an epoch then has fewer steps.
     learning_rate : float, default=0.06
-        Peak learning rate of Adam. It is reached after a quarter of training, and falls to nothing along a cosine.
+        Highest learning rate of Adam. In ``fit`` the rate climbs to it during the first quarter of training, and then
+        falls to zero along a cosine. If an epoch ends in numbers that are not finite, training halves the rate and
+        repeats the epoch.
     early_stopping : bool, default=False
-        Whether every member holds out rows, of each class alike, and keeps the parameters of the epoch with the best
-        log predictive density, or probability, there. Held-out rows then set a regressor's noise variance. False leaves
-        the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
+        Whether each member holds out rows, the same share of each class, and keeps the parameters of the epoch that
+        predicts them best. The score is the log predictive density of the targets, or the log probability of the
+        labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
+        ``fit``, only SOLVEGPRegressor has a ``base``. The others then keep the noise variance that training has found,
+        and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
     likelihood : str, likelihood or its class, default="gaussian"
-        Distribution of targets around the function. "gaussian"; "heteroskedastic", Gaussian with a variance of each
-        row's own; "student_t", where some targets are far out; "poisson" and "negative_binomial", counts, the latter
-        with more variance; "gamma", positive and skewed. Or one of your own; see CONTRIBUTING. Neighbours correct
-        "gaussian" and your own additive noise.
+        Distribution of the targets around the function. "gaussian" is Gaussian noise of one variance; "heteroskedastic"
+        is Gaussian noise whose variance depends on the row; "student_t" is for targets with outliers. "poisson" and
+        "negative_binomial" are for counts, the latter for counts with more variance. "gamma" is for positive and skewed
+        targets. You can also write one of your own; see :doc:`/targets` and :doc:`/contributing`. Neighbours correct
+        only "gaussian" and additive noise of your own.
     target_transform : "log", transformer or None, default=None
-        What turns targets into those that the model learns, such as ``PowerTransformer()``: a transformer of
-        scikit-learn that is strictly monotone in each of its columns. Predictions are in the units of ``y`` again, with
-        densities, quantiles and draws to match. ``lower_bound_`` and ``noise_variance_`` are of transformed targets.
+        Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
+        ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
+        transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
+        ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
     base : {"gp"} or None, default="gp"
-        What predictions are blended with: a sparse GP in closed form, which takes over where it predicts held-out rows
-        better, and far from all rows. None leaves the model alone, and so does ``fit`` where no rows can judge.
+        Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
+        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
+        model predicts alone. It also does so where no rows can judge the base, as in ``partial_fit``.
     n_neighbors : "auto" or int, default="auto"
-        Nearest training rows that correct each prediction by what was left over there. "auto" is 24 if held-out rows
-        gain more than chance explains, and 0 otherwise; 0 is no correction, and 1000 are the most. With a correction
-        the estimator keeps training rows.
+        Number of nearest training rows that correct each prediction by their residuals, which are what the model has
+        left over of their targets. "auto" is 24 if the correction improves the density of held-out rows by more than
+        chance explains, and otherwise 0. 0 is no correction, and 1000 is the largest number. With a correction the
+        estimator stores up to 50 000 training rows, and predictions take longer.
     validation_fraction : float, default=0.1
-        Share of the rows that a member holds out with ``early_stopping``.
+        Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
+        minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
+        and its neighbours.
     n_iter_no_change : int, default=1000
-        Epochs without improvement after which a member stops. Late ones are often best: a small number costs accuracy.
+        Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
+        often the best ones, so a small number saves time but costs accuracy.
     tol : float, default=0.0
-        Improvement of the held-out score, as in ``validation_scores_``, that counts.
+        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
     categorical_features : "from_dtype", array-like or None, default="from_dtype"
-        Which features are categories: a mask, numbers or names of columns. "from_dtype": columns of text and of
-        categories, if ``X`` is a data frame of pandas or Polars. None: there are none. Two levels of a category are
-        equally far from each other whichever they are, and so is a level that ``fit`` has not seen.
+        Which features are categories: a mask, or the numbers or names of columns. "from_dtype" takes columns of text
+        and of dtype category, if ``X`` is a data frame of pandas or Polars. With None all features are numbers. Any two
+        levels of a category are equally far from each other, and so is a level that ``fit`` has not seen. A category of
+        more than 128 levels becomes a number; see :doc:`/tables`.
     normalize_X : bool, default=True
-        Whether to standardise features inside.
+        Whether to standardise the features before the model sees them.
     normalize_y : bool, default=True
-        Whether to standardise targets inside. Results are in the user's units anyway.
+        Whether to standardise the targets before the model sees them. Predictions are in the units of ``y`` either way.
     device : str, default="auto"
-        torch device such as "cpu" or "cuda:0"; "auto" prefers CUDA.
+        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
+        :doc:`/gpu`.
     dtype : {"auto", "float32", "float64"}, default="auto"
-        Precision. "auto" trains in float32, which is faster, and predicts in float32 if ``X`` has it, otherwise in
-        float64; with ``whiten=False`` both are in float64. The others do both in theirs. "float32" is too coarse for
-        ``whiten=False`` where inducing points crowd or lengthscales are long: means and deviations can then be far off.
+        Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
+        float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
+        ``whiten=False`` "auto" trains and predicts in float64. "float32" and "float64" are for both training and
+        predictions. With ``whiten=False``, "float32" is too coarse if inducing points lie close together or
+        lengthscales are long: means and deviations can then be far off.
     cuda_graphs : bool, default=False
-        Whether to record a minibatch's step on a CUDA device and replay it, which launches all its operations at once.
+        Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
+        This helps where minibatches are small. On the CPU it changes nothing.
     warm_start : bool, default=False
-        Whether ``fit`` goes on from the last fit's parameters, with its scaling of the data and a classifier's classes.
+        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
+        classifier, then stay those of the last fit.
     random_state : int, RandomState instance or None, default=None
-        Source of all that is random, such as initial values, held-out rows and minibatches.
+        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
+        repeatable.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
@@ -148,52 +190,58 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
     module_ : torch.nn.ModuleList
         The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
-        Iterations of the member that ran longest, as ``max_iter`` counts them.
+        Number of iterations of the member that was trained longest, counted as in ``max_iter``.
     loss_curve_ : ndarray of shape (`n_iter_`,)
-        Negative objective per row in each iteration, mean over members still training.
+        Negative objective per row in each iteration: the mean over the members that were still in training.
     validation_scores_ : ndarray of shape (`n_iter_`,)
-        Held-out log predictive density of standardised targets, or log probability of the labels, per row and epoch,
-        mean over members; empty without held-out rows.
+        Score of the held-out rows after each epoch: the log predictive density of standardised targets, or the log
+        probability of the labels. It is the mean over rows and members, and empty if no rows were held out.
     best_iter_ : list of int
-        For every member the iteration, counted from 1, whose parameters it has.
+        For each member, the iteration whose parameters it keeps. The first iteration is 1.
     lower_bound_ : float
-        Evidence lower bound (with ``beta=1``) of the log density, or log probability, of the training targets, in the
-        user's units, summed over rows; mean over members. Random samples or quadrature make it an estimate.
+        Evidence lower bound with ``beta=1``: a bound of the log density of the training targets, or of the log
+        probability of the training labels. It is in the units of ``y``, summed over rows, and the mean over members.
+        With random samples or quadrature it is an estimate.
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
-        Lengthscales of every layer, of its D outputs or of all, in units of its Q inputs; those of the first layer are
-        standardised features. None where a callable ``kernel`` has none.
+        Lengthscales of each layer: of its D outputs, or one row for all outputs; and of its Q inputs, or one number for
+        all inputs. Those of the first layer are in units of standardised features, the others in units of the layer's
+        inputs. The entry of a layer is None if its kernel has no lengthscale, as a callable's may not.
     inducing_points_ : ndarray of shape (n_estimators, M, Q)
-        Inducing points of the first set, in the same units.
+        Inducing points of the first set, in units of standardised features.
     orthogonal_points_ : ndarray of shape (n_estimators, M, Q)
-        Inducing points of the second set, in the same units; M may be 0.
+        Inducing points of the second set, in units of standardised features; M may be 0.
     kernel_ : kernel object or list of kernel objects
-        What ``fit`` has made of ``kernel``, in the first member, as kernel objects of scikit-learn: one, or with hidden
-        layers one for each; of outputs with kernels of their own the first one's. None for a callable's.
+        Kernels that the first member has learnt, as kernel objects of scikit-learn. A model of one layer has one
+        kernel, and a model with hidden layers a list with one for each layer. Where outputs have kernels of their own
+        it is that of the first output. A callable's kernel has None in its place.
     base_weight_ : float
-        Weight of the base in predictions near the rows that were learnt from, between 0 and 1; 0 without one.
+        Weight of the base in predictions near the training rows, between 0 and 1; 0 if there is no base.
     neighbors_ : dict or None
-        The correction by nearest rows: their number ``"n_neighbors"``; ``"length_scales"`` of shape (n_features_in_,),
-        in units of the features; ``"variance"`` and ``"noise_variance"``, in the square of those of ``y``; and what the
-        mean log density of held-out rows gains, ``"gain"``, with its ``"standard_error"``. None without one.
+        The correction by nearest rows, or None if there is none. ``"n_neighbors"`` is the number of rows.
+        ``"length_scales"``, of shape (n_features_in_,), are in units of the features. ``"variance"`` and
+        ``"noise_variance"`` are in the square of the units of ``y``. ``"gain"`` is how much the correction adds to the
+        mean log density of held-out rows, and ``"standard_error"`` is the error of this number.
     target_transformer_ : object or None
-        ``target_transform``, fitted, with ``transform`` and an ``inverse_transform`` that goes no farther beyond the
-        targets of ``fit`` than ten of their ranges.
+        The fitted ``target_transform``, or None if there is none. If it is a transformer, its ``inverse_transform``
+        stays within ten ranges of the training targets beyond their smallest and their largest value. "log" has no such
+        limit.
     noise_variance_ : float or ndarray of shape (n_outputs,)
-        Variance of the observation noise in the user's units, mean over members.
+        Variance of the observation noise in the square of the units of ``y``, mean over members. It exists only if the
+        noise is the same for all rows.
     method_ : str
-        "svi" or "collapsed", whichever the fit took.
+        Method that ``fit`` took: "svi" or "collapsed".
     device_ : torch.device
-        Where the members are.
+        Device on which the members are.
     n_features_in_ : int
-        Number of features seen in fit.
+        Number of features seen in ``fit``.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of the features, where ``X`` had string names.
+        Names of the features, if ``X`` had names that are strings.
     is_categorical_ : ndarray of shape (`n_features_in_`,) or None
-        Mask of the features that are categories; None where there are none.
+        Mask of the features that are categories, or None if there are none.
 
     See Also
     --------
-    DSDGPRegressor : Deep, and with ``n_orthogonal`` of the same kind.
+    DSDGPRegressor : A deep model, whose layers have a second set with ``n_orthogonal``.
     sklearn.gaussian_process.GaussianProcessRegressor : Exact, for up to a few thousand rows.
 
     References
@@ -221,13 +269,13 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
 
     @property
     def method_(self):
-        """How the last fit learnt."""
+        """Method of the last fit."""
         return fitted(self).plan_name
 
     def plan(
         self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float | None = None
     ) -> Plan:
-        """How a member is trained: collapsed, or with ``n_rows`` of which a chunk is there at a time."""
+        """How a member is trained: collapsed, or by minibatches of ``n_rows``, or of one chunk of these at a time."""
         gaussian = self.likelihood == "gaussian" and self.n_latent_outputs is None
         beta = beta or (MINIBATCH_BETA if gaussian else BETA)
         if n_chunk is None and self.choose(self.method, n_rows, held_out=held_out) == "collapsed":
@@ -242,135 +290,174 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
 class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
     """Sparse Gaussian process classification with orthogonally decomposed inducing variables.
 
-    The process of :class:`SOLVEGPRegressor` [1]_ with the probit likelihood for two classes, and with the robust max
-    likelihood, one function for each class, for more. It learns by minibatches.
+    The model is that of :class:`SOLVEGPRegressor` [1]_. Two classes have the probit likelihood. More classes have the
+    robust max likelihood, with one function for each class. The model learns by minibatches.
 
     Parameters
     ----------
     n_inducing : "auto" or int, default="auto"
-        Inducing points of the first set; "auto" is 256, in classification of fewer than 2000 rows at most 16 for each
-        feature, but at least 64. More points of either set follow more complicated functions, at
-        a cost that grows with their square and in the end their cube. If both numbers together are beyond that of
-        distinct rows, ``fit`` takes all of those, with a UserWarning unless one is "auto".
+        Number of inducing points in the first set. They summarise the function that the model has learnt. "auto" is
+        256. If there are fewer than 2000 rows and the noise is not Gaussian, as for classes, "auto" is 16 for each
+        feature, but at least 64 and at most 256. More points of either set follow more complicated functions, but time
+        grows with their square and in the end with their cube. If both numbers together are larger than the number of
+        distinct rows, ``fit`` takes all of these, with a UserWarning unless one of the two is "auto".
     n_orthogonal : "auto" or int, default="auto"
-        Inducing points of the second set; "auto" as for the first, but none where that has no points; 0 makes a
-        sparse variational GP (SVGP).
+        Number of inducing points in the second set. "auto" follows the same rule as ``n_inducing``, but is 0 if
+        ``inducing`` is not "points". 0 leaves the second set out: the model is then a sparse variational GP (SVGP).
     inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
-        What inducing variables are. "points": values at points. "fourier": products with waves, for Matérn kernels of
-        one input, or sums over inputs, which a kernel by name then is. "eigen": products with eigenfunctions, for
-        ``kernel="rbf"`` and few inputs; of both there are ``n_inducing`` at most. "derivatives": values and slopes at
-        points.
+        What the inducing variables are. Leave it at "points", which are function values at the inducing points, except
+        in three cases. "fourier" has inner products of the function with waves, for long series; it needs Matérn
+        kernels of one input or sums of them, and makes a kernel by name such a sum. "eigen" has inner products with the
+        kernel's eigenfunctions, for ``kernel="rbf"`` and few inputs. In both cases ``n_inducing`` is the largest number
+        of them. "derivatives" has function values and slopes at the points, for smooth functions; see :doc:`/choosing`.
     orthogonal_inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
-        The same of the second set. One of the two sets must be "points".
+        What the inducing variables of the second set are, with the choices of ``inducing``. One of the two sets must be
+        "points".
     orthogonal_covariance : {"free", "prior"}, default="free"
-        Whether the second set's posterior covariance is learnt, as ``covariance`` says, or stays the prior's (ODVGP).
+        Posterior covariance of the second set of inducing variables. "free" learns it, in the form that ``covariance``
+        says. "prior" keeps that of the prior (ODVGP).
     objective : {"elbo", "predictive"}, default="elbo"
-        What training maximises: the evidence lower bound (in AVDGP its paper's approximation), or the log predictive
-        density, or probability, less the same penalty. The latter can sharpen densities at the cost of means.
+        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
+        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
+        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
+        worse.
     kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
-        Covariance function of every layer: "matern52", "matern32", "matern12" or "rbf". Or a kernel object of
-        ``sklearn.gaussian_process.kernels``, composed as one likes: its lengths are in the units of ``X``, its
-        variances in those of standardised targets, and there is no base then. A callable makes one:
-        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, with ``n_outputs=1`` where
-        outputs share it; see CONTRIBUTING.
+        Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
+        smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
+        ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
+        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
+        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
+        ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
+        suits which function.
     ard : bool, default=True
-        Whether every input dimension of a layer has its own lengthscale.
+        Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
+        in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
+        lengthscale.
     covariance : {"diag", "full"}, default="full"
-        Posterior covariance of inducing variables. "diag" leaves out how they vary together, and takes less time.
+        Covariance of the Gaussian posterior of the inducing variables. "full" learns how the inducing variables vary
+        together. "diag" leaves their correlations out, which takes less time.
     whiten : bool, default=True
-        Whether posteriors are of inducing variables relative to the Cholesky factor of their prior covariance.
+        Whether the posterior is that of whitened inducing variables: the inducing variables relative to the Cholesky
+        factor of their prior covariance. Their prior is then the same whatever the kernel is. With False this
+        covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
     n_estimators : "auto" or int, default=1
-        Members of the ensemble; 1 is the model of the paper. "auto" is 5 up to some 4000 rows, and 1 from some 10000.
+        Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
+        out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
+        time, and is the model of the paper.
     beta : "auto" or float, default="auto"
-        Weight of the Kullback-Leibler penalty on inducing variables. 1 is the bound. "auto" is 0.1 for regression by
-        minibatches, where many inducing points then learn more of many rows, and 1 otherwise.
+        Weight of the Kullback-Leibler penalty, which keeps the posterior of the inducing variables near their prior. 1
+        is the evidence lower bound. "auto" is 0.1 for regression by minibatches with Gaussian noise and without
+        ``n_latent_outputs``, since many inducing points then learn more from many rows; otherwise it is 1. Raise it if
+        the model overfits.
     class_weight : dict, "balanced" or None, default=None
-        Weights of classes, times ``sample_weight``. Heavier ones gain probability. "balanced" is one over a class's
-        number of rows, whatever these weigh, times a factor that makes the mean over rows one.
+        Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
+        "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
+        the mean weight of the rows is then one.
     max_iter : "auto" or int, default="auto"
-        Passes over the data (epochs) of each member at most, or iterations of L-BFGS in a collapsed fit. "auto" takes
-        about 1000 steps, 2000 from 4000 rows on, in 20 to 400 epochs; where posteriors take their closed form 500 and
-        700; or 200 iterations.
+        Largest number of epochs, which are passes over the data, for each member; in a collapsed fit, of iterations of
+        L-BFGS. "auto" is 200 iterations in a collapsed fit. By minibatches it takes about 1000 steps, or 2000 from 4000
+        rows on, in 20 to 400 epochs. If the posterior is computed in closed form every few epochs, it takes 500 and 700
+        steps instead.
     batch_size : "auto" or int, default="auto"
-        Most rows of a minibatch; sizes are equal. "auto" is n_rows / 4 within 16 and 250, or 1024 from 4000 rows on.
+        Largest number of rows in a minibatch; all minibatches of a fit have about the same size. "auto" is a quarter of
+        the rows, but at least 16 and at most 250, and 1024 from 4000 rows on. Larger minibatches use a GPU better, but
+        an epoch then has fewer steps.
     learning_rate : float, default=0.06
-        Peak learning rate of Adam. It is reached after a quarter of training, and falls to nothing along a cosine.
+        Highest learning rate of Adam. In ``fit`` the rate climbs to it during the first quarter of training, and then
+        falls to zero along a cosine. If an epoch ends in numbers that are not finite, training halves the rate and
+        repeats the epoch.
     early_stopping : bool, default=True
-        Whether every member holds out rows, of each class alike, and keeps the parameters of the epoch with the best
-        log predictive density, or probability, there. Held-out rows then set a regressor's noise variance. False leaves
-        the noise as training made it: intervals then tend to be too wide or too narrow, as a held-out coverage shows.
+        Whether each member holds out rows, the same share of each class, and keeps the parameters of the epoch that
+        predicts them best. The score is the log predictive density of the targets, or the log probability of the
+        labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
+        ``fit``, only SOLVEGPRegressor has a ``base``. The others then keep the noise variance that training has found,
+        and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
     base : {"gp"} or None, default="gp"
-        What predictions are blended with: a sparse GP in closed form, which takes over where it predicts held-out rows
-        better, and far from all rows. None leaves the model alone, and so does ``fit`` where no rows can judge.
+        Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
+        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
+        model predicts alone. It also does so where no rows can judge the base, as in ``partial_fit``.
     validation_fraction : float, default=0.1
-        Share of the rows that a member holds out with ``early_stopping``.
+        Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
+        minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
+        and its neighbours.
     n_iter_no_change : int, default=1000
-        Epochs without improvement after which a member stops. Late ones are often best: a small number costs accuracy.
+        Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
+        often the best ones, so a small number saves time but costs accuracy.
     tol : float, default=0.0
-        Improvement of the held-out score, as in ``validation_scores_``, that counts.
+        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
     categorical_features : "from_dtype", array-like or None, default="from_dtype"
-        Which features are categories: a mask, numbers or names of columns. "from_dtype": columns of text and of
-        categories, if ``X`` is a data frame of pandas or Polars. None: there are none. Two levels of a category are
-        equally far from each other whichever they are, and so is a level that ``fit`` has not seen.
+        Which features are categories: a mask, or the numbers or names of columns. "from_dtype" takes columns of text
+        and of dtype category, if ``X`` is a data frame of pandas or Polars. With None all features are numbers. Any two
+        levels of a category are equally far from each other, and so is a level that ``fit`` has not seen. A category of
+        more than 128 levels becomes a number; see :doc:`/tables`.
     normalize_X : bool, default=True
-        Whether to standardise features inside.
+        Whether to standardise the features before the model sees them.
     device : str, default="auto"
-        torch device such as "cpu" or "cuda:0"; "auto" prefers CUDA.
+        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
+        :doc:`/gpu`.
     dtype : {"auto", "float32", "float64"}, default="auto"
-        Precision. "auto" trains in float32, which is faster, and predicts in float32 if ``X`` has it, otherwise in
-        float64; with ``whiten=False`` both are in float64. The others do both in theirs. "float32" is too coarse for
-        ``whiten=False`` where inducing points crowd or lengthscales are long: means and deviations can then be far off.
+        Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
+        float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
+        ``whiten=False`` "auto" trains and predicts in float64. "float32" and "float64" are for both training and
+        predictions. With ``whiten=False``, "float32" is too coarse if inducing points lie close together or
+        lengthscales are long: means and deviations can then be far off.
     cuda_graphs : bool, default=False
-        Whether to record a minibatch's step on a CUDA device and replay it, which launches all its operations at once.
+        Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
+        This helps where minibatches are small. On the CPU it changes nothing.
     warm_start : bool, default=False
-        Whether ``fit`` goes on from the last fit's parameters, with its scaling of the data and a classifier's classes.
+        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
+        classifier, then stay those of the last fit.
     random_state : int, RandomState instance or None, default=None
-        Source of all that is random, such as initial values, held-out rows and minibatches.
+        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
+        repeatable.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Labels, sorted.
+        Labels of the classes, sorted.
     module_ : torch.nn.ModuleList
         The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
-        Iterations of the member that ran longest, as ``max_iter`` counts them.
+        Number of iterations of the member that was trained longest, counted as in ``max_iter``.
     loss_curve_ : ndarray of shape (`n_iter_`,)
-        Negative objective per row in each iteration, mean over members still training.
+        Negative objective per row in each iteration: the mean over the members that were still in training.
     validation_scores_ : ndarray of shape (`n_iter_`,)
-        Held-out log predictive density of standardised targets, or log probability of the labels, per row and epoch,
-        mean over members; empty without held-out rows.
+        Score of the held-out rows after each epoch: the log predictive density of standardised targets, or the log
+        probability of the labels. It is the mean over rows and members, and empty if no rows were held out.
     best_iter_ : list of int
-        For every member the iteration, counted from 1, whose parameters it has.
+        For each member, the iteration whose parameters it keeps. The first iteration is 1.
     lower_bound_ : float
-        Evidence lower bound (with ``beta=1``) of the log density, or log probability, of the training targets, in the
-        user's units, summed over rows; mean over members. Random samples or quadrature make it an estimate.
+        Evidence lower bound with ``beta=1``: a bound of the log density of the training targets, or of the log
+        probability of the training labels. It is in the units of ``y``, summed over rows, and the mean over members.
+        With random samples or quadrature it is an estimate.
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
-        Lengthscales of every layer, of its D outputs or of all, in units of its Q inputs; those of the first layer are
-        standardised features. None where a callable ``kernel`` has none.
+        Lengthscales of each layer: of its D outputs, or one row for all outputs; and of its Q inputs, or one number for
+        all inputs. Those of the first layer are in units of standardised features, the others in units of the layer's
+        inputs. The entry of a layer is None if its kernel has no lengthscale, as a callable's may not.
     kernel_ : kernel object or list of kernel objects
-        What ``fit`` has made of ``kernel``, in the first member, as kernel objects of scikit-learn: one, or with hidden
-        layers one for each; of outputs with kernels of their own the first one's. None for a callable's.
+        Kernels that the first member has learnt, as kernel objects of scikit-learn. A model of one layer has one
+        kernel, and a model with hidden layers a list with one for each layer. Where outputs have kernels of their own
+        it is that of the first output. A callable's kernel has None in its place.
     base_weight_ : float
-        Weight of the base in predictions near the rows that were learnt from, between 0 and 1; 0 without one.
+        Weight of the base in predictions near the training rows, between 0 and 1; 0 if there is no base.
     inducing_points_ : ndarray of shape (n_estimators, M, Q)
-        Inducing points of the first set, in the same units.
+        Inducing points of the first set, in units of standardised features.
     orthogonal_points_ : ndarray of shape (n_estimators, M, Q)
-        Inducing points of the second set, in the same units; M may be 0.
+        Inducing points of the second set, in units of standardised features; M may be 0.
     device_ : torch.device
-        Where the members are.
+        Device on which the members are.
     n_features_in_ : int
-        Number of features seen in fit.
+        Number of features seen in ``fit``.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of the features, where ``X`` had string names.
+        Names of the features, if ``X`` had names that are strings.
     is_categorical_ : ndarray of shape (`n_features_in_`,) or None
-        Mask of the features that are categories; None where there are none.
+        Mask of the features that are categories, or None if there are none.
 
     See Also
     --------
-    DSDGPClassifier : Deep, and with ``n_orthogonal`` of the same kind.
+    DSDGPClassifier : A deep model, whose layers have a second set with ``n_orthogonal``.
     sklearn.gaussian_process.GaussianProcessClassifier : For up to a few thousand rows.
 
     References

@@ -1,18 +1,19 @@
-"""Targets that are transformed before a model sees them."""
+"""Transforms targets before a model sees them, and predictions back."""
 
 import numpy as np
 from sklearn.base import clone
 
 from ..distributions import Logarithm
 
-#: How far beyond the targets of ``fit`` predictions may be, in ranges of these targets.
+#: How far predictions may lie beyond the targets of ``fit``, in multiples of the range of these targets.
 BEYOND = 10.0
 
 
 class Bounded:
-    """A fitted transformer whose inverse stays near the targets that it was fitted to.
+    """A fitted transformer whose inverse stays within limits around the targets that it was fitted to.
 
-    Some inverses have a pole: where a power is negative, z that a Gaussian may well have stand for infinite targets.
+    Without limits, the inverse of a negative power has a pole: targets would become infinite at values z to which the
+    model's Gaussian may well give some probability.
 
     Parameters
     ----------
@@ -30,36 +31,36 @@ class Bounded:
         self.low, self.high = np.where(np.isnan(first), -np.inf, first), np.where(np.isnan(last), np.inf, last)
 
     def transform(self, y):
-        """See the transformer."""
+        """As the transformer does."""
         return self.transformer.transform(y)
 
     def inverse_transform(self, z):
-        """See the transformer; targets are not farther out than ten of their ranges."""
+        """As the transformer does, but at most ten ranges of the targets beyond the targets."""
         return self.transformer.inverse_transform(np.clip(z, self.low, self.high))
 
     def _there(self, y: np.ndarray, otherwise: float) -> np.ndarray:
-        """z (P,) of targets (P,)."""
+        """Transformed targets z (P,) of targets (P,), or ``otherwise`` if they have none."""
         try:
             with np.errstate(divide="ignore", invalid="ignore"):
                 return np.asarray(self.transformer.transform(y[None]))[0]
-        except ValueError:  # no such target
+        except ValueError:  # the transformer refuses such a target
             return np.full(len(y), otherwise)
 
 
 def fitted_transform(target_transform, y: np.ndarray):
-    """A transformer fitted to targets (n, P); None if there is none."""
+    """The transformer, fitted to targets (n, P); None if there is no transformer."""
     if target_transform is None:
         return None
     return Logarithm() if isinstance(target_transform, str) else Bounded(clone(target_transform).fit(y), y)
 
 
 def transformed(transformer, y: np.ndarray) -> np.ndarray:
-    """Targets (n, P) as the model sees them; ValueError that names the row that has no transform."""
+    """Targets (n, P) as the model sees them. If a row has no finite transform, a ValueError names it."""
     if transformer is None:
         return y
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.asarray(transformer.transform(y), dtype=y.dtype)
-    wrong = (~np.isfinite(z) & ~np.isnan(y)).any(axis=1)  # what is missing stays so
+    wrong = (~np.isfinite(z) & ~np.isnan(y)).any(axis=1)  # missing targets stay missing
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise ValueError(
@@ -70,7 +71,7 @@ def transformed(transformer, y: np.ndarray) -> np.ndarray:
 
 
 def back(transformer, z: np.ndarray) -> np.ndarray:
-    """Targets (n, P, ...) of what the model says, of the same shape."""
+    """Targets (n, P, ...), from values of the same shape as the model sees them."""
     if transformer is None:
         return z
     rows = np.moveaxis(z, 1, -1)

@@ -81,7 +81,7 @@ def nearness(base: DeepGP, X: Tensor) -> Tensor:
 def near_data(correlation: Tensor, variance: Tensor, edge: Tensor | float, spread: Tensor | float) -> Tensor:
     """t/w, (B, 1), from r (B, 1) and v (B, P); r counts only if the base knows where the data are."""
     known = (spread / variance.mean(-1, keepdim=True)).clamp(max=1.0).square()
-    edge = torch.as_tensor(edge).to(correlation)
+    edge = edge.to(correlation) if isinstance(edge, Tensor) else correlation.new_full((), edge)
     return known * torch.where(edge >= LEAST_EDGE, (correlation / edge.clamp(min=LEAST_EDGE)).clamp(max=1.0), 1.0)
 
 

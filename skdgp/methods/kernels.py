@@ -64,8 +64,8 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
         units = Units([*units.shift, *n_latent * [0.0]], [*units.scale, *n_latent * [1.0]])
         n_features = n_inputs - n_latent if groups is None else groups[-1 - n_latent] + 1
         names = None if names is None else [*names, *range(n_features, n_features + n_latent)]
-    if not is_object(kernel):
-        kernel = additive_object(kernel, units.scale)
+    if not is_object(kernel):  # a function of every column by itself, also of those that belong to one feature
+        return _Converter(n_outputs, units, None).part(additive_object(kernel, units.scale), range(n_inputs))
     if any(type(each).__name__ == "Convolutional" for each in _added(kernel)):
         _check_patches(method)
         convolution, others = _split(kernel)
