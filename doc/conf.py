@@ -22,6 +22,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # pages show formulas without a network
     "matplotlib.sphinxext.plot_directive",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
@@ -48,6 +49,7 @@ html_theme_options = {
 html_sidebars = {name: [] for name in ("index", "getting_started", "contributing", "changelog")}
 
 autosummary_generate = True
+toc_object_entries_show_parents = "hide"  # "predict()" fits beside the page, "DSDGPRegressor.predict()" does not
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False

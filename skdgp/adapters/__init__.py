@@ -1,11 +1,11 @@
-"""Fitted and unfitted estimators as other packages want them.
+"""Adapters that let other packages use the estimators.
 
-Each adapter needs the package that it is for, which is imported when the adapter is asked for.
+Each adapter needs the package that it is for. That package is imported when you first use the adapter.
 
-* :class:`SkproRegressor`: a regressor of `skpro <https://skpro.readthedocs.io>`_.
-* :class:`BoTorchModel`: a model of `BoTorch <https://botorch.org>`_, for its acquisition functions.
-* :class:`Deviation` and :class:`Quantile`: regressors whose ``predict`` is a deviation or a quantile, for MAPIE.
-* :class:`MomentsModule` and :func:`to_onnx`: mean and deviation as a module of torch, and as a file for ONNX.
+* :class:`SkproRegressor` makes a regressor of `skpro <https://skpro.readthedocs.io>`_.
+* :class:`BoTorchModel` makes a model of `BoTorch <https://botorch.org>`_, for its acquisition functions.
+* :class:`Deviation` and :class:`Quantile` make regressors that predict a deviation or a quantile, for MAPIE.
+* :class:`MomentsModule` makes a PyTorch module of mean and deviation, and :func:`to_onnx` saves them in an ONNX file.
 """
 
 from importlib import import_module

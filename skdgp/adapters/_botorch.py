@@ -1,4 +1,4 @@
-"""A fitted regressor as a model of BoTorch: acquisition functions over its posterior, with gradients."""
+"""A fitted regressor as a model of BoTorch, for acquisition functions with gradients."""
 
 import torch
 from torch import Tensor
@@ -14,21 +14,23 @@ except ImportError as error:
 from ..inference.joint import joint_moments
 from ._export import MomentsModule
 
-#: Added to variances, over that of the targets: with less, covariances of almost noiseless models have no Cholesky
-#: factor to rounding.
+#: Added to variances, as a share of the targets' variance. With less, rounding errors leave the covariances of almost
+#: noiseless models without a Cholesky factor.
 JITTER = 1e-9
 
 
 class BoTorchModel(Model):
-    """A fitted regressor with one output, as BoTorch's acquisition functions want it.
+    """A fitted regressor with one output as a BoTorch model, for BoTorch's acquisition functions.
 
-    Posteriors are Gaussian, with the means and covariances of ``predict(X, return_cov=True, latent=True)``, and can be
-    differentiated with respect to ``X``. A new observation needs a new fit: there is no ``condition_on_observations``.
+    Posteriors are Gaussian, with the means and covariances of ``predict(X, return_cov=True, latent=True)``. They can be
+    differentiated with respect to ``X``. After a new observation you have to fit the regressor again, since there is no
+    ``condition_on_observations``.
 
     Parameters
     ----------
     regressor : regressor of this package
-        Fitted, to one target and to numbers of which none was missing, with noise that is added.
+        A regressor that has been fitted to one target and to numeric features without missing cells. Its likelihood
+        must have additive noise, as "gaussian" has, and it has no ``target_transform``.
 
     Examples
     --------
@@ -55,35 +57,36 @@ class BoTorchModel(Model):
 
     @property
     def num_outputs(self):
-        """1."""
+        """Number of outputs, which is 1."""
         return 1
 
     @property
     def batch_shape(self):
-        """None: a single model."""
+        """Empty, since there is a single model."""
         return torch.Size([])
 
     def posterior(self, X, output_indices=None, observation_noise=False, posterior_transform=None):
-        """The joint posterior of the function values of some rows.
+        """The joint posterior of the function's values at some rows.
 
         Parameters
         ----------
         X : Tensor of shape (..., q, n_features)
-            In the units of ``fit``; q rows are looked at jointly.
+            Rows in the units of ``fit``. The posterior is joint over each group of q rows.
         output_indices : list of int, default=None
-            [0] or None.
+            [0] or None, since there is one output.
         observation_noise : bool, default=False
-            Whether of observations instead.
+            Whether to return the posterior of observations instead.
         posterior_transform : PosteriorTransform, default=None
-            Applied in the end.
+            Transform that is applied to the posterior.
 
         Returns
         -------
         GPyTorchPosterior
+            The posterior.
         """
         *batch, q, n_features = X.shape
         rows = self.moments.inputs(X).reshape(-1, q, n_features)
-        if q == 1:  # rows have nothing to do with one another
+        if q == 1:  # single rows need no joint covariance
             mean, covariance = self._moments(rows[:, 0], joint=False)
         else:
             mean, covariance = (torch.stack(each) for each in zip(*(self._moments(each) for each in rows), strict=True))
@@ -91,12 +94,12 @@ class BoTorchModel(Model):
         mean, covariance = mean * scale + shift, covariance * scale.square()
         added = JITTER * scale.square() + (self.moments.noise if observation_noise else 0.0)
         covariance = covariance + added * torch.eye(q, dtype=covariance.dtype, device=covariance.device)
-        covariance = to_linear_operator(covariance.reshape(*batch, q, q).to(X))  # factorised when it is needed
+        covariance = to_linear_operator(covariance.reshape(*batch, q, q).to(X))  # it is factorised when needed
         found = MultivariateNormal(mean.reshape(*batch, q).to(X), covariance)
         posterior = GPyTorchPosterior(found)
         return posterior if posterior_transform is None else posterior_transform(posterior)
 
     def _moments(self, rows: Tensor, *, joint: bool = True) -> tuple[Tensor, Tensor]:
-        """Means (n,) and the covariance (n, n) of rows; or means (n, 1) and variances (n, 1, 1), each for itself."""
+        """Means (n,) and joint covariance (n, n) of rows; or means (n, 1) and variances (n, 1, 1) of single rows."""
         mean, covariance = joint_moments(list(self.moments.models), rows, joint=joint)
         return (mean[0], covariance[0]) if joint else (mean[0][:, None], covariance[0][:, None, None])

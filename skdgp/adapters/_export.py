@@ -1,4 +1,4 @@
-"""Mean and deviation of a fitted regressor as a module of PyTorch, which can be exported."""
+"""Mean and deviation of a fitted regressor as a PyTorch module, which can be exported."""
 
 from typing import cast
 
@@ -13,7 +13,7 @@ from ..methods import AVDGP
 
 
 def check_plain(regressor, what: str) -> None:
-    """ValueError if a fitted regressor does more than numbers can be traced through."""
+    """ValueError if a fitted regressor does more than a module of plain tensors can do."""
     if not isinstance(regressor, DeepGPRegressor):
         raise TypeError(f"{what} takes regressors of skdgp, got {type(regressor).__name__}: give a fitted one.")
     ensemble = fitted(regressor)
@@ -31,16 +31,17 @@ def check_plain(regressor, what: str) -> None:
 
 
 class MomentsModule(nn.Module):
-    """Mean and standard deviation of observations, as a module of torch in float64.
+    """A PyTorch module in float64 that computes means and standard deviations of observations.
 
-    It computes what ``predict(X, return_std=True)`` does, and can be differentiated. ``torch.export`` exports it,
-    except for AVDGP and for corrections by neighbours: a search tree finds the nearest rows, and PyTorch cannot record
-    that. Fit with ``n_neighbors=0`` to export.
+    It computes the same as ``predict(X, return_std=True)``, and can be differentiated. ``torch.export`` can export it
+    for DSDGP and SOLVEGP, but not for AVDGP. A regressor with a correction by neighbours cannot be exported either,
+    because a search tree finds the nearest rows, which PyTorch cannot record. Fit with ``n_neighbors=0`` to export.
 
     Parameters
     ----------
     regressor : regressor of this package
-        Fitted, to numbers of which none was missing, with noise that is added.
+        A regressor that has been fitted to numeric features without missing cells. Its likelihood must have additive
+        noise, as "gaussian" has, and it has no ``target_transform``.
 
     Examples
     --------
@@ -77,7 +78,7 @@ class MomentsModule(nn.Module):
         return (X.to(self.shift) - self.shift) / self.scale
 
     def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and standard deviations (n, n_outputs) at rows (n, n_features), in the units of the data."""
+        """Means and standard deviations (n, n_outputs) of rows (n, n_features), in the units of the data."""
         X = self.inputs(X)
         means, variances = (
             torch.stack(each) for each in zip(*(model(X).moments() for model in self.models), strict=True)
@@ -88,17 +89,17 @@ class MomentsModule(nn.Module):
 
 
 def to_onnx(regressor, file):
-    """Save mean and standard deviation of a fitted regressor for ONNX.
+    """Save a fitted regressor as an ONNX file, which computes means and standard deviations.
 
-    The file has an input ``X`` of shape (n_samples, n_features) and outputs ``y_mean`` and ``y_std`` of
-    shape (n_samples, n_outputs), all of float64.
+    The file has one input, ``X`` of shape (n_samples, n_features). It has two outputs, ``y_mean`` and ``y_std`` of
+    shape (n_samples, n_outputs). All are in float64.
 
     Parameters
     ----------
     regressor : regressor of this package
-        Fitted, as :class:`MomentsModule` wants it, and neither AVDGP nor corrected by neighbours.
+        A fitted regressor that :class:`MomentsModule` takes. It must not be an AVDGP, nor be corrected by neighbours.
     file : str or path
-        Where to.
+        Name of the file.
 
     Raises
     ------

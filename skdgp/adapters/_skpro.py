@@ -1,4 +1,4 @@
-"""A regressor of skpro around one of this package, and its predictive distributions as skpro has them."""
+"""Regressors of this package as regressors of skpro, with predictive distributions of skpro."""
 
 import numpy as np
 import pandas as pd
@@ -14,12 +14,12 @@ from ..estimators._regression import DeepGPRegressor
 
 
 class SkproDistribution(BaseDistribution):
-    """A predictive distribution of this package, with rows and columns that have names.
+    """A predictive distribution of this package as a distribution of skpro, with names of rows and columns.
 
     Parameters
     ----------
     predictive : PredictiveDistribution
-        Of shape (n, P); or of shape () without names.
+        The distribution, of shape (n, P); without names it is that of a single number.
     index, columns : pandas.Index, default=None
         Names of rows and columns.
     """
@@ -54,7 +54,7 @@ class SkproDistribution(BaseDistribution):
         return self._as_wanted(self.predictive.ppf(np.reshape(p, self.predictive.shape)))
 
     def _as_wanted(self, values):
-        """An array, or a number of a distribution without names."""
+        """An array, or a number if the distribution has no names."""
         return np.asarray(values) if self.ndim else float(np.ravel(values)[0])
 
     def _iloc(self, rowidx=None, colidx=None):
@@ -67,7 +67,7 @@ class SkproDistribution(BaseDistribution):
         return SkproDistribution(self.predictive[[rowidx]][:, [colidx]])
 
     def sample(self, n_samples=None):
-        """Draws, as skpro's distributions give them."""
+        """Random draws, in the form of skpro's distributions."""
         drawn = self.predictive.rvs(1 if n_samples is None else n_samples)
         if self.ndim == 0:
             return float(np.ravel(drawn)[0]) if n_samples is None else pd.DataFrame(np.reshape(drawn, (n_samples, 1)))
@@ -78,7 +78,7 @@ class SkproDistribution(BaseDistribution):
 
     @classmethod
     def get_test_params(cls, parameter_set="default"):
-        """For skpro's own tests."""
+        """Parameters for skpro's own tests."""
         from ..distributions import PredictiveDistribution
 
         mean = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
@@ -87,15 +87,15 @@ class SkproDistribution(BaseDistribution):
 
 
 class SkproRegressor(BaseProbaRegressor):
-    """A regressor of this package as one of skpro.
+    """A regressor of this package as a regressor of skpro.
 
-    ``predict_proba`` has the whole predictive distribution, and so have ``predict_interval``, ``predict_quantiles`` and
-    ``predict_var``, which skpro makes of it.
+    ``predict_proba`` returns the whole predictive distribution. skpro computes ``predict_interval``,
+    ``predict_quantiles`` and ``predict_var`` from it.
 
     Parameters
     ----------
     regressor : regressor of this package
-        Stays as it is: ``fit`` fits a clone, ``regressor_``.
+        The regressor. It does not change: ``fit`` fits a clone of it, ``regressor_``.
 
     Examples
     --------
@@ -137,7 +137,7 @@ class SkproRegressor(BaseProbaRegressor):
 
     @classmethod
     def get_test_params(cls, parameter_set="default"):
-        """For skpro's own tests."""
+        """Parameters for skpro's own tests."""
         from ..estimators import DSDGPRegressor, SOLVEGPRegressor
 
         shallow = SOLVEGPRegressor(5, 0, max_iter=3, random_state=0)
@@ -146,5 +146,5 @@ class SkproRegressor(BaseProbaRegressor):
 
 
 def _named(X: pd.DataFrame) -> pd.DataFrame:
-    """The table with names that are text, as scikit-learn wants them."""
+    """The table with names that are strings, as scikit-learn requires."""
     return X.rename(columns=str)

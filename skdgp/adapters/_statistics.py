@@ -1,19 +1,19 @@
-"""Regressors whose predictions are one statistic of a fitted regressor's."""
+"""Regressors that predict one statistic of a fitted regressor's distributions."""
 
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 
 class _Statistic(RegressorMixin, BaseEstimator):
-    """A view of a fitted regressor: it is fitted as soon as that is, and ``fit`` leaves it as it is."""
+    """A view of a regressor. It counts as fitted when the regressor is, and its own ``fit`` changes nothing."""
 
     @property
     def n_features_in_(self):
-        """As of the regressor."""
+        """Number of features of the regressor."""
         return self.regressor.n_features_in_
 
     def fit(self, X, y):
-        """Nothing: the regressor is fitted already."""
+        """Do nothing, since the regressor is fitted already."""
         check_is_fitted(self.regressor)
         return self
 
@@ -22,14 +22,14 @@ class _Statistic(RegressorMixin, BaseEstimator):
 
 
 class Deviation(_Statistic):
-    """A regressor that predicts the standard deviation of another one's observations.
+    """A regressor whose predictions are the standard deviations of another regressor's observations.
 
-    MAPIE's ``ResidualNormalisedScore`` takes it as it is, with ``prefit=True``.
+    MAPIE's ``ResidualNormalisedScore`` takes it directly, with ``prefit=True``.
 
     Parameters
     ----------
     regressor : regressor of this package
-        Fitted.
+        A fitted regressor.
 
     Examples
     --------
@@ -46,22 +46,22 @@ class Deviation(_Statistic):
         self.regressor = regressor
 
     def predict(self, X):
-        """Standard deviations (n_samples,) or (n_samples, n_outputs), in the units of ``y``."""
+        """Predict standard deviations, (n_samples,) or (n_samples, n_outputs), in the units of ``y``."""
         return self.regressor.predict(X, return_std=True)[1]
 
 
 class Quantile(_Statistic):
-    """A regressor that predicts a quantile of another one's observations.
+    """A regressor whose predictions are quantiles of another regressor's observations.
 
-    MAPIE's ``ConformalizedQuantileRegressor`` takes three of them, with ``prefit=True``: for the lower end, the upper
-    end and the median.
+    MAPIE's ``ConformalizedQuantileRegressor`` takes three of them, with ``prefit=True``: one each for the lower end,
+    the upper end and the median.
 
     Parameters
     ----------
     regressor : regressor of this package
-        Fitted.
+        A fitted regressor.
     quantile : float, default=0.5
-        Its probability, in [0, 1].
+        Probability of the quantile, in [0, 1].
 
     Examples
     --------
@@ -79,5 +79,5 @@ class Quantile(_Statistic):
         self.quantile = quantile
 
     def predict(self, X):
-        """Quantiles (n_samples,) or (n_samples, n_outputs), in the units of ``y``."""
+        """Predict quantiles, (n_samples,) or (n_samples, n_outputs), in the units of ``y``."""
         return self.regressor.predict_quantiles(X, self.quantile)

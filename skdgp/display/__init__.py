@@ -1,8 +1,9 @@
-"""Pictures of what models predict, how they learnt and what their layers do, in the manner of scikit-learn's displays.
+"""Pictures of a model's predictions, of its training and of its layers. They work like scikit-learn's displays.
 
-A display holds the numbers that it draws. Its class methods compute them, from an estimator (pipelines and searches
-too) or from predictions, and draw at once; :meth:`plot` draws them again, on other axes or in another style, and
-leaves what it drew in attributes that end in an underscore. Only drawing needs matplotlib.
+A display stores the numbers that it draws. Its class methods compute these numbers and draw them: ``from_estimator``
+from an estimator, which may be a pipeline or a search, and ``from_predictions`` from predictions. The method ``plot``
+draws the same numbers again, on other axes or in another style. It stores what it has drawn in attributes whose names
+end in an underscore. Only drawing needs matplotlib.
 """
 
 from ._calibration import CalibrationDisplay

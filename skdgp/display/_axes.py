@@ -1,4 +1,4 @@
-"""What pictures are drawn on, and in which style."""
+"""Axes and styles of pictures."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ BLUE, PALE_BLUE, RED, ORANGE, GREY, DARK = "#0b5fa5", "#d3e2ef", "#b3261e", "#c8
 
 
 def import_pyplot(caller):
-    """``matplotlib.pyplot``, imported here alone; ImportError with the cure where it is missing."""
+    """``matplotlib.pyplot``, which is imported only here. If it is missing, the ImportError says what to install."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -17,12 +17,12 @@ def import_pyplot(caller):
 
 
 def open_axes(caller, ax):
-    """``ax``, or axes of a new figure."""
+    """``ax``, or the axes of a new figure if it is None."""
     return open_row(caller, ax, 1)[0]
 
 
 def open_row(caller, ax, n_axes):
-    """Axes as an array (n_axes,); those of a new figure if ``ax`` is None."""
+    """Axes as an array (n_axes,); they belong to a new figure if ``ax`` is None."""
     plt = import_pyplot(caller)
     if ax is None:
         size = None if n_axes == 1 else (3.8 * n_axes, 3.6)
@@ -35,7 +35,7 @@ def open_row(caller, ax, n_axes):
 
 
 def styled(default, given):
-    """Keywords of a matplotlib function, where those given win over the default, under any alias."""
+    """Keywords of a matplotlib function: the given ones replace defaults, also if they are aliases."""
     from matplotlib.cbook import normalize_kwargs
     from matplotlib.collections import Collection
     from matplotlib.lines import Line2D

@@ -1,4 +1,4 @@
-"""A picture of how often predictive distributions are right."""
+"""A picture of the calibration of predictive distributions."""
 
 import numpy as np
 from scipy.stats import binom
@@ -8,36 +8,38 @@ from ..metrics import calibration_error, pit_values, predictive_distribution
 from ._axes import GREY, import_pyplot, open_axes, styled
 from ._models import one_output, unwrap
 
-#: Probability of the band around a calibrated model.
+#: Probability of the band in which calibrated models lie.
 BAND_LEVEL = 0.9
 
 
 class CalibrationDisplay:
-    """How far a regressor's probabilities are those that observations show.
+    """Calibration of a regressor: how well the predicted probabilities agree with the observations.
 
-    ``kind="reliability"`` draws, against each probability p, the share of observations below the quantile that was
-    predicted for p: the empirical distribution function of the probability integral transforms (PIT). A calibrated
-    model follows the diagonal; an overconfident one lies above it for small p and below it for large p. ``"pit"``
-    draws their histogram, flat for a calibrated model and high at both ends for an overconfident one [1]_. Grey is
-    where 90 % of calibrated models would lie at each point, given as many rows: counts are binomial.
+    ``kind="reliability"`` draws a curve. For each probability p it shows the share of observations below the predicted
+    quantile p, which is the empirical distribution function of the probability integral transforms (PIT). The curve of
+    a calibrated model follows the diagonal. That of an overconfident model lies above the diagonal for small p and
+    below it for large p. ``kind="pit"`` draws a histogram of the PIT. It is flat for a calibrated model, and high at
+    both ends for an overconfident one [1]_. At each point, 90 % of calibrated models would lie in the grey band, given
+    the same number of rows.
 
     Parameters
     ----------
     pit : array-like of shape (n,)
-        Probability integral transforms of observations, as of :func:`skdgp.metrics.pit_values`.
+        Probability integral transforms of observations, as :func:`skdgp.metrics.pit_values` computes them.
     calibration_error : float, default=None
-        Said in the legend; see :func:`skdgp.metrics.calibration_error`.
+        Error that the legend shows; see :func:`skdgp.metrics.calibration_error`.
     name : str, default=None
-        What the model is called in the legend.
+        Name of the model in the legend.
 
     Attributes
     ----------
     ax_, figure_ : matplotlib Axes and Figure
-        What was drawn on.
+        Axes of the picture, and their figure.
     line_ : matplotlib Line2D or StepPatch
         The reliability curve or the histogram.
     reference_, band_ : matplotlib Line2D and PolyCollection, or None
-        The ideal, and where calibrated models lie; None where another display has drawn the same on these axes.
+        The line of a perfectly calibrated model and the grey band. None if another display has drawn them on these
+        axes.
 
     References
     ----------
@@ -65,36 +67,36 @@ class CalibrationDisplay:
 
     @classmethod
     def from_estimator(cls, estimator, X, y, *, kind="reliability", output=None, name=None, ax=None, **kwargs):
-        """Predict and draw.
+        """Predict rows with an estimator, and draw its calibration.
 
         Parameters
         ----------
         estimator : object
-            Fitted regressor, pipeline or search, with ``predict_dist`` or ``predict(X, return_std=True)``.
+            Fitted regressor, pipeline or search with ``predict_dist`` or ``predict(X, return_std=True)``.
         X : array-like of shape (n, n_features)
-            Rows to predict, other than those of ``fit``.
+            Rows to predict. They should not be those of ``fit``.
         y : array-like of shape (n,) or (n, P)
-            Their observations.
+            Observations of these rows.
         kind : {"reliability", "pit"}, default="reliability"
-            What to draw.
+            Whether to draw the reliability curve or the histogram.
         output : int, default=None
-            Which of P outputs to draw.
+            Number of the output to draw, if there are several.
         name : str, default=None
-            What the model is called in the legend; by default its class's name.
+            Name of the model in the legend. None is the name of its class.
         ax : matplotlib Axes, default=None
-            What to draw on, such as ``ax_`` of another model's display; None makes a figure.
+            Axes to draw on, such as ``ax_`` of another model's display. None makes a new figure.
         **kwargs
-            Of :meth:`plot`.
+            Further arguments of :meth:`plot`.
 
         Returns
         -------
         CalibrationDisplay
-            Drawn already.
+            The display, already drawn.
 
         Raises
         ------
         ValueError
-            If there are several outputs and none is chosen, or if there is no such kind.
+            If there are several outputs and none is chosen, or if ``kind`` is unknown.
 
         Examples
         --------
@@ -115,63 +117,63 @@ class CalibrationDisplay:
 
     @classmethod
     def from_predictions(cls, y_true, dist, *, kind="reliability", output=None, name=None, ax=None, **kwargs):
-        """Draw predictions.
+        """Draw the calibration of predictions.
 
         Parameters
         ----------
         y_true : array-like of shape (n,) or (n, P)
             Observations.
         dist : PredictiveDistribution of shape (n,) or (n, P)
-            What was predicted for them.
+            Predictions for these observations.
         kind : {"reliability", "pit"}, default="reliability"
-            What to draw.
+            Whether to draw the reliability curve or the histogram.
         output : int, default=None
-            Which of P outputs to draw.
+            Number of the output to draw, if there are several.
         name : str, default=None
-            What the model is called in the legend.
+            Name of the model in the legend.
         ax : matplotlib Axes, default=None
-            What to draw on, such as ``ax_`` of another model's display; None makes a figure.
+            Axes to draw on, such as ``ax_`` of another model's display. None makes a new figure.
         **kwargs
-            Of :meth:`plot`.
+            Further arguments of :meth:`plot`.
 
         Returns
         -------
         CalibrationDisplay
-            Drawn already.
+            The display, already drawn.
 
         Raises
         ------
         ValueError
-            If shapes do not match, if there are several outputs and none is chosen, or if there is no such kind.
+            If shapes do not match, if there are several outputs and none is chosen, or if ``kind`` is unknown.
         """
         dist, y_true = one_output(dist, y_true, output)
         display = cls(pit_values(y_true, dist), calibration_error=calibration_error(y_true, dist), name=name)
         return display.plot(ax, kind=kind, **kwargs)
 
     def plot(self, ax=None, *, kind="reliability", n_bins=10, line_kwargs=None, band_kwargs=None):
-        """Draw.
+        """Draw the picture.
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            What to draw on; None makes a figure.
+            Axes to draw on. None makes a new figure.
         kind : {"reliability", "pit"}, default="reliability"
-            What to draw.
+            Whether to draw the reliability curve or the histogram.
         n_bins : int, default=10
             Number of bins of the histogram.
         line_kwargs, band_kwargs : dict, default=None
-            Style of the curve or histogram and of the band, as matplotlib's ``plot`` or ``stairs``, and
-            ``fill_between`` take it.
+            Style of the curve or the histogram, as keywords of matplotlib's ``plot`` or ``stairs``; and style of the
+            band, as keywords of ``fill_between``.
 
         Returns
         -------
         self : CalibrationDisplay
-            The display, with what was drawn in its attributes.
+            The display, whose attributes hold what was drawn.
 
         Raises
         ------
         ValueError
-            If there is no such kind.
+            If ``kind`` is unknown.
         """
         if kind not in ("reliability", "pit"):
             raise ValueError(f'kind={kind!r} is not known: give "reliability" or "pit".')
@@ -207,10 +209,10 @@ class CalibrationDisplay:
         self.line_ = self.ax_.stairs(counts / len(self.pit) * n_bins, edges, baseline=None, **style)
         self.ax_.set(xlabel="Probability integral transform F(y)", ylabel="Density")
         highest = 1.1 * max(counts.max() / len(self.pit) * n_bins, band.max())
-        self.ax_.set_ylim(0, max(highest, self.ax_.get_ylim()[1]))  # which may hold other models
+        self.ax_.set_ylim(0, max(highest, self.ax_.get_ylim()[1]))  # other models may be on the same axes
 
     def _plot_ideal(self, x, ideal, band, bins, band_kwargs):
-        """The ideal and the band, unless they are there already."""
+        """Draw the line of a calibrated model and the band, unless they are there already."""
         self.reference_ = self.band_ = None
         label = f"calibrated, with {100 * BAND_LEVEL:g} % band of {len(self.pit)} rows{bins}"
         if label in self.ax_.get_legend_handles_labels()[1]:
@@ -221,6 +223,6 @@ class CalibrationDisplay:
 
 
 def _binomial_share(n, p):
-    """Between which shares (2, ...) of n draws an event of probability p falls in ``BAND_LEVEL`` of all cases."""
+    """Ends (2, ...) of the central interval, of probability ``BAND_LEVEL``, of a binomial share of n draws."""
     ends = (np.array([-1, 1]) * BAND_LEVEL + 1) / 2
     return np.stack([binom.ppf(end, n, p) for end in ends]) / n

@@ -7,43 +7,43 @@ from ..metrics import predictive_distribution
 from ._axes import BLUE, DARK, PALE_BLUE, RED, import_pyplot, open_axes, styled
 from ._models import find_feature, one_output
 
-#: Rows that have an interval each, with gaps between; those of more rows merge, since thin lines and gaps flicker.
+#: Up to this many rows have separate intervals with gaps between them. Those of more rows touch each other.
 SEPARATE_ROWS = 80
 
 
 class PredictiveIntervalDisplay:
-    """Predictive intervals of a regressor, and which observations they hold.
+    """Predictive intervals of a regressor, with the observations inside and outside of them.
 
-    With ``x`` the mean is a line and the intervals a band over it. Without, rows stand side by side, sorted by their
-    means, each with an interval of its own.
+    With ``x`` the picture shows the mean as a line over ``x``, and the intervals as a band. Without ``x`` the rows
+    stand side by side, sorted by their means, and each row has its own interval.
 
     Parameters
     ----------
     mean, lower, upper : array-like of shape (n,)
-        Means and ends of the intervals.
+        Means, and lower and upper ends of the intervals.
     confidence_level : float, default=0.9
         Probability of the intervals.
     y : array-like of shape (n,), default=None
         Observations.
     x : array-like of shape (n,), default=None
-        Where rows stand, such as the values of a feature.
+        Positions of the rows on the horizontal axis, such as the values of a feature.
     x_name : str, default=None
-        What ``x`` is called.
+        Name of ``x``.
 
     Attributes
     ----------
     ax_, figure_ : matplotlib Axes and Figure
-        What was drawn on.
+        Axes of the picture, and their figure.
     line_ : matplotlib Line2D
         The means.
     interval_ : matplotlib PolyCollection or LineCollection
         The band, or one line for each interval.
     inside_, outside_ : matplotlib PathCollection or None
-        Observations within their intervals, and the others; None without observations.
+        Observations inside their intervals, and those outside. None if there are no observations.
 
     See Also
     --------
-    CalibrationDisplay : Intervals of all probabilities at once.
+    CalibrationDisplay : Shows intervals of all probabilities at once.
 
     Examples
     --------
@@ -70,32 +70,32 @@ class PredictiveIntervalDisplay:
     def from_estimator(
         cls, estimator, X, y=None, *, feature=None, confidence_level=0.9, output=None, ax=None, **kwargs
     ):
-        """Predict and draw.
+        """Predict rows with an estimator, and draw their intervals.
 
         Parameters
         ----------
         estimator : object
-            Fitted regressor, pipeline or search, with ``predict_dist`` or ``predict(X, return_std=True)``.
+            Fitted regressor, pipeline or search with ``predict_dist`` or ``predict(X, return_std=True)``.
         X : array-like of shape (n, n_features)
             Rows to predict.
         y : array-like of shape (n,) or (n, P), default=None
-            Their observations.
+            Observations of these rows.
         feature : int or str, default=None
-            Number or name of the column of ``X`` to draw against. None sorts rows by their means, unless ``X`` has
-            one column.
+            Number or name of the column of ``X`` for the horizontal axis. With None rows are sorted by their means,
+            unless ``X`` has only one column.
         confidence_level : float, default=0.9
             Probability of the intervals, between 0 and 1.
         output : int, default=None
-            Which of P outputs to draw.
+            Number of the output to draw, if there are several.
         ax : matplotlib Axes, default=None
-            What to draw on; None makes a figure.
+            Axes to draw on. None makes a new figure.
         **kwargs
-            Of :meth:`plot`.
+            Further arguments of :meth:`plot`.
 
         Returns
         -------
         PredictiveIntervalDisplay
-            Drawn already.
+            The display, already drawn.
 
         Raises
         ------
@@ -127,31 +127,31 @@ class PredictiveIntervalDisplay:
     def from_predictions(
         cls, dist, y=None, *, x=None, x_name=None, confidence_level=0.9, output=None, ax=None, **kwargs
     ):
-        """Draw predictions.
+        """Draw the intervals of predictions.
 
         Parameters
         ----------
         dist : PredictiveDistribution of shape (n,) or (n, P)
-            What was predicted.
+            Predictions.
         y : array-like of shape (n,) or (n, P), default=None
             Observations.
         x : array-like of shape (n,), default=None
-            Where rows stand. None sorts them by their means.
+            Positions of the rows on the horizontal axis. None sorts the rows by their means.
         x_name : str, default=None
-            What ``x`` is called.
+            Name of ``x``.
         confidence_level : float, default=0.9
             Probability of the intervals, between 0 and 1.
         output : int, default=None
-            Which of P outputs to draw.
+            Number of the output to draw, if there are several.
         ax : matplotlib Axes, default=None
-            What to draw on; None makes a figure.
+            Axes to draw on. None makes a new figure.
         **kwargs
-            Of :meth:`plot`.
+            Further arguments of :meth:`plot`.
 
         Returns
         -------
         PredictiveIntervalDisplay
-            Drawn already.
+            The display, already drawn.
 
         Raises
         ------
@@ -170,27 +170,27 @@ class PredictiveIntervalDisplay:
 
     @property
     def inside(self):
-        """Which observations lie within their intervals: bool of shape (n,), or None without observations."""
+        """Mask (n,) of the observations that lie inside their intervals; None if there are no observations."""
         if self.y is None:
             return None
         y = np.asarray(self.y)
         return (np.asarray(self.lower) <= y) & (y <= np.asarray(self.upper))
 
     def plot(self, ax=None, *, line_kwargs=None, interval_kwargs=None, scatter_kwargs=None):
-        """Draw.
+        """Draw the picture.
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            What to draw on; None makes a figure.
+            Axes to draw on. None makes a new figure.
         line_kwargs, interval_kwargs, scatter_kwargs : dict, default=None
-            Style of the means, the intervals and the observations, as matplotlib's ``plot``, ``fill_between`` or
-            ``vlines``, and ``scatter`` take it.
+            Style of the means, as keywords of matplotlib's ``plot``; of the intervals, as keywords of ``fill_between``
+            or ``vlines``; and of the observations, as keywords of ``scatter``.
 
         Returns
         -------
         self : PredictiveIntervalDisplay
-            The display, with what was drawn in its attributes.
+            The display, whose attributes hold what was drawn.
         """
         self.ax_ = ax = open_axes(f"{type(self).__name__}.plot", ax)
         self.figure_ = ax.figure

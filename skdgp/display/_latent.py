@@ -1,4 +1,4 @@
-"""A picture of what the layers of a model do."""
+"""A picture of the outputs of a model's layers."""
 
 import warnings
 from numbers import Integral
@@ -10,48 +10,50 @@ from sklearn.utils.validation import validate_data
 from ._axes import open_row, styled
 from ._models import find_feature, unwrap_deep_gp
 
-#: Quantiles of a feature between which layers are shown.
+#: Quantiles of a feature at which the picture begins and ends.
 FEATURE_RANGE = (0.025, 0.975)
 
-#: Outputs of a layer that are told apart by colour.
+#: Largest number of outputs of a layer that the picture shows, in different colours.
 MAX_OUTPUTS = 4
 
 
 class LatentDisplay:
-    """What every layer of a deep GP makes of one or two features.
+    """Outputs of each layer of a deep GP as functions of one or two features.
 
-    The features move over a grid while the others stay at their medians. Over one feature, every layer's outputs
-    are drawn as means ± 2 standard deviations, or as functions from their posterior, and of more than four outputs the
-    four whose means vary most. Over two features, contours show the layer's mean, or the first principal component of
-    its outputs' means where it has several.
+    The chosen features move over a grid, while all others stay at their medians. Over one feature the picture shows the
+    outputs of each layer as means ± 2 standard deviations, or as functions drawn from the posterior. If a layer has
+    more than four outputs, it shows the four whose means vary most. Over two features it shows contours of the layer's
+    mean. If a layer has several outputs, these are contours of the first principal component of their means.
 
-    Moments of a layer are those of the mixture that its random inputs make, without the observations' noise.
-    Layers speak of standardised inputs and, unless ``normalize_y=False``, of standardised targets.
+    The inputs of a layer are uncertain, so that its output is a mixture; the picture shows the moments of the mixture,
+    without observation noise. The inputs of the first layer are standardised features. The outputs of the last layer
+    are standardised targets, unless ``normalize_y=False``.
 
     Parameters
     ----------
     grids : sequence of one or two ndarrays of shape (G,)
-        Values of each feature.
+        Values of each chosen feature.
     means, stds : sequence of ndarray of shape (G, D) or (G, G, D)
-        Of the D outputs of each layer; axes of two features are in the order of ``grids``.
+        Means and standard deviations of the D outputs of each layer. The axes of two features are in the order of
+        ``grids``.
     feature_names : sequence of str, default=None
-        What the features are called.
+        Names of the features.
     layer_names : sequence of str, default=None
-        What the layers are called.
+        Names of the layers.
     draws : sequence of ndarray of shape (G, D, S), default=None
-        Functions of each layer over one feature, which are drawn instead of bands.
+        Functions of each layer over one feature, which the picture shows instead of means and bands.
 
     Attributes
     ----------
     axes_ : ndarray of matplotlib Axes of shape (n_layers,)
-        What was drawn on.
+        Axes of the picture, one for each layer.
     figure_ : matplotlib Figure
-        Their figure.
+        Figure of these axes.
     outputs_ : list of ndarray
-        Numbers of the outputs that were drawn of each layer.
+        For each layer, the numbers of the outputs in the picture.
     lines_, bands_ : list of list of matplotlib Line2D and PolyCollection
-        Means and their bands, for each layer and output drawn; empty over two features. Of ``draws`` lines are the
-        functions, output by output, and there are no bands.
+        Means and their bands, for each layer and each output in the picture; empty over two features. With ``draws``
+        the lines are the functions, output by output, and there are no bands.
     contours_ : list of matplotlib QuadContourSet
         Contours of each layer; empty over one feature.
 
@@ -89,41 +91,41 @@ class LatentDisplay:
         ax=None,
         **kwargs,
     ):
-        """Follow a grid of inputs through the layers, and draw.
+        """Compute the layers' outputs on a grid, and draw them.
 
         Parameters
         ----------
         estimator : object
             Fitted regressor or classifier of this package, or a pipeline or search that ends in one.
         X : array-like of shape (n, n_features)
-            Rows that say where features lie: grids reach from the 2.5 % to the 97.5 % quantile.
+            Rows that decide the range of the grid, which reaches from the 2.5 % to the 97.5 % quantile of a feature.
         features : int, str or sequence of one or two of them, default=(0,)
-            Numbers or names of columns of ``X``, in a pipeline of what its last step is given.
+            Numbers or names of one or two columns of ``X``. In a pipeline they are columns of the last step's input.
         grid_resolution : int, default=100
-            Number of values G of each feature, at least 2.
+            Number G of grid points along each feature, at least 2.
         member : int, default=0
-            Which member of the ensemble.
+            Number of the ensemble's member.
         n_draws : int, default=0
-            Functions of every layer to draw instead of means and bands, over one feature.
+            Number of functions of each layer to show over one feature. 0 shows means and bands instead.
         random_state : int, RandomState instance or None, default=None
-            Source of randomness of these functions.
+            Source of randomness for these functions.
         ax : Axes or array-like of Axes of shape (n_layers,), default=None
-            What to draw on; None makes a figure.
+            Axes to draw on. None makes a new figure.
         **kwargs
-            Of :meth:`plot`.
+            Further arguments of :meth:`plot`.
 
         Returns
         -------
         LatentDisplay
-            Drawn already.
+            The display, already drawn.
 
         Raises
         ------
         TypeError
             If the estimator is not one of this package.
         ValueError
-            If there is no such feature, member or resolution, if a feature is constant, or if functions are asked for
-            over two features.
+            If there is no such feature or member, if the resolution is less than 2, if a feature is constant, or if
+            ``n_draws`` is set with two features.
         """
         model, before = unwrap_deep_gp(estimator, cls)
         features = [features] if isinstance(features, (str, Integral)) else list(features)
@@ -139,7 +141,7 @@ class LatentDisplay:
                 f"n_draws={n_draws} functions are lines over one feature, got features={features}: give one."
             )
         grids, rows = _make_grid(X, columns, names, grid_resolution)
-        with warnings.catch_warnings():  # names of columns have been compared already
+        with warnings.catch_warnings():  # column names have been checked already
             warnings.filterwarnings("ignore", message="X does not have valid feature names", category=UserWarning)
             moments = model.predict_layers(rows, member)
             draws = model.sample_layers(rows, n_draws, member, random_state) if n_draws else None
@@ -149,26 +151,27 @@ class LatentDisplay:
         return cls(grids, means, stds, feature_names=names, layer_names=layer_names, draws=draws).plot(ax, **kwargs)
 
     def plot(self, ax=None, *, line_kwargs=None, band_kwargs=None, contour_kwargs=None):
-        """Draw.
+        """Draw the picture.
 
         Parameters
         ----------
         ax : Axes or array-like of Axes of shape (n_layers,), default=None
-            What to draw on; None makes a figure.
+            Axes to draw on. None makes a new figure.
         line_kwargs, band_kwargs : dict, default=None
-            Style over one feature, as matplotlib's ``plot`` and ``fill_between`` take it.
+            Style over one feature: of lines, as keywords of matplotlib's ``plot``, and of bands, as keywords of
+            ``fill_between``.
         contour_kwargs : dict, default=None
-            Style over two features, as matplotlib's ``contourf`` takes it.
+            Style over two features, as keywords of matplotlib's ``contourf``.
 
         Returns
         -------
         self : LatentDisplay
-            The display, with what was drawn in its attributes.
+            The display, whose attributes hold what was drawn.
 
         Raises
         ------
         ValueError
-            If there are not as many axes as layers.
+            If the numbers of axes and layers differ.
         """
         self.axes_ = open_row(f"{type(self).__name__}.plot", ax, len(self.means))
         self.figure_ = self.axes_[0].figure
@@ -217,7 +220,7 @@ class LatentDisplay:
             m, s = mean[:, output], std[:, output]
             line = styled({"linewidth": 1.8, "label": f"output {output}"}, line_kwargs)
             lines.append(axes.plot(grid, m, **line)[0])
-            # Bands of several outputs often lie on one another: pale faces, told apart by their edges.
+            # Bands of several outputs often overlap. So their faces are pale, and their edges tell them apart.
             face, edge = (to_rgba(lines[-1].get_color(), alpha) for alpha in (0.1, 0.5))
             band = styled({"facecolor": face, "edgecolor": edge, "linewidth": 0.7}, band_kwargs)
             bands.append(axes.fill_between(grid, m - 2 * s, m + 2 * s, **band))
@@ -244,20 +247,20 @@ class LatentDisplay:
 
 
 def _inputs_of_last_step(model, before, X):
-    """Rows that the model is given after the steps before it, and names of their columns or None."""
+    """Rows after the steps before the model, and the names of their columns, or None."""
     names = None
     for steps in before:
         X = steps.transform(X)
         try:
             names = steps.get_feature_names_out()
-        except AttributeError:  # of a step that does not name its columns
+        except AttributeError:  # a step that does not name its columns
             names = None
     names = getattr(model, "feature_names_in_", names)
     return validate_data(model, X, reset=False, dtype=[np.float64, np.float32]), names
 
 
 def _make_grid(X, columns, names, resolution):
-    """Values of each feature, and rows (G, n_features) or (G², n_features) where all others are at their medians."""
+    """Grid of each feature, and rows (G, n_features) or (G², n_features) with all others at their medians."""
     grids = [np.linspace(*np.quantile(X[:, column], FEATURE_RANGE), resolution) for column in columns]
     for name, grid in zip(names, grids, strict=True):
         if not grid[0] < grid[-1]:
@@ -282,6 +285,6 @@ def _first_component(mean):
     centred = (mean - mean.mean(axis=(0, 1))).reshape(-1, mean.shape[-1])
     _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
     direction = directions[0]
-    direction = direction * np.sign(direction[np.abs(direction).argmax()])  # else its sign were arbitrary
+    direction = direction * np.sign(direction[np.abs(direction).argmax()])  # otherwise its sign would be arbitrary
     total = np.square(sizes).sum()
     return (centred @ direction).reshape(mean.shape[:-1]), sizes[0] ** 2 / total if total > 0 else 1.0

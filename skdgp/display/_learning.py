@@ -1,4 +1,4 @@
-"""A picture of how a model learnt."""
+"""A picture of a model's training."""
 
 import numpy as np
 
@@ -7,26 +7,28 @@ from ._models import unwrap_deep_gp
 
 
 class LearningCurveDisplay:
-    """Training loss and validation score of each epoch.
+    """Training loss and validation score after each epoch.
+
+    If the score gets lower while the loss still improves, the model overfits.
 
     Parameters
     ----------
     loss : array-like of shape (n_epochs,)
-        Negative objective per row, mean over members and minibatches.
+        Negative objective per row, the mean over members and minibatches.
     scores : array-like of shape (n_epochs,), default=None
-        Log predictive density per row of held-out rows, in nats, mean over members; of a regressor's targets as
-        its members see them, which are standardised unless ``normalize_y=False``.
+        Log predictive density of the held-out rows in nats, the mean over rows and members. A regressor's density is
+        that of standardised targets, unless ``normalize_y=False``.
     best : int or array-like of shape (n_members,), default=None
-        Epochs, counted from 1, whose parameters the members have in the end.
+        Epochs whose parameters the members keep. The first epoch is 1.
 
     Attributes
     ----------
     ax_, score_ax_, figure_ : matplotlib Axes, Axes or None, and Figure
-        Axes of the loss and of the score, and their figure; None without scores.
+        Axes of the loss, axes of the score, and their figure. ``score_ax_`` is None without scores.
     loss_line_, score_line_ : matplotlib Line2D, and Line2D or None
-        The curves.
+        The curves of loss and score. ``score_line_`` is None without scores.
     best_lines_ : list of matplotlib Line2D
-        A mark at each best epoch.
+        Marks at the best epochs.
 
     Examples
     --------
@@ -47,21 +49,21 @@ class LearningCurveDisplay:
 
     @classmethod
     def from_estimator(cls, estimator, *, ax=None, **kwargs):
-        """Draw what a fitted estimator recorded.
+        """Draw the loss and the score that a fitted estimator has recorded.
 
         Parameters
         ----------
         estimator : object
             Fitted regressor or classifier of this package, or a pipeline or search that ends in one.
         ax : matplotlib Axes, default=None
-            What to draw on; None makes a figure.
+            Axes to draw on. None makes a new figure.
         **kwargs
-            Of :meth:`plot`.
+            Further arguments of :meth:`plot`.
 
         Returns
         -------
         LearningCurveDisplay
-            Drawn already.
+            The display, already drawn.
 
         Raises
         ------
@@ -75,24 +77,25 @@ class LearningCurveDisplay:
         return display.plot(ax, **kwargs)
 
     def plot(self, ax=None, *, loss_kwargs=None, score_kwargs=None, best_kwargs=None):
-        """Draw.
+        """Draw the picture.
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            What to draw on; None makes a figure.
+            Axes to draw on. None makes a new figure.
         loss_kwargs, score_kwargs, best_kwargs : dict, default=None
-            Style of the loss, the score and the marks, as matplotlib's ``plot`` and ``axvline`` take it.
+            Style of the loss and the score, as keywords of matplotlib's ``plot``, and of the marks, as keywords of
+            ``axvline``.
 
         Returns
         -------
         self : LearningCurveDisplay
-            The display, with what was drawn in its attributes.
+            The display, whose attributes hold what was drawn.
 
         Raises
         ------
         ValueError
-            If ``scores`` and ``loss`` differ in length, or if ``best`` is no epoch of theirs.
+            If ``scores`` and ``loss`` differ in length, or if ``best`` is not one of their epochs.
         """
         n_epochs = len(self.loss)
         if self.scores is not None and len(self.scores) != n_epochs:
@@ -119,7 +122,7 @@ class LearningCurveDisplay:
 
 
 def _plot_curve(ax, values, label, color, kwargs):
-    """A curve over epochs; its axis has its colour."""
+    """Draw a curve over epochs. Its axis has the same colour."""
     style = styled({"color": color, "linewidth": 1.8, "marker": "o" if len(values) == 1 else None}, kwargs)
     line = ax.plot(np.arange(1, len(values) + 1), values, **style)[0]
     ax.set_ylabel(label, color=line.get_color())

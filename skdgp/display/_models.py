@@ -1,4 +1,4 @@
-"""What a display finds in an estimator and in its predictions."""
+"""Helpers that look into estimators and predictions for the displays."""
 
 from numbers import Integral
 
@@ -11,7 +11,7 @@ from ._axes import import_pyplot
 
 
 def one_output(dist, y, output):
-    """Distributions (n,) and observations (n,) or None, of one output; ValueError unless it is clear which."""
+    """Distributions (n,), and observations (n,) or None, of one output; ValueError unless it is clear which one."""
     n_outputs = dist.shape[1] if len(dist.shape) == 2 else 1
     if output is None and n_outputs > 1:
         raise ValueError(
@@ -33,7 +33,7 @@ def one_output(dist, y, output):
 
 
 def find_feature(feature, names, n_features):
-    """Number and name of a column, given one of them; ``names`` may be None."""
+    """Number and name of a column, from its number or its name; ``names`` may be None."""
     names = None if names is None else list(names)
     if isinstance(feature, Integral):
         if not 0 <= feature < n_features:
@@ -47,7 +47,7 @@ def find_feature(feature, names, n_features):
 
 
 def unwrap(estimator):
-    """The model inside searches and pipelines, and the pipelines of what comes before it."""
+    """The model inside searches and pipelines, and the pipelines of steps before it."""
     before = []
     while True:
         if hasattr(estimator, "best_estimator_"):
@@ -60,7 +60,7 @@ def unwrap(estimator):
 
 
 def unwrap_deep_gp(estimator, display):
-    """The same of a fitted deep GP of this package."""
+    """The same for a fitted estimator of this package."""
     import_pyplot(f"{display.__name__}.from_estimator")
     model, before = unwrap(estimator)
     check_is_fitted(model)

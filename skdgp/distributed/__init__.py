@@ -1,4 +1,4 @@
-"""Models that several processes train, on one machine or many, and models trained where a cluster's data are."""
+"""Training by several processes, on one machine or many, and training on the workers of a Dask cluster."""
 
 from ._dask import fit_dask
 from ._processes import data_parallel

@@ -1,7 +1,8 @@
-"""Estimators trained on the workers of a Dask cluster, where the rows are.
+"""Trains estimators on the workers of a Dask cluster, where the rows are.
 
-Chunks that one worker learns from, one after the other, need no more memory than some partitions. Processes that share
-every minibatch need the whole table each. Either way the client sees counts of rows, labels, and the fitted estimator.
+There are two ways. In the first, one worker learns from chunks, one after another; no worker then needs more memory
+than some partitions. In the second, several workers share every minibatch; each of them needs the whole table. In both
+cases the client only receives counts of rows, labels, and the fitted estimator.
 """
 
 import pickle
@@ -24,35 +25,36 @@ from ._meeting import Wanted, check_wanted, met, open_store, stopped_on_error
 from ._partitions import Partition, draw, mixed, partitions, survey, together
 from ._processes import check_available
 
-#: Seconds in which a process says what went wrong, after others have lost it.
+#: Seconds to wait for the error of the process that failed first, after others have reported that they lost it.
 EXPLAINING_SECONDS = 10
 
 
 def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_passes=5, n_workers=None, client=None):
-    """Fit an estimator on the workers of a Dask cluster, to rows that stay there.
+    """Fit an estimator on the workers of a Dask cluster. The rows of the table stay on the cluster.
 
-    What comes back is an ordinary estimator, fitted: it predicts without Dask, and can be pickled.
+    The result is an ordinary fitted estimator, which predicts without Dask and can be pickled.
 
     Parameters
     ----------
     estimator : estimator of this package
-        What to fit. It stays as it is: a clone of it is fitted.
+        The estimator to fit. It does not change, since a clone of it is fitted.
     X : dask.dataframe.DataFrame or dask.array.Array of shape (n_samples, n_features)
-        Inputs. Partitions may be of unknown, different and no length.
+        Features. Lengths of partitions may be unknown and may differ, and partitions may be empty.
     y : dask.dataframe.Series, or DataFrame, or dask.array.Array of shape (n_samples,) or (n_samples, n_outputs)
-        Targets or labels, in partitions as those of ``X``.
+        Targets or labels, with the same partitions as ``X``.
     sample_weight : dask.dataframe.Series or dask.array.Array of shape (n_samples,), default=None
-        Weights of rows, in partitions as those of ``X``.
+        Weights of rows, with the same partitions as ``X``.
     method : {"partial_fit", "fit"}, default="partial_fit"
-        What the estimator does with the rows. "partial_fit": one worker learns from chunks of them, which the others
-        read in the meantime; no worker holds more than some partitions. "fit": every worker has the whole table in
-        memory, and its share of every minibatch; the result is that of ``estimator.fit`` with all rows, up to rounding.
+        How the estimator learns. With "partial_fit" one worker learns from chunks of rows, while the others read the
+        next chunk. No worker holds more than some partitions, so that the table may be of any size. With "fit" every
+        worker loads the whole table, and works on its share of every minibatch. The result is that of
+        ``estimator.fit`` with all rows, up to rounding.
     n_passes : int, default=5
-        With "partial_fit", how often all rows are learnt from. With "fit" the estimator's ``max_iter`` says that.
+        With "partial_fit", the number of passes over all rows. With "fit" the estimator's ``max_iter`` decides this.
     n_workers : int, default=None
-        With "fit", how many workers train together; None is all of them.
+        With "fit", the number of workers that train together. None is all of them.
     client : distributed.Client, default=None
-        Of the cluster; None is the current one.
+        Client of the cluster. None is the current one.
 
     Returns
     -------
@@ -64,22 +66,22 @@ def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_pas
     ImportError
         If dask or distributed is missing.
     TypeError, ValueError
-        If the estimator is none of this package, if a table is none of Dask's, or if parameters or data are not what
-        they must be. What ``fit`` or ``partial_fit`` raises on a worker is raised here.
+        If the estimator does not belong to this package, if a table is not a Dask collection, or if parameters or data
+        are not valid. Errors of ``fit`` or ``partial_fit`` on a worker are raised here, too.
     RuntimeError
-        If several workers train together and one of them is lost, or does not begin.
+        If several workers train together, and one of them is lost or does not begin.
 
     Notes
     -----
-    "partial_fit" reads the table once for the number of its rows and its labels, and then for a random sample of 10 000
-    rows, which is the first chunk. The others are partitions in random order, several together where they have less
-    than 20 000 rows. Partitions are computed anew for every pass: ``X.persist()`` before keeps them, where the cluster
-    has room.
+    "partial_fit" first reads the table to count its rows and find its labels. Then it draws a random sample of 10 000
+    rows, which is the first chunk. The other chunks are partitions in random order. Partitions of less than 20 000 rows
+    are joined to larger chunks. Each pass computes the partitions again. ``X.persist()`` before the call keeps them in
+    the memory of the cluster, if there is room.
 
-    The result depends on ``random_state`` and on how the table is divided, and not on the workers. If the only worker
-    that trains is lost, another begins anew. Ctrl-C stops the workers after a chunk or an epoch.
+    The result depends on ``random_state`` and on the partitions, but not on the workers. If the only worker that trains
+    is lost, another worker starts again from the beginning. Ctrl-C stops the workers after a chunk or an epoch.
 
-    Warnings that a fit gives are in the workers' logs.
+    Warnings of a fit appear in the workers' logs.
 
     Examples
     --------
@@ -109,7 +111,7 @@ def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_pas
 
 
 def _import_dask():
-    """What finds the client; ImportError with its cure where there is no Dask."""
+    """The function that finds the client. Without Dask, the ImportError says what to install."""
     try:
         import dask.array  # noqa: F401
         from distributed import get_client
@@ -122,7 +124,7 @@ def _import_dask():
 
 
 def _check_choices(method, n_passes, n_workers) -> None:
-    """ValueError that names what cannot be done."""
+    """ValueError if the arguments do not go together."""
     if method not in ("fit", "partial_fit"):
         raise ValueError(f'method={method!r} is not known: give "partial_fit" or "fit".')
     for name, value in {"n_passes": n_passes, "n_workers": 1 if n_workers is None else n_workers}.items():
@@ -138,7 +140,7 @@ def _check_choices(method, n_passes, n_workers) -> None:
 
 
 def _stream(client, model, parts: list[Partition], n_passes: int, random_state: np.random.RandomState):
-    """Partitions in random order, after a random sample of all, learnt from by one worker."""
+    """One worker learns from a random sample of all rows, and then from the partitions in random order."""
     from dask import delayed
     from distributed.protocol.pickle import dumps
 
@@ -151,13 +153,13 @@ def _stream(client, model, parts: list[Partition], n_passes: int, random_state: 
     if n_rows.any():
         first, groups = _sample(parts, n_rows, rng), [group for _ in range(n_passes) for group in mixed(n_rows, rng)]
     else:
-        first, groups = parts, []  # the estimator says what is wrong
+        first, groups = parts, []  # the estimator itself raises an error
     with stopped_on_error(client) as job:
         return client.submit(_learn, model, dumps((first, parts)), groups, known, job, pure=False).result()
 
 
 def _sample(parts: list[Partition], n_rows: np.ndarray, rng: np.random.Generator) -> list[Partition]:
-    """Random rows of all partitions: as many as initial values are computed from, or all if there are no more."""
+    """Random rows of all partitions: as many as initial values are computed from, or all rows if there are fewer."""
     from dask import delayed
 
     drawn = n_rows
@@ -168,7 +170,7 @@ def _sample(parts: list[Partition], n_rows: np.ndarray, rng: np.random.Generator
 
 
 def _learn(model, pickled: bytes, groups: list[list[int]], known: dict[str, Any], job: str):
-    """What runs on a worker, beside tasks that read the next chunk."""
+    """The task of the worker that trains; other tasks read the next chunk meanwhile."""
     from dask import delayed
     from distributed import worker_client
 
@@ -183,7 +185,7 @@ def _learn(model, pickled: bytes, groups: list[list[int]], known: dict[str, Any]
 
 
 def _ahead(client, chunks: Iterable) -> Iterator[Partition]:
-    """Chunk after chunk; the next is computed while one is in use."""
+    """Yield one chunk after another. The next one is computed while one is in use."""
     coming = None
     for chunk in chunks:
         now, coming = coming, client.compute(chunk)
@@ -197,7 +199,7 @@ def _ahead(client, chunks: Iterable) -> Iterator[Partition]:
 
 
 def _fit(client, model, parts: list[Partition], n_workers: int | None):
-    """The whole table, and a share of every minibatch, on each of several workers."""
+    """Several workers train together: each has the whole table, and a share of every minibatch."""
     from dask import delayed
 
     workers = sorted(client.nthreads())
@@ -221,14 +223,14 @@ def _fit(client, model, parts: list[Partition], n_workers: int | None):
 
 
 def _fit_alone(model, rows: Partition, job: str):
-    """What runs on a worker."""
+    """The task of a worker that trains alone."""
     X, y, weight = rows
     with shared_among(Wanted(ALONE, job)):
         return model.fit(X, y, sample_weight=weight)
 
 
 def _fit_share(model, rows: Partition, job: str, place: tuple[str, int], rank: int, size: int):
-    """What runs on each worker; the model, of the first of them."""
+    """The task of each worker that trains together with others. The first one returns the model."""
     X, y, weight = rows
     with met(job, place, rank, size) as processes, shared_among(Wanted(processes, job)):
         model.fit(X, y, sample_weight=weight)
@@ -236,7 +238,7 @@ def _fit_share(model, rows: Partition, job: str, place: tuple[str, int], rank: i
 
 
 def _result(tasks: Sequence):
-    """What the first process has made; else the error of one that failed by itself, and not because it lost another."""
+    """The model of the first process. If processes fail, raise the error of one that did not fail due to another."""
     from distributed import wait
 
     waiting, lost = list(tasks), None
@@ -259,5 +261,5 @@ def _result(tasks: Sequence):
 
 
 def _is_a_loss(error: Exception) -> bool:
-    """Whether torch.distributed says that another process is gone; Gloo's errors have no type of their own."""
+    """Whether an error says that another process is gone. Gloo's errors have no type of their own."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)

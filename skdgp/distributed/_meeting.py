@@ -1,4 +1,4 @@
-"""Processes that find one another on the workers of a Dask cluster, and that stop when their client does."""
+"""Processes on the workers of a Dask cluster: they find each other, and stop when their client stops."""
 
 import threading
 import time
@@ -13,25 +13,25 @@ from torch import Tensor
 from ..inference.processes import Processes, Value
 from ._processes import process_group
 
-#: Seconds that processes wait for the last of them to begin.
+#: Seconds that the processes wait until the last of them begins.
 MEETING_SECONDS = 600
 
-#: torch.distributed has one process group in a process.
+#: torch.distributed allows one process group in a process.
 _in_group = threading.Lock()
 
-#: Of jobs whose first process is to be in this one, until it begins.
+#: Stores of jobs whose first process will be this one, until that job begins.
 _stores: dict[str, "dist.TCPStore"] = {}
 
 
 def open_store(job: str, host: str) -> int:
-    """Let the processes of a job find one another here; the port."""
+    """Open a store at which the processes of a job find each other; return its port."""
     _stores[job] = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
     return _stores[job].port
 
 
 @contextmanager
 def met(job: str, place: tuple[str, int], rank: int, size: int) -> Iterator[Processes]:
-    """The processes that train together, when all of them are there; the store is in the first."""
+    """The processes that train together, once all of them are there. The first process has the store."""
     store = dist.TCPStore(*place, is_master=False) if rank else _stores.pop(job)
     if not _in_group.acquire(blocking=False):
         raise RuntimeError(
@@ -47,12 +47,12 @@ def met(job: str, place: tuple[str, int], rank: int, size: int) -> Iterator[Proc
 
 
 def _wait_for_all(store: "dist.TCPStore", size: int, job: str) -> None:
-    """Return when so many processes have called this; torch itself would wait in a way that nothing ends."""
+    """Wait until ``size`` processes have called this. Waiting by torch itself could not be interrupted."""
     deadline, n_present = time.monotonic() + MEETING_SECONDS, store.add("present", 1)
     while n_present < size and time.monotonic() < deadline and is_wanted(job):
         time.sleep(0.1)
         n_present = store.add("present", 0)
-    # The first to arrive here decides for all: one that went on without another would wait for it.
+    # The first process here decides for all. A process that went on without another would wait for it forever.
     if store.compare_set("outcome", "", "all met" if n_present == size else "one left") != b"all met":
         check_wanted(job)
         raise RuntimeError(
@@ -62,7 +62,7 @@ def _wait_for_all(store: "dist.TCPStore", size: int, job: str) -> None:
 
 
 class Wanted(Processes):
-    """Processes that end their training, with an epoch, once nobody waits for it."""
+    """Processes that end their training after an epoch once the client waits no longer."""
 
     def __init__(self, processes: Processes, job: str):
         self.rank, self.size = processes.rank, processes.size
@@ -73,14 +73,14 @@ class Wanted(Processes):
         self.processes.add_up(numbers)
 
     def gather(self, value: Value) -> list[Value]:
-        """See :meth:`Processes.gather`; it is what processes do after every epoch."""
+        """See :meth:`Processes.gather`. Processes call it after every epoch."""
         check_wanted(self.job)
         return self.processes.gather(value)
 
 
 @contextmanager
 def stopped_on_error(client) -> Iterator[str]:
-    """Name of a job whose tasks are told to stop if the body fails: dask itself ends no task that runs."""
+    """Name of a job. If the body fails, its tasks are told to stop, since Dask does not end running tasks."""
     from distributed import Event
 
     job = f"skdgp-{uuid4().hex}"
@@ -93,13 +93,13 @@ def stopped_on_error(client) -> Iterator[str]:
 
 
 def is_wanted(job: str) -> bool:
-    """Whether the client waits still."""
+    """Whether the client still waits for the job."""
     from distributed import Event
 
     return not Event(job).is_set()
 
 
 def check_wanted(job: str) -> None:
-    """CancelledError if the client waits no longer."""
+    """CancelledError if the client no longer waits for the job."""
     if not is_wanted(job):
         raise CancelledError

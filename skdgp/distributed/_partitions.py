@@ -1,7 +1,7 @@
-"""Partitions of a Dask table: which rows they have, and how chunks are made of them.
+"""Partitions of a Dask table: which rows they have, and how to make chunks of them.
 
-A partition is a tuple of rows of X and y and their weights, or None: Delayed objects to whoever plans, tables to the
-functions that run where they are.
+A partition is a tuple of rows of X, rows of y, and their weights or None. For the code that plans, these are Delayed
+objects. For the functions that run on workers, they are tables.
 """
 
 from collections.abc import Sequence
@@ -11,22 +11,22 @@ import numpy as np
 from sklearn.utils import check_consistent_length
 from sklearn.utils.multiclass import check_classification_targets
 
-#: Partitions are learnt from together until they have so many rows: rows of several partitions then mix, and there are
-#: enough of them to tell the noise by.
+#: Partitions are joined to chunks of at least this many rows. Rows of several partitions then mix, and there are enough
+#: of them to estimate the noise.
 CHUNK_ROWS = 20_000
 
 Partition = tuple[Any, Any, Any]
 
 
 class Survey(NamedTuple):
-    """Number of rows of positive weight, and labels, if asked for, in order."""
+    """Number of rows of positive weight, and the sorted labels if asked for."""
 
     n_rows: int
     labels: np.ndarray | None
 
 
 def partitions(X, y, sample_weight) -> list[Partition]:
-    """The partitions of Dask collections, as Delayed objects."""
+    """The partitions of Dask collections as Delayed objects."""
     blocks = {name: _blocks(name, each) for name, each in (("X", X), ("y", y), ("sample_weight", sample_weight))}
     numbers = {name: len(each) for name, each in blocks.items() if each is not None}
     if len(set(numbers.values())) > 1:
@@ -38,7 +38,7 @@ def partitions(X, y, sample_weight) -> list[Partition]:
 
 
 def _blocks(name: str, table) -> list | None:
-    """One Delayed object for each partition, with all columns; None where there is no table."""
+    """One Delayed object for each partition, with all columns; None if there is no table."""
     import dask.array
     from dask import is_dask_collection
 
@@ -57,7 +57,7 @@ def _blocks(name: str, table) -> list | None:
 
 
 def survey(X, y, weight, labelled: bool) -> Survey:
-    """What has to be known of a partition before its rows are learnt from."""
+    """Count the rows of a partition and find its labels, before training."""
     check_consistent_length(X, y, weight)
     used = _used(X, weight)
     if not labelled:
@@ -68,19 +68,19 @@ def survey(X, y, weight, labelled: bool) -> Survey:
 
 
 def draw(X, y, weight, n_rows: int, seed: int) -> Partition:
-    """Random rows of positive weight of a partition."""
+    """Random rows of a partition, among those of positive weight."""
     picked = np.random.default_rng(seed).choice(_used(X, weight), n_rows, replace=False)
     return _rows(X, picked), _rows(y, picked), _rows(weight, picked)
 
 
 def together(parts: Sequence[Partition]) -> Partition:
-    """One table of several."""
+    """Join several partitions to one table."""
     X, y, weight = (_concatenated(tables) for tables in zip(*parts, strict=True))
     return X, y, weight
 
 
 def mixed(n_rows: np.ndarray, rng: np.random.Generator) -> list[list[int]]:
-    """All partitions that have rows, in random order, in groups of ``CHUNK_ROWS`` rows or a little more."""
+    """Groups of partitions in random order, with ``CHUNK_ROWS`` rows or a little more each; empty ones are left out."""
     groups: list[list[int]] = [[]]
     for number in rng.permutation(np.flatnonzero(n_rows)).tolist():
         if n_rows[groups[-1]].sum() >= CHUNK_ROWS:

@@ -1,6 +1,6 @@
 """One model trained by several processes, on one machine or many, on CPUs or GPUs.
 
-A script that is started once per process, by ``torchrun``, fits inside :func:`data_parallel`::
+``torchrun`` starts a script once for each process, and the script fits inside :func:`data_parallel`::
 
     # train.py
     from skdgp import DSDGPRegressor
@@ -14,10 +14,10 @@ A script that is started once per process, by ``torchrun``, fits inside :func:`d
 
     $ torchrun --nproc-per-node 2 train.py
 
-Every minibatch is divided among the processes, their gradients are added up, and all take the same step: in the
-end every process has the same fitted model, the one that a single process would have made of the same minibatches,
-up to rounding. Large minibatches gain most, since each process computes its share of one while what is sent, one
-number for each parameter, stays as it is.
+Every minibatch is divided among the processes. They add up their gradients, and all take the same step. So in the end
+every process has the same fitted model. Up to rounding it is the model that a single process would have learnt from the
+same minibatches. Each step sends one number for each parameter, whatever the size of the minibatch. Therefore large
+minibatches gain most.
 """
 
 import os
@@ -33,32 +33,32 @@ from ..inference.processes import ProcessGroup, shared_among
 
 @contextmanager
 def data_parallel(backend: str | None = None) -> Iterator[int]:
-    """Let ``fit`` share its work with the other processes that torchrun has started.
+    """Share the work of ``fit`` with the other processes that torchrun has started.
 
-    All processes fit the same estimator to the same rows. What ``random_state=None`` draws is what the first
-    process draws. Without torchrun there is one process, and nothing changes. ``fit`` by minibatches is shared;
-    ``partial_fit``, ``method="collapsed"`` and predictions are not, every process does them for itself.
+    All processes must fit the same estimator to the same rows. With ``random_state=None`` all take the random numbers
+    of the first process. Without torchrun there is only one process, and nothing changes. Only ``fit`` by minibatches
+    is shared. Each process does ``partial_fit``, ``method="collapsed"`` and predictions by itself.
 
     Parameters
     ----------
     backend : str, default=None
-        Of torch.distributed; "nccl" where there is CUDA and "gloo" elsewhere. With "nccl" the process uses the GPU
-        whose number is its local rank, which ``device="auto"`` and ``device="cuda"`` then stand for.
+        Backend of torch.distributed. None is "nccl" if CUDA is available, and "gloo" otherwise. With "nccl" each
+        process uses the GPU whose number is its local rank; ``device="auto"`` and ``device="cuda"`` then mean this GPU.
 
     Yields
     ------
     int
-        Rank of this process. 0 is the one that should print and save.
+        Rank of this process. The process of rank 0 should print and save.
 
     Raises
     ------
     RuntimeError
-        If torch.distributed is missing from this build of torch, or a process group exists already.
+        If this build of torch has no torch.distributed, or if a process group exists already.
 
     Notes
     -----
-    If one process cannot compute a step, all of them undo it and go on at a lower learning rate. If one dies,
-    torchrun ends the others.
+    If one process cannot compute a step, all processes undo the epoch, and repeat it at half the learning rate. If one
+    process dies, torchrun ends the others.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def data_parallel(backend: str | None = None) -> Iterator[int]:
 
 
 def check_available() -> None:
-    """RuntimeError where torch cannot do it."""
+    """RuntimeError if torch has no torch.distributed."""
     if not dist.is_available():
         raise RuntimeError(
             "This build of torch has no torch.distributed, which several processes need to train one model: install "
@@ -98,7 +98,7 @@ def check_available() -> None:
 
 @contextmanager
 def process_group(backend: str, **meeting: Any) -> Iterator[ProcessGroup]:
-    """The processes that meet, for torch.distributed's default group."""
+    """The processes that meet, as the default group of torch.distributed."""
     try:
         dist.init_process_group(backend, **meeting)
     except BaseException:
@@ -111,10 +111,10 @@ def process_group(backend: str, **meeting: Any) -> Iterator[ProcessGroup]:
 
 
 def _count_anew() -> None:
-    """Let this process meet others again after it has failed to.
+    """Let this process meet others again after a meeting that failed.
 
-    torch names groups by their number, and counts one that failed until another has been left. Processes that have
-    different names for their group wait for each other in vain.
+    torch names groups by their number. It counts a group that failed until another group has been left. Processes whose
+    groups have different names would wait for each other forever.
     """
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     dist.destroy_process_group()

@@ -1,10 +1,11 @@
-"""Counts, and positive numbers, whose rate is the exponential of a mixture of Gaussians.
+"""Distributions of counts and of positive numbers whose rate is the exponential of a mixture of Gaussians.
 
     y | f ~ family(rate exp(f), dispersion d),        f ~ Σ_s ω_s N(m_s, v_s)
 
-A component is the family averaged over one Gaussian. That has no closed form, but in f the family is about as wide as
-√(1/rate + d). The trapezoidal rule needs two nodes at most for this width or for the Gaussian's, whichever is smaller.
-Where that would be very many nodes, the family is made a little wider instead, by the distance of two nodes.
+A component is the family averaged over one Gaussian. This average has no closed form, and is computed by the
+trapezoidal rule. As a function of f the family has a width of about √(1/rate + d). The distance of two nodes is about
+the width of the product of family and Gaussian. Where that would take very many nodes, the family is made a little
+wider instead, by the distance of two nodes.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""How models learn: tensors in, tensors out."""
+"""How models learn, with tensors as inputs and outputs."""
 
 from .batches import Batch, Part
 from .objectives import OBJECTIVES

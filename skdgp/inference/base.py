@@ -1,11 +1,11 @@
-"""The base of an ensemble: a sparse GP that no minibatch has to train.
+"""The base of an ensemble: a sparse GP that is computed without training by minibatches.
 
-Its kernel is the sum of a linear and a smooth one. The kernel and the noise are what makes some hundred rows most
-likely, by their exact evidence; of two smooth kernels it has the one that does better. Its inducing points are rows,
-chosen one after the other where the variance that those before leave unexplained is largest (Burt, Rasmussen and van
-der Wilk, JMLR 2020), until what is left is small beside the noise: few for noisy targets, and nearly all rows of a
-function without noise. Its posterior is the best there is for these. All is computed in float64, since without noise
-float32 is too coarse.
+Its kernel is the sum of a linear and a smooth kernel. Kernel and noise have the values that make some hundred rows most
+likely, according to the exact evidence. Two smooth kernels compete, and the better one is taken. Inducing points are
+rows, chosen one after another: the next is the row whose variance the points so far explain least (Burt, Rasmussen and
+van der Wilk, JMLR 2020). This ends when the unexplained variance is small beside the noise. So there are few points for
+noisy targets, and nearly all rows for a function without noise. The posterior is the best one for these points. All is
+computed in float64, since float32 is too coarse if there is no noise.
 """
 
 from collections.abc import Sequence
@@ -30,65 +30,67 @@ from .collapsed import left_out, set_posteriors
 from .evidence import most_likely
 from .threads import threads_for
 
-#: Kernels that compete, and iterations of L-BFGS after which those go on that have fallen behind by ``MARGIN`` per row
-#: at most, and in the end. Without noise a smooth kernel needs more than twenty to come into its own.
+#: Kernels that compete, the iterations of L-BFGS for the first comparison, and those until the end. Kernels that are
+#: behind by ``MARGIN`` per row or less stay in the competition: without noise a smooth kernel needs more than twenty
+#: iterations to show that it is the better one.
 PROFILES, FIRST_ITERATIONS, ITERATIONS, MARGIN = ("matern52", "rbf"), 25, 75, 0.2
 
-#: Rows whose evidence is looked at by kernels that compete; and in the end, with noise above this share of the targets'
-#: variance and without. With noise few rows and iterations are enough to know the better kernel.
+#: Number of rows for the evidence: in the first comparison; in the end, if the noise is above ``NOISY`` of the targets'
+#: variance; and in the end otherwise. With noise, few rows and iterations are enough to find the better kernel.
 FIRST_ROWS, NOISY_ROWS, ROWS, NOISY = 350, 600, 1000, 1e-3
 
-#: How far logarithms of the kernel and the noise may move: from 0.1 to variances of 1e-8 and beyond.
+#: How far the logarithms of kernel and noise may move: from a noise of 0.1 to one of 1e-8 and beyond.
 REACH = 16.0
 
-#: Least variance of its noise, and jitter, in units of the targets' variance and of the kernel's.
+#: Smallest noise variance, as a share of the targets' variance, and the jitter, as a share of the kernel's variance.
 NOISE_FLOOR, JITTER = 1e-10, 1e-12
 
-#: Inducing points at least and at most, rows that they are chosen from, and the variance that they leave unexplained,
-#: over the noise's. Noise alone would need a single one, but their places also say where the data are.
+#: Smallest and largest number of inducing points, number of rows that they are chosen from, and the variance that they
+#: may leave unexplained, relative to the noise. Targets that are all noise would need a single point, but the points
+#: also tell where the data are.
 FEWEST_POINTS, POINTS, CANDIDATES, LEFT_OVER = 100, 1000, 2000, 0.1
 
-#: Least variance of the noise of a base for classes, over that of what stands for them. A class is no smooth function
-#: of the features: with less noise the evidence prefers functions with a bend at every row.
+#: Smallest noise variance of a base for classes, relative to the variance of the numbers that stand for classes. A class
+#: is not a smooth function of the features: with less noise the evidence prefers functions that bend at every row.
 CLASS_NOISE = 0.1
 
-#: Fits without targets that the one before finds far out, from how many deviations on they are that, and a Gaussian's
-#: deviation over the median of its absolute value.
+#: Number of fits, each without the targets that the fit before found to be outliers; the number of deviations from which
+#: on a target is an outlier; and a Gaussian's deviation over the median of its absolute value.
 ROUNDS, FAR_OUT, TO_DEVIATION = 2, 6.0, 1.4826
 
-#: Newton's method for a posterior that has no closed form: steps at most, what the last one changes, how far a target's
-#: number may be from the function, and the least weight of a row.
+#: Newton's method for a posterior without a closed form: the largest number of steps, the change that ends them, how far
+#: the number that stands for a target may be from the function, and the smallest weight of a row.
 NEWTON_STEPS, CONVERGED, LONGEST, LEAST_CURVATURE = 30, 1e-3, 3.0, 1e-6
 
-#: How far linear functions go on beyond the data, over each feature's range.
+#: How far linear functions continue beyond the data, as a share of each feature's range.
 BEYOND = 0.1
 
-#: A row whose variance is explained but for this share of the mean one adds nothing but roundings.
+#: If less than this share of the mean variance of a row is unexplained, the row would only add rounding errors.
 LEAST_LEFT = 1e-12
 
-#: Rows that the posterior knows.
+#: Largest number of rows that the posterior learns from.
 POSTERIOR_ROWS = 20_000
 
-#: Which inputs share a lengthscale: the number of each one's group, or None where none do.
+#: Which inputs share a lengthscale: the number of each input's group, or None if no inputs share one.
 Groups = Sequence[int] | None
 
 
 def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tuple[DeepGP, Batch | None]:
-    """The base that suits a likelihood, and what it has learnt, if that is not the rows' own regressands.
+    """The base that suits a likelihood, and the rows that it has learnt, if they differ from the regressands.
 
     Parameters
     ----------
     likelihood : Likelihood
-        Of a member.
+        Likelihood of a member.
     rows : Batch
-        Encoded targets of float64, in random order.
+        Rows of float64 with encoded targets, in random order.
     groups : sequence of int, default=None
         Which inputs share a lengthscale.
 
     Raises
     ------
     numpy.linalg.LinAlgError
-        If the numbers are beyond floating point.
+        If a matrix has no Cholesky factor in floating point.
     """
     if isinstance(likelihood, LogLink):
         return fit_base_of_means(rows, deepcopy(likelihood).to(rows.X), groups)
@@ -101,14 +103,15 @@ def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tupl
 def fit_base(rows: Batch, groups: Groups = None) -> DeepGP:
     """A model of one layer for rows of float64, in random order.
 
-    Where targets look rounded the noise is no less than what rounding adds: rows with the same features and targets
-    would lead it astray. Targets of an exact function may lie on a grid as well. A model that predicts rows better than
-    to the grid, each of them left out, is tried without that floor.
+    If targets look rounded, the noise is not less than the variance that rounding adds. Otherwise rows with the same
+    features and targets would suggest that there is no noise. But targets of an exact function may lie on a grid, too.
+    So if the model predicts rows, each of them left out, more precisely than the grid, it is fitted again without that
+    floor.
 
     Parameters
     ----------
     rows : Batch
-        What the posterior knows. The last of them decide the kernel.
+        Rows that the posterior learns from. The last of them decide the kernel.
     groups : sequence of int, default=None
         Which inputs share a lengthscale.
 
@@ -119,7 +122,7 @@ def fit_base(rows: Batch, groups: Groups = None) -> DeepGP:
     Raises
     ------
     numpy.linalg.LinAlgError
-        If the numbers are beyond floating point.
+        If a matrix has no Cholesky factor in floating point.
     """
     rounding = [rounding_variance(column, rows.weight.sum().item()) for column in rows.y.mT.cpu().numpy()]
     floor = rows.y.new_tensor(rounding).clamp(min=NOISE_FLOOR)
@@ -133,8 +136,8 @@ def fit_base(rows: Batch, groups: Groups = None) -> DeepGP:
 def fit_base_of_classes(rows: Batch, groups: Groups = None) -> DeepGP:
     """The same for numbers that stand for classes; outputs share the noise.
 
-    Least squares makes functions of them that are smooth where classes overlap (Rasmussen and Williams, 2006,
-    Sec. 6.5). What they say of probabilities held-out rows decide.
+    Least squares fits functions to them that are smooth where classes overlap (Rasmussen and Williams, 2006, Sec. 6.5).
+    Held-out rows decide later how these functions translate to probabilities.
     """
     centre = (rows.weight[:, None] * rows.y).sum(0) / rows.weight.sum()
     rows = Batch(rows.X, rows.y - centre, rows.weight)
@@ -145,10 +148,11 @@ def fit_base_of_classes(rows: Batch, groups: Groups = None) -> DeepGP:
 
 
 def fit_base_of_tails(rows: Batch, groups: Groups = None) -> tuple[DeepGP, Batch]:
-    """The same for targets of which some are far out: the base learns from the others.
+    """The same for targets with outliers: the base learns from the other targets.
 
-    What is far out is said by the rows that are left over of the fit before, each of them left out. Targets that it had
-    not learnt from may come back. The rows are returned with their weights, those that are far out with none.
+    Residuals of the previous fit decide which targets are outliers; each row is left out for its own residual. A target
+    that counted as an outlier before may come back. The rows are returned with their weights, which are zero for
+    outliers.
     """
     near = torch.ones_like(rows.weight, dtype=torch.bool)
     for turn in range(ROUNDS):
@@ -167,24 +171,25 @@ def fit_base_of_tails(rows: Batch, groups: Groups = None) -> tuple[DeepGP, Batch
 def fit_base_of_means(rows: Batch, likelihood: LogLink, groups: Groups = None) -> tuple[DeepGP, Batch]:
     """The same for targets whose mean is the exponential of the function.
 
-    The kernel is what makes logarithms of targets most likely. The posterior is Laplace's approximation, whose mode
-    Newton's method finds by least squares that are weighted anew each time (Rasmussen and Williams, 2006, Sec. 3.4).
+    The kernel is the one that makes the logarithms of the targets most likely. The posterior is Laplace's
+    approximation. Newton's method finds its mode by least squares with new weights in each step (Rasmussen and
+    Williams, 2006, Sec. 3.4).
 
     Parameters
     ----------
     rows : Batch
-        Encoded targets, of one output.
+        Rows with encoded targets of one output.
     likelihood : LogLink
-        Of the targets. Its dispersion changes, in place.
+        Likelihood of the targets. Its dispersion changes in place.
     groups : sequence of int, default=None
         Which inputs share a lengthscale.
 
     Returns
     -------
     model : DeepGP
-        Its likelihood is Gaussian noise of variance one.
+        The base, whose likelihood is Gaussian noise of variance one.
     learnt : Batch
-        The numbers that stand for targets in the end, with their weights: the posterior is that of these.
+        The numbers that stand for targets in the last step, with their weights. The posterior is that of these.
     """
     logarithms = likelihood.regressands(rows.y)
     model = fit_base(Batch(rows.X, logarithms, rows.weight), groups)
@@ -204,7 +209,7 @@ def fit_base_of_means(rows: Batch, likelihood: LogLink, groups: Groups = None) -
 
 
 def _fit(rows: Batch, floor: Tensor, groups: Groups) -> DeepGP:
-    """The model whose noise variances, of each output or of all, are no less than a floor (P,) or (1,)."""
+    """The model whose noise variances, of each output or of all, are not less than a floor (P,) or (1,)."""
     kernel, likelihood = _kernel_and_noise(rows, floor, groups)
     candidates = rows.X[-CANDIDATES:]
     with torch.no_grad():
@@ -226,32 +231,32 @@ def _fit(rows: Batch, floor: Tensor, groups: Groups) -> DeepGP:
 
 
 def _error_left_out(model: DeepGP, rows: Batch) -> Tensor:
-    """Mean squared errors (P,) at some of the rows, each of them left out."""
+    """Mean squared errors (P,) at some of the rows, each of which is left out for its own error."""
     judges = rows.rows(slice(-CANDIDATES, None))
     mean, _ = left_out(model, judges, rows)
     return (judges.weight[:, None] * (judges.y - mean).square()).sum(0) / judges.weight.sum()
 
 
 def known(data: Batch, order: np.ndarray) -> Part:
-    """The rows of a table that its base's posterior knows: the last of a random order, since others are held out."""
+    """The rows that the base's posterior learns from: the last of a random order, since the first are held out."""
     return Part(data, torch.as_tensor(order[-POSTERIOR_ROWS:], device=data.X.device))
 
 
 @torch.no_grad()
 def judge_base(base: DeepGP, parts: Sequence[Part], basis: Part) -> list[tuple[Tensor, Tensor]]:
-    """Means and variances (n, P) of function values at rows, without what the posterior has learnt from each of them.
+    """Means and variances (n, P) of function values at rows, as if the base had not learnt from the row itself.
 
     Parameters
     ----------
     base : DeepGP
     parts : sequence of Part
-        Rows of the table that ``basis`` is a part of, by their numbers, or all of them of another one.
+        Some rows of the table that ``basis`` belongs to, by their numbers; or all rows of another table.
     basis : Part
-        What the posterior knows. Its targets count, if they are not those of ``parts``.
+        Rows that the posterior has learnt from. If their targets differ from those of ``parts``, these count.
     """
     points, sizes = cast(GlobalLayer, base.layers[0]).Z, [len(part) for part in parts]
     index = None if parts[0].index is None else torch.cat([cast(Tensor, part.index) for part in parts])
-    if index is None:  # every member is judged by the same rows
+    if index is None:  # all members are judged by the same rows
         parts = parts[:1]
     rows = Part(parts[0].data if index is None else basis.data, index).rows().to(points.device, points.dtype)
     marginals = base(rows.X)
@@ -266,14 +271,14 @@ def judge_base(base: DeepGP, parts: Sequence[Part], basis: Part) -> list[tuple[T
 
 
 def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups) -> tuple[SumKernel, Gaussian]:
-    """Of the kernels that compete the one that makes rows most likely, with its noise."""
+    """The kernel that makes rows most likely, among those that compete, with its noise."""
     low, high = rows.X.amin(0), rows.X.amax(0)
     beyond = BEYOND * (high - low)
     n_columns = rows.X.shape[1]
     ard = True if groups is None else groups
-    # Of columns that stand for one quantity all together have variance one, and so lines get theirs.
+    # Columns that stand for one feature together have variance one. Linear functions of them get the same variance.
     per_column = n_columns / (n_columns if groups is None else max(groups) + 1)
-    scale = max(rows.y.square().mean().item(), NOISE_FLOOR)  # 1, unless targets are not standardised
+    scale = max(rows.y.square().mean().item(), NOISE_FLOOR)  # it is 1 if targets are standardised
     found = []
     for profile in PROFILES:
         smooth = StationaryKernel(profile, n_columns, ard=ard, variance=scale)
@@ -298,20 +303,21 @@ def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups) -> tuple[SumKe
 
 
 def greedy_points(kernel: Kernel, X: Tensor, tolerance: float) -> Tensor:
-    """Numbers of rows that explain the others: a partial Cholesky factorisation with pivots.
+    """Numbers of the rows that explain the others best, by a partial Cholesky factorisation with pivots.
 
     Parameters
     ----------
     kernel : Kernel
-        Of one output.
+        Kernel of one output.
     X : Tensor of shape (n, Q)
+        The rows.
     tolerance : float
         Mean variance that may be left unexplained.
 
     Returns
     -------
     Tensor of shape (M,)
-        At least :data:`FEWEST_POINTS`, if so many rows differ, and no more than :data:`POINTS`.
+        M is at least :data:`FEWEST_POINTS`, if so many rows are distinct, and at most :data:`POINTS`.
     """
     most = min(POINTS, len(X))
     left, factor, chosen = kernel.diagonal(X)[0].clone(), X.new_empty(most, len(X)), list[int]()

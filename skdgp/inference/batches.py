@@ -1,4 +1,4 @@
-"""Rows as tensors, and the minibatches that they are divided into."""
+"""Rows as tensors, and their division into minibatches."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: Rows that are brought into random order, and to the device, at a time: memory stays bounded, and a minibatch
-#: is a view.
+#: Number of rows that are brought into random order, and to the device, at a time. So memory stays bounded, and a
+#: minibatch is a view of them.
 GATHERED_ROWS = 2**17
 
 
@@ -18,7 +18,7 @@ GATHERED_ROWS = 2**17
 class Batch:
     """Rows on a device: inputs (B, Q), encoded targets (B, P) and the weights of their likelihood terms (B,).
 
-    Those of a stack of models (:mod:`.stacks`) have a dimension of members before B.
+    Tensors of a stack of models (:mod:`.stacks`) have a dimension of members before B.
     """
 
     X: Tensor
@@ -36,23 +36,23 @@ class Batch:
         return self.X.shape[-2]
 
     def rows(self, index: Tensor | slice) -> "Batch":
-        """The rows at ``index``; an index (E, n) gives every one of E members rows of its own."""
+        """The rows at ``index``; an index (E, n) gives each of E members rows of its own."""
         if isinstance(index, slice):
             return Batch(self.X[..., index, :], self.y[..., index, :], self.weight[..., index])
         return Batch(self.X[index], self.y[index], self.weight[index])
 
     def joined(self, other: "Batch") -> "Batch":
-        """These rows and others, where these are."""
+        """These rows and others, on the device of these."""
         other = other.to(self.X.device, self.X.dtype)
         return Batch(*(torch.cat(columns) for columns in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     def relative(self) -> tuple["Batch", float]:
-        """The same rows with weights whose mean is one, and what the mean was."""
+        """The same rows with weights whose mean is one, and the mean of the old weights."""
         mean = self.weight.double().mean().item()
         return self.weighing(1 / mean), mean
 
     def weighing(self, factor: float | Tensor) -> "Batch":
-        """The same rows with other weights."""
+        """The same rows with weights times a factor."""
         return Batch(self.X, self.y, self.weight * factor)
 
     def spread(self, n_rows: int) -> "Batch":
@@ -62,18 +62,18 @@ class Batch:
         return self.rows(torch.arange(n_rows, device=self.X.device) * len(self) // n_rows)
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> "Batch":
-        """The same rows elsewhere."""
+        """The same rows on another device, or in another precision."""
         return self._columns(lambda column: column.to(device, dtype, non_blocking=column.is_pinned()))
 
     def near(self, device: torch.device) -> "Batch":
-        """The same rows on the device, or where it has no room for them in main memory: training then fetches them."""
+        """The same rows on the device. If it has no room for them they stay, and training fetches them in parts."""
         try:
             return self.to(device, self.X.dtype)
         except torch.OutOfMemoryError:
             return self
 
     def pinned(self) -> "Batch":
-        """The same rows where a GPU can fetch them from by itself."""
+        """The same rows in pinned memory, from which a GPU can fetch them by itself."""
         return self._columns(Tensor.pin_memory)
 
     def _columns(self, function: Callable[[Tensor], Tensor]) -> "Batch":
@@ -95,11 +95,11 @@ class Part:
         return self.data if self.index is None else self.data.rows(self.index)
 
     def at(self, index: Tensor) -> Tensor:
-        """Where in the table some of these rows are."""
+        """Numbers in the table of some of these rows."""
         return index if self.index is None else self.index[index]
 
     def with_targets(self, rows: Batch) -> "Part":
-        """The same part of a table that has these targets and weights in its place."""
+        """The same part of a copy of the table, which has these targets and weights there."""
         y, weight = self.data.y.double().clone(), self.data.weight.double().clone()
         there = slice(None) if self.index is None else self.index
         y[there], weight[there] = rows.y.to(y), rows.weight.to(weight)

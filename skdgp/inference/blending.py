@@ -1,4 +1,4 @@
-"""How much of a blend is the deep GP: chosen by rows that neither it nor its base has learnt from."""
+"""Chooses the weight of the deep GP in a blend, by rows that neither the deep GP nor its base has learnt from."""
 
 import math
 from collections.abc import Sequence
@@ -20,21 +20,21 @@ from ..gp.likelihoods import AdditiveNoise, Gaussian, Likelihood
 from ..gp.means import ConstantMean
 from .batches import Batch
 
-#: Weights of the deep GP that are started from in turn, since the density may have several peaks.
+#: Weights of the deep GP from which the search starts, one after another, since the density may have several peaks.
 STARTS = (0.02, 0.5, 0.98)
 
-#: Where logarithms of the noise, or of a temperature's square, may be.
+#: Limits of the logarithms of the noise, or of a temperature's square.
 LOGARITHMS = (-28.0, 5.0)
 
-#: What the learnt noise is multiplied by, at least, to start from.
+#: Smallest factor of the learnt noise with which the search starts.
 SMALLEST_RATIO = 1e-12
 
-#: Share of the held-out rows that count as lying at the edge of the data, or beyond.
+#: Share of the held-out rows that count as lying at the edge of the data or beyond.
 EDGE = 0.01
 
 
 class Prior(NamedTuple):
-    """Of a logarithm: a Gaussian's mean and deviation, between two ends."""
+    """Prior of a logarithm: a Gaussian's mean and deviation, and two limits."""
 
     mean: float
     deviation: float
@@ -42,21 +42,22 @@ class Prior(NamedTuple):
     high: float
 
     def cost(self, value: Tensor) -> Tensor:
-        """Negative logarithm of the density, but for a constant, summed."""
+        """Negative logarithm of the density without constants, summed."""
         return 0.5 * ((value - self.mean) / self.deviation).square().sum()
 
 
-#: Of the logarithm of what the base's variance is multiplied by. A few rows cannot tell variance of the function from
-#: noise; and no less than one, since far from all rows the variance is the prior's.
+#: Prior of the logarithm of the factor that multiplies the base's variance. A few rows cannot tell the variance of the
+#: function from noise, so that a prior is needed. The factor is at least one: far from all rows the variance would
+#: otherwise fall below that of the base's prior.
 FACTOR = Prior(0.0, 0.5, 0.0, math.log(50.0))
 
-#: Of the same where the base's numbers stand for classes, and means are multiplied by the root; and of the logarithm of
-#: the temperature's square. Few rows would make classes certain.
+#: Prior of the same logarithm if the base's numbers stand for classes, where the root of the factor multiplies means, too;
+#: and prior of the logarithm of the temperature's square. Without priors, few rows would make classes certain.
 CLASS_FACTOR, TEMPERATURE = Prior(2.0, 3.0, -10.0, 16.0), Prior(0.0, 3.0, *LOGARITHMS)
 
 
 class Judged(NamedTuple):
-    """Rows, and moments (n, P) of their function values, of a member and of the base, neither of which knows them."""
+    """Rows that neither a member nor the base has learnt from, with the moments (n, P) that both predict for them."""
 
     rows: Batch
     mean: Tensor
@@ -66,23 +67,24 @@ class Judged(NamedTuple):
 
 
 def blend(base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged]) -> tuple[Blend, float]:
-    """The blend that makes held-out rows likeliest.
+    """The blend that makes held-out rows most likely.
 
-    What is chosen is the weight of the deep GP, a factor of the base's variance, and the noise, or for classes the
-    temperature. All members have the same. Function values count as Gaussian here, whatever mixture they have.
+    It chooses the weight of the deep GP, a factor of the base's variance, and the noise, or for classes the
+    temperature. They are the same for all members. Here function values count as Gaussian, even if they are mixtures.
 
     Parameters
     ----------
     base : DeepGP
-        Of one layer. Its variance is changed, in place; and with it what it says of classes.
+        The base, which has one layer. Its variance changes in place. For classes its means change, too.
     likelihood : Likelihood
-        Of a member.
+        Likelihood of a member.
     judged : sequence of Judged
-        For each member.
+        Held-out rows of each member.
 
     Returns
     -------
     blend : Blend
+        The blend.
     score : float
         Mean log density or probability of the rows, in the members' units.
     """
@@ -101,7 +103,7 @@ def blend(base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged]) -> tup
 class _Density:
     """The mean log density of held-out rows, as a function of a vector: weight, log factor, and logarithms of noise.
 
-    Priors are a part of it.
+    The density includes the priors.
     """
 
     factor = FACTOR
@@ -116,14 +118,14 @@ class _Density:
         self.row_weight = weight / self.total_weight
         self.h, self.v, g, s = (torch.cat(column) for column in list(zip(*judged, strict=True))[1:])
         correlation = nearness(base, torch.cat([each.rows.X for each in judged]))
-        self.n_weights = 1 if likelihood.alike else 2  # of functions that mean the same
+        self.n_weights = 1 if likelihood.alike else 2  # one for each kind of function: some likelihoods have two
         self.edge = float(correlation.quantile(EDGE))
         self.spread = float(s.mean(-1).quantile(1 - EDGE))
         self.near = near_data(correlation, s, self.edge, self.spread)
         self.g, self.s = (like_deep(each, self.h) for each in (g, s))
 
     def by_value(self, weight: Tensor) -> Tensor:
-        """Weights of every function value, (1,) or (D,), from those of functions that mean the same."""
+        """Weights of all function values, (1,) or (D,), from those of each kind of function."""
         return weight if self.n_weights == 1 else weight.repeat_interleave(self.h.shape[1] // self.n_weights)
 
     def moments(self, weight: Tensor, log_factor: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,13 +135,13 @@ class _Density:
         return mean, t.square() * self.v + (1 - t).square() * log_factor.exp() * self.s
 
     def take(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
-        """Let the likelihood have its part of the vector, of which weights and the log factor are returned."""
+        """Give the likelihood its part of the vector; return the other parts, which are weights and log factor."""
         weight, log_factor, noise = np.split(vector, [self.n_weights, self.n_weights + 1])
         vector_to_parameters(torch.as_tensor(noise, device=self.y.device), self.noise)
         return weight, float(log_factor[0])
 
     def negative(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
-        """Its negative, and the slopes of that."""
+        """The negative log density, and its slopes."""
         self.take(vector)
         free = torch.tensor(vector[: self.n_weights + 1], device=self.y.device, requires_grad=True)
         mean, variance = self.moments(free[:-1], free[-1])
@@ -150,7 +152,7 @@ class _Density:
         return value.item(), parameters_to_vector(slopes).cpu().numpy()
 
     def maximise(self, weight: float) -> OptimizeResult:
-        """From a weight, and what goes with it."""
+        """Maximise it from a weight, and from the noise that goes with it."""
         weights = self.n_weights * [weight]
         start = np.concatenate([[*weights, self.factor.mean], self.noise_for(weight).clip(*LOGARITHMS)])
         limits = [
@@ -160,7 +162,7 @@ class _Density:
         ]
         return minimize(self.negative, start, jac=True, method="L-BFGS-B", bounds=limits)
 
-    # What a base for classes does otherwise.
+    # Methods that a base for classes overrides.
 
     def to_calibrate(self, likelihood: Likelihood) -> Likelihood:
         """The blend's likelihood, from a copy of a member's."""
@@ -168,15 +170,15 @@ class _Density:
         return likelihood
 
     def scaled(self, mean: Tensor, log_factor: Tensor | float) -> Tensor:
-        """Means of the base, or a part of them, if its variance is multiplied: they stay."""
+        """Means of the base, or some of them, after its variance has been multiplied: they do not change."""
         return mean
 
     def cost_of_noise(self) -> float | Tensor:
-        """Negative log prior of the noise: there is none."""
+        """Negative log prior of the noise. It has no prior, so that this is zero."""
         return 0.0
 
     def noise_for(self, weight: float) -> np.ndarray:
-        """Logarithms of the noise that goes with a weight: what means leave, if noise is the same everywhere."""
+        """Logarithms of the noise for a weight: from residuals of the means if noise is the same everywhere."""
         if not isinstance(self.likelihood, AdditiveNoise):
             return self.learnt
         self.take(np.concatenate([[weight, 0.0], self.learnt]))
@@ -188,7 +190,7 @@ class _Density:
 
     @torch.no_grad()
     def multiply(self, base: DeepGP, log_factor: float) -> None:
-        """Multiply kernel and noise of the base, in place. Its posterior speaks of whitened inducing variables."""
+        """Multiply kernel and noise of the base in place. Its posterior is that of whitened inducing variables."""
         layer = cast(GlobalLayer, base.layers[0])
         likelihood = cast(Gaussian, base.likelihood)
         likelihood.floor.mul_(math.exp(log_factor))
@@ -199,29 +201,29 @@ class _Density:
 
 
 class _Probability(_Density):
-    """The same of classes: the noise is the square of the temperature."""
+    """The same for classes: the square of the temperature takes the place of the noise."""
 
     factor = CLASS_FACTOR
 
     def to_calibrate(self, likelihood: Likelihood) -> Likelihood:
-        """With a temperature."""
+        """The likelihood with a temperature."""
         return Tempered(cast(Classification, likelihood))
 
     def scaled(self, mean: Tensor, log_factor: Tensor | float) -> Tensor:
-        """Multiplied as deviations are."""
+        """Means, which are multiplied as deviations are."""
         return mean * math.e ** (0.5 * log_factor)
 
     def cost_of_noise(self) -> float | Tensor:
-        """Of the temperature."""
+        """Negative log prior of the temperature."""
         return TEMPERATURE.cost(self.noise[0])
 
     def noise_for(self, weight: float) -> np.ndarray:
-        """A temperature of one."""
+        """The logarithm of a temperature of one."""
         return np.zeros(1)
 
     @torch.no_grad()
     def multiply(self, base: DeepGP, log_factor: float) -> None:
-        """Multiply means as well."""
+        """Multiply the base's kernel, and its means as well."""
         layer = cast(GlobalLayer, base.layers[0])
         for part in cast(SumKernel, layer.kernel).parts:
             cast(Tensor, part.log_variance).add_(log_factor)

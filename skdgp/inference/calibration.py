@@ -1,8 +1,8 @@
-"""Likelihoods corrected by rows that a model has not learnt from.
+"""Corrects likelihoods by rows that a model has not learnt from.
 
-Amortised inducing variables let the residuals of training rows shrink below what new rows will show,
-and the noise variance, learnt from those residuals, with them. One number estimated on held-out rows
-mends that without touching the means.
+With amortised inducing variables, the residuals of training rows become smaller than those of new rows. The noise
+variance is learnt from these residuals, and becomes too small as well. One number that is estimated from held-out rows
+corrects this. Means do not change.
 """
 
 from collections.abc import Sequence
@@ -15,21 +15,22 @@ from .batches import Batch
 from .objectives import log_mixture
 from .threads import threads_for
 
-#: Held-out rows of a model that are more than enough for one number.
+#: Largest number of held-out rows of a model, which is more than enough for one number.
 MAX_ROWS = 5000
 
-#: Rows that the noise of before counts as, where one chunk after the other corrects it.
+#: Number of rows that the previous noise counts as, if one chunk after another corrects it.
 PRIOR_ROWS = 20
 
-#: Numbers that may be added to logarithms: factors from e⁻⁴ to e⁵.
+#: Smallest and largest number that is added to logarithms: factors from e⁻⁴ to e⁵.
 _SHIFTS = (-4.0, 5.0)
 
 
 def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size: int, n_earlier: float = 0.0) -> float:
-    """Add to what likelihoods have to calibrate the number that makes held-out rows likeliest, in place.
+    """Calibrate likelihoods in place, by the number that makes held-out rows most likely.
 
-    One number for all: each model judges few rows, together they judge many. What is calibrated are logarithms (see
-    :meth:`.Likelihood.calibrated`); of Gaussian noise, that of the variance's excess over its floor.
+    The number is added to the logarithms that likelihoods offer for calibration (see :meth:`.Likelihood.calibrated`).
+    For Gaussian noise this is the logarithm of the variance's excess over its floor. It is one number for all models,
+    since each model holds out few rows, but together they hold out many.
 
     Parameters
     ----------
@@ -37,20 +38,21 @@ def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size:
     held_out : sequence of Batch
         For each model, rows that it has not learnt from.
     batch_size : int
+        Number of rows to predict at a time.
     n_earlier : float, default=0.0
-        Rows that the values before count as, for each model.
+        Number of rows that the previous values count as, for each model.
 
     Returns
     -------
     float
-        The number; 0 for likelihoods with nothing to calibrate.
+        The number; 0 if the likelihoods have nothing to calibrate.
     """
     logarithms = [each for model in models for each in model.likelihood.calibrated()]
     if not logarithms:
         return 0.0
     learnt = [each.clone() for each in logarithms]
     rows_of = [rows.spread(MAX_ROWS) for rows in held_out]
-    # Marginals do not depend on the likelihood: computed once.
+    # Marginals do not depend on the likelihood, and are computed once.
     marginals = [marginals_of(model, rows, batch_size) for model, rows in zip(models, rows_of, strict=True)]
 
     @torch.no_grad()
@@ -74,7 +76,7 @@ def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size:
 
 @torch.no_grad()
 def marginals_of(model: DeepGP, rows: Batch, batch_size: int) -> Marginals:
-    """Marginals of all rows, taken in batches."""
+    """Marginals of all rows, computed in batches."""
     model = model.frozen()
     with threads_for(model.products(batch_size)):
         parts = [model(rows.X[start : start + batch_size]) for start in range(0, len(rows), batch_size)]

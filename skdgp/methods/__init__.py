@@ -1,7 +1,8 @@
-"""The methods: what each is made of and how it is trained. Parameters in, models and plans of training out.
+"""The methods: how the model of each is built and trained.
 
-A method is what the user chose. Estimators are methods with a face of scikit-learn's; without one, a model is built and
-trained by hand, from standardised arrays:
+A method turns parameters into models and plans for their training. An estimator is a method with scikit-learn's
+interface. You can also use a method without an estimator. You then build and train a model by hand, from standardised
+arrays:
 
 >>> import torch
 >>> from skdgp.datasets import make_waves

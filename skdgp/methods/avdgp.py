@@ -19,10 +19,10 @@ from .budget import Budget, n_members, plan_minibatches
 from .inducing import Auto, inducing_per_layer, positive_ints, shaping
 from .kernels import KernelLike, layer_kernel
 
-#: Inducing points of the first layer and of every later one (AVDGP, App. C.1).
+#: Number of inducing points in the first layer and in every later one (AVDGP, App. C.1).
 INDUCING = (8, 4)
 
-#: Chosen on held-out rows, within half a minute for ten thousand rows on two cores.
+#: Chosen on held-out rows, so that a fit to ten thousand rows takes half a minute on two cores.
 BUDGET = Budget(
     steps=(400, 400), epochs=(40, 300), member_rows=18_000, max_members=5, batch_sizes=(16, 128), large_batch=500
 )
@@ -30,9 +30,9 @@ BUDGET = Budget(
 
 @dataclass(eq=False, repr=False)
 class AVDGP:
-    """Every row has inducing variables of its own, which networks compute.
+    """Deep GPs in which each row has inducing variables of its own, which networks compute.
 
-    Parameters are those of :class:`skdgp.AVDGPRegressor`.
+    The parameters are those of :class:`skdgp.AVDGPRegressor`.
     """
 
     hidden_dims: Sequence[int] = shaping((16, 4))
@@ -61,29 +61,29 @@ class AVDGP:
     cuda_graphs: bool = False
 
     def n_members(self, n_rows: int | None) -> int:
-        """Members of an ensemble for so many rows, or for an unknown number."""
+        """Number of members of an ensemble for so many rows, or for an unknown number of rows."""
         return n_members(self, BUDGET, n_rows)
 
     def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False) -> Plan:
-        """How a member is trained with ``n_rows``, of which a chunk is there at a time, and some perhaps held out."""
+        """How a member is trained with ``n_rows`` rows. They may come in chunks, and some of them may be held out."""
         return plan_minibatches(self, BUDGET, n_rows, n_chunk)
 
     def build(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
-        """An untrained model.
+        """Build an untrained model.
 
         Parameters
         ----------
         X : Tensor of shape (N, Q)
-            Standardised rows, on the CPU, that initial values are computed from.
+            Standardised rows on the CPU, from which initial values are computed.
         likelihood : Likelihood
-            Becomes a part of the model.
+            The likelihood, which becomes a part of the model.
         generator : torch.Generator
-            Source of what is random in initial values, on the CPU.
+            Source of randomness for initial values, on the CPU.
 
         Raises
         ------
         ValueError
-            If widths or numbers of inducing points are none.
+            If widths or numbers of inducing points are not positive integers.
         """
         hidden_dims = positive_ints("hidden_dims", self.hidden_dims)
         widths = (X.shape[1], *hidden_dims, likelihood.n_outputs)
@@ -100,7 +100,7 @@ class AVDGP:
     def make_layer(
         self, n_inputs: int, n_outputs: int, n_inducing: int, generator: torch.Generator, *, kernel: Kernel, mean: Mean
     ) -> Layer:
-        """One of the layers."""
+        """Make one of the layers."""
         network = INFERENCE_NETWORKS[self.inducing_map](
             n_inputs,
             n_outputs,

@@ -1,4 +1,4 @@
-"""What "auto" stands for, by the number of rows, and the plan of training that parameters make."""
+"""The values that "auto" stands for, given the number of rows, and the plan of training."""
 
 from typing import NamedTuple
 
@@ -10,19 +10,19 @@ from ..inference.ensemble import Plan
 from ..inference.objectives import OBJECTIVES
 from ..inference.settings import Settings
 
-#: Chunks of fewer rows have minibatches as this many rows would: earlier rows are replayed with them.
+#: Smaller chunks have the minibatches of a chunk of this size, since earlier rows are replayed with them.
 SMALL_CHUNK = 400
 
 
 class Budget(NamedTuple):
     """Sizes of an ensemble and of its training that suit a method.
 
-    Members: as many as see ``member_rows`` together, since small sets gain most from averaging and cost
-    least. Minibatches: a share of the rows within bounds, and ``large_batch`` from ``large_rows`` on, as
-    larger ones are faster per row. Epochs: small sets need more of them for the same number of steps.
+    The members together see about ``member_rows`` rows: small tables gain most from averaging and cost least. A
+    minibatch is a share of the rows within bounds. It has ``large_batch`` rows if the table has ``large_rows`` or more,
+    since larger minibatches take less time per row. Small tables need more epochs for the same number of steps.
     """
 
-    steps: tuple[int, int]  # below and from ``large_rows``
+    steps: tuple[int, int]  # with fewer rows than ``large_rows``, and with more
     epochs: tuple[int, int]
     member_rows: int
     max_members: int
@@ -31,29 +31,29 @@ class Budget(NamedTuple):
     large_rows: int = 4000
 
     def n_estimators(self, n_rows: int) -> int:
-        """Members of the ensemble."""
+        """Number of members of the ensemble."""
         return int(np.clip(self.member_rows // n_rows, 1, self.max_members))
 
     def batch_size(self, n_rows: int) -> int:
-        """Rows of a minibatch."""
+        """Number of rows in a minibatch."""
         return self.large_batch if n_rows >= self.large_rows else int(np.clip(n_rows // 4, *self.batch_sizes))
 
     def max_iter(self, n_rows: int, batch_size: int) -> int:
-        """Passes over the data."""
+        """Number of passes over the data."""
         steps = self.steps[n_rows >= self.large_rows]
         return int(np.clip(steps * batch_size / n_rows, *self.epochs))
 
 
 def in_double(method) -> bool:
-    """Whether a model is trained, and predicts, in float64 whatever the precision of the table.
+    """Whether a model trains and predicts in float64, whatever the precision of the table is.
 
-    Without whitening the covariance of inducing variables is inverted, which multiplies roundings.
+    Without whitening the covariance of the inducing variables is inverted, which makes rounding errors larger.
     """
     return method.dtype == "float64" or (method.dtype == "auto" and not method.whiten)
 
 
 def n_members(method, budget: Budget, n_rows: int | None) -> int:
-    """Members of the ensemble; "auto" is one where the number of rows is not known."""
+    """Number of members of the ensemble; "auto" is one if the number of rows is not known."""
     if method.n_estimators != "auto":
         return method.n_estimators
     return 1 if n_rows is None else budget.n_estimators(n_rows)
@@ -62,7 +62,7 @@ def n_members(method, budget: Budget, n_rows: int | None) -> int:
 def plan_minibatches(
     method, budget: Budget, n_rows: int, n_chunk: int | None = None, beta: float | None = None
 ) -> Plan:
-    """The plan for ``n_rows``, of which a chunk is there at a time; every "auto" resolved, but that of ``beta``."""
+    """The plan for ``n_rows`` rows, which may come in chunks. It replaces every "auto" except that of ``beta``."""
     batch_size = method.batch_size
     if batch_size == "auto":
         batch_size = budget.batch_size(n_rows if n_chunk is None else max(n_chunk, SMALL_CHUNK))

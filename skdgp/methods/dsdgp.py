@@ -1,4 +1,4 @@
-"""Doubly stochastic deep Gaussian processes, and with learnt points deep sigma point processes."""
+"""Doubly stochastic deep Gaussian processes; with quadrature, deep sigma point processes."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -35,14 +35,14 @@ from .inducing import (
 )
 from .kernels import KernelLike, layer_kernel
 
-#: Inducing points of every layer, by the rows from which on there are so many.
+#: Number of inducing points in each layer, by the smallest number of rows for which it holds.
 INDUCING = {0: 64, 2000: 128, INITIAL_ROWS: 256}
 
-#: The same where layers are coupled, for which all inducing variables are squared.
+#: The same if the layers are coupled. The cost then grows with the square of the number of all inducing variables.
 COUPLED_INDUCING = 64
 
-#: Chosen on held-out rows. With quadrature every row is as many inputs of a layer as there are points, so
-#: that smaller minibatches keep the time and make more steps.
+#: Chosen on held-out rows. With quadrature each row makes as many inputs of a layer as there are points. So minibatches
+#: are smaller, which leaves time for more steps.
 BUDGETS = {
     "monte_carlo": Budget(
         steps=(1200, 2200), epochs=(60, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=500
@@ -52,19 +52,19 @@ BUDGETS = {
     ),
 }
 
-#: Hidden layers that "auto" stands for, and the width they do not exceed (DS-DGP, Sec. 4).
+#: Number of hidden layers that "auto" stands for, and their largest width (DS-DGP, Sec. 4).
 AUTO_HIDDEN_LAYERS, MAX_AUTO_WIDTH = 2, 30
 
-#: Covariances of hidden layers start at this share of the prior's, and white noise at this variance, so
-#: that the model starts all but deterministic (DS-DGP, supplement).
+#: Posterior covariances of hidden layers start at this share of the prior's (the square of ``initial_deviation``), and
+#: their white noise at this variance. So hidden layers start almost without randomness (DS-DGP, supplement).
 HIDDEN_SHARE, HIDDEN_NOISE = 1e-5, 1e-5
 
 
 @dataclass(eq=False, repr=False)
 class DSDGP:
-    """Layers of inducing variables that all rows share.
+    """Deep GPs in which all rows share the inducing variables of each layer.
 
-    Parameters are those of :class:`skdgp.DSDGPRegressor`.
+    The parameters are those of :class:`skdgp.DSDGPRegressor`.
     """
 
     hidden_dims: Sequence[int] | Auto = shaping("auto")
@@ -95,17 +95,17 @@ class DSDGP:
     cuda_graphs: bool = False
 
     def n_members(self, n_rows: int | None) -> int:
-        """Members of an ensemble for so many rows, or for an unknown number."""
+        """Number of members of an ensemble for so many rows, or for an unknown number of rows."""
         return n_members(self, BUDGETS[self.propagation], n_rows)
 
     def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False) -> Plan:
-        """How a member is trained with ``n_rows``, of which a chunk is there at a time, and some perhaps held out."""
+        """How a member is trained with ``n_rows`` rows. They may come in chunks, and some of them may be held out."""
         return plan_minibatches(self, BUDGETS[self.propagation], n_rows, n_chunk)
 
     def build(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
-        """An untrained model; arguments and errors as of :meth:`.AVDGP.build`.
+        """Build an untrained model; arguments and errors are those of :meth:`.AVDGP.build`.
 
-        Warns if there are fewer distinct rows than inducing points asked for.
+        It warns if there are fewer distinct rows than the inducing points that the user asked for.
         """
         hidden_dims = self._widths(X.shape[1])
         widths = (*hidden_dims, self.n_latent_outputs or likelihood.n_outputs)
@@ -122,7 +122,7 @@ class DSDGP:
             kernel = layer_kernel(self, depth, len(widths), inputs.shape[1], 1 if shared else n_outputs)
             if isinstance(self.n_inducing, str):
                 n_inducing = FEATURES[self.inducing].instead_of(n_inducing, inputs.shape[1])
-            if depth and self.layer_posterior == "locations":  # values at the points of the first layer
+            if depth and self.layer_posterior == "locations":  # values of this layer at its inducing points
                 points = cast(GlobalLayer, layers[-1]).mean(points).detach()
             else:
                 points = cluster_centres(kernel.places(inputs), n_inducing + self.n_orthogonal, generator)
@@ -131,7 +131,7 @@ class DSDGP:
             sizes = (n_inducing, n_outputs)
             layers.append(self.make_layer(inputs, points, *sizes, generator, kernel=kernel, hidden=hidden))
             with torch.no_grad():
-                inputs = layers[-1](inputs[None], inputs)[0][0]  # as they reach the next layer
+                inputs = layers[-1](inputs[None], inputs)[0][0]  # the inputs of the next layer
         if self.n_latent_outputs is not None:
             layers = mixed(layers, cast(Incomplete, likelihood), self.n_latent_outputs)
         kind = COUPLED.get(self.layer_posterior) if hidden_dims else None
@@ -139,11 +139,11 @@ class DSDGP:
             hidden_dims = tuple(kind.widths(*cast(GlobalLayer, layer).q.mean.shape) for layer in layers[:-1])
         propagation = make_propagation(self.propagation, hidden_dims, self.n_samples, generator)
         if kind is not None and kind.shared_by_rows:
-            propagation.n_fewest = propagation.n_samples  # a single sample, the same for all rows, would be too noisy
+            propagation.n_fewest = propagation.n_samples  # one sample that all rows share would be too noisy
         return (kind or DeepGP)(layers, self.begun(propagation, X, likelihood, generator), likelihood)
 
     def _check_coupling(self, numbers: Sequence[int], widths: Sequence[int]) -> None:
-        """ValueError if a posterior across layers does not go with other parameters."""
+        """ValueError if ``layer_posterior`` does not go with other parameters."""
         if self.layer_posterior == "factorised":
             return
         needs: dict[str, object] = {"propagation": "monte_carlo", "n_orthogonal": 0, "whiten": True}
@@ -167,20 +167,20 @@ class DSDGP:
             )
         check_size(self.layer_posterior, [M * D for M, D in zip(numbers, widths, strict=True)])
 
-    #: Latent variables of every row, which is one of the parameters where a method has them.
+    #: Number of latent variables of each row. A method that has latent variables makes it a parameter.
     latent_dims: ClassVar[int] = 0
 
-    #: Functions that outputs share, likewise.
+    #: Number of functions that outputs share, which likewise is a parameter of some methods.
     n_latent_outputs: ClassVar[int | None] = None
 
     def initial_inputs(self, X: Tensor, generator: torch.Generator) -> Tensor:
-        """Inputs of the first layer that initial values are computed from."""
+        """Inputs of the first layer from which initial values are computed."""
         return X
 
     def begun(
         self, propagation: Propagation, X: Tensor, likelihood: Likelihood, generator: torch.Generator
     ) -> Propagation:
-        """The propagation, and what comes before the first layer."""
+        """The propagation, with whatever comes before the first layer."""
         return propagation
 
     def _widths(self, n_features: int) -> tuple[int, ...]:
@@ -199,14 +199,14 @@ class DSDGP:
         kernel: Kernel,
         hidden: bool,
     ) -> Layer:
-        """One of the layers, for inputs (N, Q)."""
+        """Make one of the layers, for inputs (N, Q)."""
         mean = make_mean(self.mean, inputs, n_outputs) if hidden else ZeroMean(n_outputs)
         check_one_set(kernel, self.n_orthogonal)
         Z = make_features(self.inducing, kernel, inputs, points[:n_inducing], n_inducing, generator)
         v = points.new_zeros(n_outputs, len(Z))
         if hidden and self.mean == "zero":
-            # The next layer would see a single point, were this one to start at zero: it starts at a
-            # function drawn from its prior.
+            # If this layer started at zero, the next one would see a single point. So it starts at a function that
+            # is drawn from its prior.
             v.normal_(generator=generator)
         return make_global_layer(
             kernel,
@@ -224,7 +224,7 @@ class DSDGP:
 
 @dataclass(eq=False, repr=False)
 class LatentDSDGP(DSDGP):
-    """The same with latent variables of every row, which join its features (Salimbeni et al., ICML 2019)."""
+    """The same, with latent variables of each row that join its features (Salimbeni et al., ICML 2019)."""
 
     _: KW_ONLY
     latent_dims: int = shaping(0)  # type: ignore[misc]
@@ -232,7 +232,7 @@ class LatentDSDGP(DSDGP):
     n_latent_outputs: int | None = shaping(None)  # type: ignore[misc]
 
     def initial_inputs(self, X: Tensor, generator: torch.Generator) -> Tensor:
-        """Rows with latent variables from their prior."""
+        """Rows, joined with latent variables that are drawn from their prior."""
         if not self.latent_dims:
             return X
         h = torch.randn(len(X), self.latent_dims, generator=generator, device=X.device, dtype=X.dtype)
@@ -241,7 +241,7 @@ class LatentDSDGP(DSDGP):
     def begun(
         self, propagation: Propagation, X: Tensor, likelihood: Likelihood, generator: torch.Generator
     ) -> Propagation:
-        """With latent variables before the first layer."""
+        """The propagation, with latent variables before the first layer."""
         if not self.latent_dims:
             return propagation
         n_targets = cast(Regression, likelihood).n_targets

@@ -1,4 +1,4 @@
-"""What methods share: parameters that shape a model, numbers of inducing points, and where those points start."""
+"""What methods share: parameters that shape a model, numbers of inducing points, and initial inducing points."""
 
 import warnings
 from collections.abc import Sequence
@@ -16,24 +16,24 @@ from ..gp.images import ConvolutionalSum, Summands
 from ..gp.interdomain import FEATURES
 from ..gp.kernels import Kernel
 
-#: Stands for what suits the table.
+#: A value that is chosen to suit the table.
 Auto = Literal["auto"]
 
-#: Rows that initial values may be computed from.
+#: Largest number of rows from which initial values are computed.
 INITIAL_ROWS = 10_000
 
 
 def shaping(default: Any) -> Any:
-    """A parameter that shapes the model: training cannot go on with another value."""
+    """A parameter that shapes the model: training cannot continue with another value of it."""
     return field(default=default, metadata={"shaping": True})
 
 
 def cluster_centres(inputs: Tensor, n_centres: int, generator: torch.Generator) -> Tensor:
-    """Centres (M, Q) of clusters of ``inputs`` (N, Q), in random order; all distinct inputs if those are fewer."""
+    """Centres (M, Q) of clusters of ``inputs`` (N, Q) in random order; all distinct inputs if there are fewer."""
     distinct = np.unique(inputs.numpy(), axis=0)
     seed = int(torch.randint(2**31 - 1, (), generator=generator, device=generator.device))
     if len(distinct) > n_centres:
-        from sklearn.cluster import MiniBatchKMeans  # brings a hundred modules, which not every fit needs
+        from sklearn.cluster import MiniBatchKMeans  # it imports a hundred modules, which not every fit needs
 
         clusters = MiniBatchKMeans(n_centres, n_init=1, random_state=seed).fit(inputs.numpy())
         distinct = clusters.cluster_centers_.astype(np.float32)
@@ -43,7 +43,7 @@ def cluster_centres(inputs: Tensor, n_centres: int, generator: torch.Generator) 
 def make_features(
     name: str, kernel: Kernel, inputs: Tensor, points: Tensor, n_features: int, generator: torch.Generator
 ) -> Features:
-    """Inducing features of a name; see :meth:`.Features.initial`. For a convolution in a sum half are patches."""
+    """Inducing features by name; see :meth:`.Features.initial`. Half are patches if a convolution is in a sum."""
     if name != "points" or not isinstance(kernel, ConvolutionalSum):
         return FEATURES[name].initial(kernel, inputs, points, n_features)
     patches = points[: max(1, n_features // 2)]
@@ -66,7 +66,7 @@ def check_inducing(method, *names: str) -> None:
 
 
 def check_one_set(kernel: Kernel, n_orthogonal: int) -> None:
-    """ValueError if there is a second set of inducing variables, with a convolution in a sum."""
+    """ValueError if there is a second set of inducing variables together with a convolution in a sum."""
     if n_orthogonal and isinstance(kernel, ConvolutionalSum):
         raise ValueError(
             f"A Convolutional in a sum has a single set of inducing variables, got n_orthogonal={n_orthogonal}: set it "
@@ -85,7 +85,7 @@ def make_global_layer(
     orthogonal_covariance: str,
     **options,
 ) -> GlobalLayer:
-    """A global layer with inducing features ``Z``, and orthogonal to them ``O``, of which there may be none."""
+    """A global layer with inducing features ``Z`` and, orthogonal to them, ``O``, which may be empty."""
     if not len(O):
         return GlobalLayer(kernel, mean, Z, v, covariance=covariance, **options)
     learnt = covariance if orthogonal_covariance == "free" else "prior"
@@ -93,7 +93,7 @@ def make_global_layer(
 
 
 def positive_ints(name: str, values) -> tuple[int, ...]:
-    """``values`` as a tuple of positive integers, or a ValueError that names the parameter."""
+    """``values`` as a tuple of positive integers. If they are not that, a ValueError names the parameter."""
     if isinstance(values, Integral):
         raise ValueError(f"{name}={values!r} must have a number for each layer: write ({values},) for a single one.")
     for value in values:
@@ -103,7 +103,7 @@ def positive_ints(name: str, values) -> tuple[int, ...]:
 
 
 def inducing_per_layer(n_inducing, hidden_dims: Sequence[int], auto: tuple[int, int]) -> tuple[int, ...]:
-    """Inducing points of every layer; ``auto`` is what "auto" means for the first and for later ones."""
+    """Number of inducing points in each layer; ``auto`` is what "auto" means for the first and for later layers."""
     n_layers = len(hidden_dims) + 1
     if isinstance(n_inducing, str):
         first, later = auto
@@ -121,7 +121,7 @@ def inducing_per_layer(n_inducing, hidden_dims: Sequence[int], auto: tuple[int, 
 
 
 def warn_of_few_rows(asked: dict[str, int], n_found: int) -> None:
-    """Warn if the numbers of inducing points asked for, by parameter, are more than could be found."""
+    """Warn if the user has asked for more inducing points, here by parameter, than could be found."""
     if sum(asked.values()) > n_found:
         names = " + ".join(f"{name}={number}" for name, number in asked.items() if number)
         warnings.warn(

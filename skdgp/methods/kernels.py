@@ -1,7 +1,7 @@
-"""Kernels of layers: by name, made by a function, or from kernel objects of scikit-learn, and back to these.
+"""Kernels of layers: by name, by a function that makes one, or from kernel objects of scikit-learn, and back again.
 
-A layer's inputs are standardised features in the first layer, and hidden outputs in others. Kernel objects speak of the
-features as the user has them: of days, if these are days.
+The inputs of the first layer are standardised features, and those of other layers are outputs of hidden layers. Kernel
+objects are in the user's units of the features: in days, for instance, if a feature is in days.
 """
 
 import sys
@@ -22,10 +22,10 @@ from ..gp.images import Convolution, ConvolutionalSum
 from ..gp.kernels import PROFILES, Kernel, StationaryKernel, make_kernel
 from ..gp.units import Units
 
-#: A name, a function that makes a kernel, a kernel object of scikit-learn, or one of them for each layer.
+#: A name, a function that makes a kernel, a kernel object of scikit-learn, or a list with one for each layer.
 KernelLike = Any
 
-#: Profiles by the ν of Matérn kernels.
+#: Names of kernels by the ν of Matérn kernels.
 PROFILE_OF_NU = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52", np.inf: "rbf"}
 
 
@@ -35,17 +35,19 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
     Parameters
     ----------
     method : object
-        With ``kernel`` and ``ard``, and, if it is an estimator in a fit, with the units and names of features.
+        The method, with ``kernel`` and ``ard``. If it is an estimator in a fit, it also has the units and the names of
+        the features.
     depth : int
-        Of the layer, from 0 on.
+        Number of the layer, from 0 on.
     n_layers : int
+        Number of layers.
     n_inputs, n_outputs : int
-        Q, and D, covariance functions.
+        Number Q of inputs, and number D of covariance functions.
 
     Raises
     ------
     ValueError
-        If there are not as many kernels as layers, or a kernel object is not for these inputs, or not known.
+        If the numbers of kernels and layers differ, or if a kernel object does not suit the inputs or is unknown.
     """
     kernel = method.kernel
     if isinstance(kernel, list | tuple):
@@ -60,7 +62,7 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
     units, names = Units(n_inputs * [0.0], n_inputs * [1.0]), None
     if depth == 0:
         units, names = getattr(method, "_input_units", units), getattr(method, "feature_names_in_", None)
-        n_latent = n_inputs - len(units.scale)  # variables after the features
+        n_latent = n_inputs - len(units.scale)  # latent variables, which come after the features
         units = Units([*units.shift, *n_latent * [0.0]], [*units.scale, *n_latent * [1.0]])
         n_features = n_inputs - n_latent if groups is None else groups[-1 - n_latent] + 1
         names = None if names is None else [*names, *range(n_features, n_features + n_latent)]
@@ -78,7 +80,7 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
 
 
 def _groups(method, n_inputs: int) -> tuple[int, ...] | None:
-    """The feature, or latent variable, that each input of the first layer belongs to; None where each is one."""
+    """Feature or latent variable to which each input of the first layer belongs; None if each is one of its own."""
     groups = getattr(getattr(method, "_encoding", None), "groups", None)
     if groups is None:
         return None
@@ -92,7 +94,7 @@ def _added(kernel: Any) -> list[Any]:
 
 
 def _split(kernel: Any) -> tuple[Any, list[Any]]:
-    """The convolution in a sum, and what else there is."""
+    """The convolution in a sum, and the other terms of the sum."""
     added = _added(kernel)
     place = [type(each).__name__ for each in added].index("Convolutional")
     return added[place], added[:place] + added[place + 1 :]
@@ -114,7 +116,7 @@ def _check_patches(method) -> None:
 
 
 def _convolution(kernel: Any, n_outputs: int, n_inputs: int, units: Units) -> Convolution:
-    """A kernel of images, whose base speaks of pixels."""
+    """A kernel of images. Its base is in the units of pixels."""
     shape, patch = tuple(kernel.image_shape), tuple(kernel.patch_shape)
     if len(shape) not in (2, 3) or len(patch) != 2 or min(*shape, *patch) < 1:
         raise ValueError(
@@ -134,13 +136,13 @@ def _convolution(kernel: Any, n_outputs: int, n_inputs: int, units: Units) -> Co
 
 
 def is_additive(method, kernel: KernelLike) -> bool:
-    """Whether a kernel by name is to be a sum over inputs, along each of which there are Fourier features."""
+    """Whether a kernel by name becomes a sum over inputs, since each input has Fourier features."""
     asked = "fourier" in (getattr(method, "inducing", None), getattr(method, "orthogonal_inducing", None))
     return asked and kernel in ("matern12", "matern32", "matern52")
 
 
 def additive_object(profile: str, scale: ArrayLike) -> KernelLike:
-    """A sum over inputs of Matérn kernels, whose deviations are given, as a kernel object."""
+    """A kernel object that is a sum of Matérn kernels, one for each input, whose deviations are given."""
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
     from ..kernels import Select
@@ -153,19 +155,19 @@ def additive_object(profile: str, scale: ArrayLike) -> KernelLike:
 
 def is_object(kernel: KernelLike) -> bool:
     """Whether it is a kernel object of scikit-learn."""
-    module = sys.modules.get("sklearn.gaussian_process.kernels")  # nobody has one who has not imported it
+    module = sys.modules.get("sklearn.gaussian_process.kernels")  # without this import there can be no such object
     return module is not None and isinstance(kernel, module.Kernel)
 
 
 def has_objects(kernel: KernelLike) -> bool:
-    """Whether it is one, or some are."""
+    """Whether it is a kernel object, or a list that contains some."""
     return any(is_object(each) for each in (kernel if isinstance(kernel, list | tuple) else [kernel]))
 
 
 def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelLike:
-    """A layer's kernel as a kernel object of scikit-learn, of features in their own units; None where there is none.
+    """A layer's kernel as a kernel object of scikit-learn, in the units of the features; None if there is none.
 
-    Of covariance functions that outputs do not share it is the first one.
+    If outputs have covariance functions of their own, it is the first one.
     """
     if is_object(given):
         found = deepcopy(given)
@@ -173,7 +175,7 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
         return found
     if isinstance(kernel, Part) and isinstance(given, str):
         scale = np.ones(len(kernel.terms()))
-        if units is not None:  # of features, after which latent variables may come
+        if units is not None:  # units of features; latent variables may come after them
             scale[: len(units.scale)] = units.scale
         return to_object(additive_object(given, scale), kernel, units)
     if not isinstance(kernel, StationaryKernel):
@@ -181,7 +183,7 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
     lengths = _numbers(kernel.hyperparameters()["lengthscale"][0])
-    if units is not None:  # of features, after which latent variables may come
+    if units is not None:  # units of features; latent variables may come after them
         scale = np.asarray(units.scale)
         lengths = lengths * (scale if len(lengths) == 1 else np.append(scale, np.ones(len(lengths) - len(scale))))
     length = float(lengths[0]) if len(set(lengths.tolist())) == 1 else lengths
@@ -190,7 +192,7 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
 
 
 def _fill(target: Any, source: Any) -> None:
-    """Give a kernel object the numbers of the kernel that was made of it."""
+    """Copy the learnt numbers of a kernel into the kernel object from which it was made."""
     if isinstance(source, ConvolutionalSum):
         convolution, others = _split(target)
         _fill(convolution, source.convolution)
@@ -214,7 +216,7 @@ def _numbers(tensor: Tensor) -> np.ndarray:
 
 
 class _Converter:
-    """Makes kernels of kernel objects, which speak of features: each is an input in these units, or a group of them."""
+    """Makes kernels from kernel objects. A feature is one input, or a group of inputs; inputs have these units."""
 
     def __init__(self, n_outputs: int, units: Units, names: Sequence[str] | None, groups: Sequence[int] | None = None):
         self.n_outputs, self.units, self.names = n_outputs, units, names
@@ -235,7 +237,7 @@ class _Converter:
         }
 
     def part(self, kernel: Any, columns: Sequence[int]) -> Part:
-        """The kernel of some of the features, by their numbers."""
+        """The kernel that a kernel object makes of some columns, given by their numbers."""
         name = type(kernel).__name__
         if name == "Convolutional":
             raise ValueError(
@@ -255,7 +257,7 @@ class _Converter:
         return self.part(kernel.k1, columns), self.part(kernel.k2, columns)
 
     def _positive(self, kernel: Any, name: str) -> Positive:
-        """The numbers of a name, with their bounds."""
+        """The hyperparameter of a name, with its bounds."""
         about = getattr(kernel, f"hyperparameter_{name}")
         values = np.atleast_1d(np.asarray(getattr(kernel, name), dtype=np.float64))
         if about.fixed:
@@ -276,11 +278,11 @@ class _Converter:
         return length
 
     def _features(self, columns: Sequence[int]) -> list[int]:
-        """The features that some columns belong to, in order."""
+        """The features to which some columns belong, in order."""
         return list(dict.fromkeys(self.groups[i] for i in columns))
 
     def _index(self, columns: Sequence[int]) -> list[int] | None:
-        """Places of each column's feature among these features; None where each is one."""
+        """For each column the place of its feature among these features; None if each column is a feature."""
         features = self._features(columns)
         return None if len(features) == len(columns) else [features.index(self.groups[i]) for i in columns]
 

@@ -19,7 +19,7 @@ LIKELIHOODS: dict[str, Callable[[int], Regression]] = {
 
 
 def make_incomplete(likelihood, n_targets: int) -> Incomplete:
-    """That of outputs that share functions, some of them missing; ValueError unless ``likelihood`` is "gaussian"."""
+    """The likelihood of outputs that share functions and may be missing; ValueError unless it is "gaussian"."""
     if likelihood != "gaussian":
         raise ValueError(
             f'n_latent_outputs goes with likelihood="gaussian" alone, got likelihood={likelihood!r}: change one of '
@@ -28,7 +28,7 @@ def make_incomplete(likelihood, n_targets: int) -> Incomplete:
     return Incomplete(n_targets)
 
 
-#: Those of positive targets, and of targets that are not negative.
+#: Likelihoods of targets that are positive, or at least not negative.
 POSITIVE_TARGETS = ("poisson", "negative_binomial", "gamma")
 
 
@@ -38,15 +38,16 @@ def make_likelihood(likelihood: str | Regression | Callable[[int], Regression], 
     Parameters
     ----------
     likelihood : str, Regression or callable
-        A name, or a likelihood to copy, or what makes one of a number of targets, such as its class.
+        A name, a likelihood to copy, or a function of the number of targets that makes one, such as its class.
     n_targets : int
+        Number of targets.
 
     Raises
     ------
     ValueError
-        If it is of another number of targets.
+        If the likelihood has another number of targets.
     TypeError
-        If it is no likelihood of a regressor.
+        If it is not a likelihood of a regressor.
     """
     if isinstance(likelihood, str):
         return LIKELIHOODS[likelihood](n_targets)

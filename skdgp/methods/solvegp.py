@@ -30,8 +30,8 @@ from .inducing import (
 )
 from .kernels import KernelLike, layer_kernel
 
-#: Inducing points of either set. Tables of fewer rows than ``FEW_ROWS`` whose noise is not Gaussian take fewer of
-#: them where there are few features: ``PER_FEATURE`` for each, but ``FEWEST`` at least.
+#: Number of inducing points in either set. If the noise is not Gaussian and there are fewer rows than ``FEW_ROWS``, it
+#: is ``PER_FEATURE`` for each feature, but at least ``FEWEST`` and at most ``INDUCING``.
 INDUCING = 256
 FEW_ROWS, PER_FEATURE, FEWEST = 2000, 16, 64
 
@@ -39,14 +39,14 @@ BUDGET = Budget(
     steps=(1000, 2000), epochs=(20, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=1024
 )
 
-#: Steps with posteriors that are solved now and then, and the most rows that they are solved for: beyond, a solution
-#: would take longer than the epochs between two of them.
+#: Number of steps if posteriors are computed in closed form every few epochs, and the largest number of rows for which
+#: this is done. With more rows, computing them would take longer than the epochs in between.
 SOLVED_STEPS, SOLVED_ROWS = (500, 700), 100_000
 
-#: Most rows that "auto" collapses, and the iterations that "auto" then stands for.
+#: Largest number of rows for which "auto" is a collapsed fit, and the iterations that "auto" then stands for.
 COLLAPSED_ROWS, COLLAPSED_ITERATIONS = 2000, 200
 
-#: What posteriors in closed form take for granted, and what a collapsed fit does.
+#: Parameters that posteriors in closed form need, and those that a collapsed fit needs.
 CLOSED_NEEDS = {
     "covariance": "full",
     "orthogonal_covariance": "free",
@@ -57,16 +57,16 @@ CLOSED_NEEDS = {
 }
 COLLAPSED_NEEDS = CLOSED_NEEDS | {"beta": "auto"}
 
-#: What "auto" is for the weight of the penalty: the bound itself, and less for regression by minibatches, where it
+#: Values of "auto" for the weight of the penalty. 1 is the bound itself. Regression by minibatches takes less, which
 #: gained 0.01 to 0.1 nats per row on held-out rows of kin8nm, power-plant and protein.
 BETA, MINIBATCH_BETA = 1.0, 0.1
 
 
 @dataclass(eq=False, repr=False)
 class SOLVEGP:
-    """One layer with two sets of inducing variables that all rows share.
+    """GPs of one layer, with two sets of inducing variables that all rows share.
 
-    Parameters are those of :class:`skdgp.SOLVEGPRegressor`.
+    The parameters are those of :class:`skdgp.SOLVEGPRegressor`.
     """
 
     n_inducing: int | Auto = shaping("auto")
@@ -92,15 +92,15 @@ class SOLVEGP:
     cuda_graphs: bool = False
 
     def n_members(self, n_rows: int | None) -> int:
-        """Members of an ensemble for so many rows, or for an unknown number."""
+        """Number of members of an ensemble for so many rows, or for an unknown number of rows."""
         return n_members(self, BUDGET, n_rows)
 
     def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float = BETA) -> Plan:
-        """How a member is trained by minibatches; ``beta`` is what "auto" stands for, the rest as of other methods."""
+        """How a member is trained by minibatches, as in other methods; ``beta`` is the value of "auto"."""
         return plan_minibatches(self, BUDGET, n_rows, n_chunk, beta if self.beta == "auto" else self.beta)
 
     def plan_solved(self, n_rows: int, beta: float) -> Plan:
-        """How a member is trained by minibatches, if its posteriors are solved now and then where they can be."""
+        """How a member is trained by minibatches. If possible, its posteriors are in closed form every few epochs."""
         budget = BUDGET
         if solvable := n_rows <= SOLVED_ROWS and not self._against_closed_forms():
             budget = BUDGET._replace(steps=SOLVED_STEPS)
@@ -108,19 +108,19 @@ class SOLVEGP:
         return plan._replace(trainer=solved.train, finish=solved.solve) if solvable else plan
 
     def plan_collapsed(self, n_rows: int) -> Plan:
-        """How a member is trained with posteriors in closed form."""
+        """How a member is trained in a collapsed fit, where posteriors are always in closed form."""
         settings = plan_minibatches(self, BUDGET, n_rows, beta=BETA).settings
         if self.max_iter == "auto":
             settings = replace(settings, max_iter=COLLAPSED_ITERATIONS)
         return Plan(collapsed.train, settings, torch.float64, "collapsed", judge=collapsed.judge)
 
     def choose(self, method: str, n_rows: int, *, held_out: bool) -> str:
-        """The method of a regressor, with "auto" resolved; ValueError if it cannot be what was asked for."""
+        """The method of a regressor, in place of "auto"; ValueError if other parameters rule it out."""
         against = self._against_closed_forms()
         if self.beta not in ("auto", BETA):
             against["beta"] = self.beta
         if method == "auto":
-            # Fourier features are summed over rows once, and not for every iteration.
+            # Sums over rows are computed once for Fourier features, and not in every iteration.
             many = n_rows > COLLAPSED_ROWS and not (self.inducing == "fourier" and self.n_points()["n_orthogonal"] == 0)
             return "svi" if against or held_out or many else "collapsed"
         if method == "collapsed":
@@ -139,20 +139,20 @@ class SOLVEGP:
         return method
 
     def _against_closed_forms(self) -> dict[str, object]:
-        """Parameters that leave the posterior without an optimum in closed form."""
+        """Parameters for which the best posterior has no closed form."""
         values = {name: getattr(self, name, needed) for name, needed in CLOSED_NEEDS.items()}
         return {name: value for name, value in values.items() if value != CLOSED_NEEDS[name]}
 
     def n_points(self, auto: int = INDUCING) -> dict[str, int]:
-        """Inducing points asked for, by parameter."""
+        """Number of inducing points that the user has asked for, by parameter."""
         others = auto if self.inducing == "points" else 0
         numbers = {"n_inducing": (self.n_inducing, auto), "n_orthogonal": (self.n_orthogonal, others)}
         return {name: int(default if number == "auto" else number) for name, (number, default) in numbers.items()}
 
     def build(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
-        """An untrained model; arguments as of :meth:`.AVDGP.build`.
+        """Build an untrained model; arguments are those of :meth:`.AVDGP.build`.
 
-        Warns if there are fewer distinct rows than inducing points asked for.
+        It warns if there are fewer distinct rows than the inducing points that the user asked for.
         """
         auto = INDUCING
         if not isinstance(likelihood, Gaussian) and len(X) < FEW_ROWS:
@@ -182,17 +182,17 @@ class SOLVEGP:
         layers = [layer] if self.n_latent_outputs is None else mixed([layer], cast(Incomplete, likelihood), n_outputs)
         return DeepGP(layers, make_propagation("monte_carlo", (), 1, generator), likelihood)
 
-    #: Functions that outputs share, which is one of the parameters where a method has them.
+    #: Number of functions that outputs share. A method whose outputs may share functions makes it a parameter.
     n_latent_outputs: ClassVar[int | None] = None
 
     def _kinds(self) -> dict[str, str]:
-        """Inducing features of each set, by the parameter that says how many."""
+        """Kind of the inducing features of each set, by the parameter that says how many there are."""
         return {"n_inducing": self.inducing, "n_orthogonal": self.orthogonal_inducing}
 
     def _features(
         self, asked: dict[str, int], kernel: Kernel, X: Tensor, generator: torch.Generator
     ) -> list[Tensor | Features]:
-        """Those of both sets. Where rows are few, points of both get their share of them."""
+        """Inducing features of both sets. If there are too few rows, both sets get their share of them."""
         located = {name: asked[name] for name, kind in self._kinds().items() if kind in ("points", "derivatives")}
         total = sum(located.values())
         points = cluster_centres(kernel.places(X), total, generator) if total else X[:0]
