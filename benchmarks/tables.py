@@ -134,7 +134,7 @@ def digits(value, n):
 
 def restructured_text(titles, lines):
     """A list-table."""
-    text = [".. list-table::", "   :header-rows: 1", ""]
+    text = [".. list-table::", "   :header-rows: 1", "   :class: measured", ""]
     for cells in (titles, *lines):
         text += [f"   {'  -' if place else '* -'} {cell}" for place, cell in enumerate(cells)]
     return "\n".join(text)

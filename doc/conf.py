@@ -46,7 +46,7 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {name: [] for name in ("index", "getting_started", "contributing", "changelog")}
+html_sidebars = {name: [] for name in ("index", "getting_started", "benchmarks", "contributing", "changelog")}
 
 autosummary_generate = True
 toc_object_entries_show_parents = "hide"  # "predict()" fits beside the page, "DSDGPRegressor.predict()" does not

@@ -218,7 +218,7 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         Weight of the base in predictions near the training rows, between 0 and 1; 0 if there is no base.
     neighbors_ : dict or None
         The correction by nearest rows, or None if there is none. ``"n_neighbors"`` is the number of rows.
-        ``"length_scales"``, of shape (n_features_in_,), are in units of the features. ``"variance"`` and
+        ``"length_scales"``, of shape ``(n_features_in_,)``, are in units of the features. ``"variance"`` and
         ``"noise_variance"`` are in the square of the units of ``y``. ``"gain"`` is how much the correction adds to the
         mean log density of held-out rows, and ``"standard_error"`` is the error of this number.
     target_transformer_ : object or None

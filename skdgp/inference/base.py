@@ -46,20 +46,20 @@ REACH = 16.0
 NOISE_FLOOR, JITTER = 1e-10, 1e-12
 
 #: Smallest and largest number of inducing points, number of rows that they are chosen from, and the variance that they
-#: may leave unexplained, relative to the noise. Targets that are all noise would need a single point, but the points
-#: also tell where the data are.
+#: may leave unexplained, relative to the noise. Targets of pure noise would need a single point, but the points also
+#: tell where the data are.
 FEWEST_POINTS, POINTS, CANDIDATES, LEFT_OVER = 100, 1000, 2000, 0.1
 
-#: Smallest noise variance of a base for classes, relative to the variance of the numbers that stand for classes. A class
+#: Smallest noise variance of a base for classes, relative to the variance of the numbers that stand for them. A class
 #: is not a smooth function of the features: with less noise the evidence prefers functions that bend at every row.
 CLASS_NOISE = 0.1
 
-#: Number of fits, each without the targets that the fit before found to be outliers; the number of deviations from which
-#: on a target is an outlier; and a Gaussian's deviation over the median of its absolute value.
+#: Number of fits, each without the targets that the previous fit found to be outliers; the number of deviations from
+#: which on a target is an outlier; and a Gaussian's deviation over the median of its absolute value.
 ROUNDS, FAR_OUT, TO_DEVIATION = 2, 6.0, 1.4826
 
-#: Newton's method for a posterior without a closed form: the largest number of steps, the change that ends them, how far
-#: the number that stands for a target may be from the function, and the smallest weight of a row.
+#: Newton's method for a posterior without a closed form: the largest number of steps, the change that ends them, how
+#: far the number that stands for a target may be from the function, and the smallest weight of a row.
 NEWTON_STEPS, CONVERGED, LONGEST, LEAST_CURVATURE = 30, 1e-3, 3.0, 1e-6
 
 #: How far linear functions continue beyond the data, as a share of each feature's range.

@@ -118,7 +118,7 @@ class Part:
 
 
 def side_by_side(parts: Sequence[Part]) -> Batch:
-    """The rows of a part, or those of several, (E, n, ...): parts of one table, as long as each other."""
+    """The rows of a part, or those (E, n, ...) of several parts of one table, which have the same length."""
     if len(parts) == 1:
         return parts[0].rows()
     everything = torch.arange(len(parts[0]), device=parts[0].data.X.device)
@@ -128,8 +128,9 @@ def side_by_side(parts: Sequence[Part]) -> Batch:
 def shuffled(parts: Sequence[Part], batch_size: int, generators: Sequence[torch.Generator]) -> Iterator[Batch]:
     """All rows in random order, on the generators' device, in minibatches of equal size.
 
-    A remnant of a few rows would be a noisy step of full length. Several parts are as long as each other, and of one
-    table; each is shuffled by its own generator, and their minibatches come side by side.
+    Sizes are equal because a last minibatch of a few rows would make a noisy step of full length. Several parts must
+    have the same length, and belong to one table. Each part is shuffled by its own generator, and each minibatch has
+    rows of all parts side by side.
     """
     n_rows, data, device = len(parts[0]), parts[0].data, generators[0].device
     n_steps, away = -(-n_rows // batch_size), data.X.device != device

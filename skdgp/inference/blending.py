@@ -51,8 +51,8 @@ class Prior(NamedTuple):
 #: otherwise fall below that of the base's prior.
 FACTOR = Prior(0.0, 0.5, 0.0, math.log(50.0))
 
-#: Prior of the same logarithm if the base's numbers stand for classes, where the root of the factor multiplies means, too;
-#: and prior of the logarithm of the temperature's square. Without priors, few rows would make classes certain.
+#: Prior of the same logarithm if the base's numbers stand for classes, and the factor's root multiplies means, too; and
+#: prior of the logarithm of the temperature's square. Without priors, few rows would make classes certain.
 CLASS_FACTOR, TEMPERATURE = Prior(2.0, 3.0, -10.0, 16.0), Prior(0.0, 3.0, *LOGARITHMS)
 
 

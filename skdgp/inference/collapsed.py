@@ -1,18 +1,18 @@
-r"""Sparse GP regression with every posterior at its optimum: only hyperparameters are left to learn.
+r"""Sparse GP regression in which the posteriors are always the best ones, and only hyperparameters are learnt.
 
-With a Gaussian likelihood the bound of one global layer is quadratic in its inducing variables, and their best
-posterior has a closed form (Titsias, 2009; SOLVE-GP, Sec. 3.3 and App. C). The data enter through sums over rows
-alone: with φ_u and φ_v, whitened cross-covariances of a row with the layer's first and second inducing variables,
+With a Gaussian likelihood the bound of one global layer is quadratic in its inducing variables, so that their best
+posterior has a closed form (Titsias, 2009; SOLVE-GP, Sec. 3.3 and App. C). It needs only sums over the rows. With φ_u
+and φ_v, the whitened cross-covariances of a row with the layer's first and second inducing variables, these are
 
     G = Σ w φ φᵀ, split into G_uu, G_uv, G_vv;    b = Σ w φ y;    Σ w y²;    Σ w k(x, x);    Σ w,
 
-so that rows can be taken in chunks. With Λ = σ²I + G_uu, and with C = Φ_uᵀΦ_u + σ²I, what f∥ and noise explain of the
-targets' covariance:
+and so rows can be processed in chunks. Let Λ = σ²I + G_uu. Let C = Φ_uᵀΦ_u + σ²I, the part of the targets' covariance
+that f∥ and the noise explain. Then the best posteriors are
 
     S_v = (I + G_vv/σ²)⁻¹,  m_v = (I + H)⁻¹ c,  H = (G_vv − G_vu Λ⁻¹ G_uv)/σ²,  c = (b_v − G_vu Λ⁻¹ b_u)/σ²
     S_u = σ² Λ⁻¹,           m_u = Λ⁻¹ (b_u − G_uv m_v)
 
-and the bound, with Eq. 9's terms in its order, is
+and the bound, with its terms in the order of Eq. 9, is
 
     log N(y | Φ_vᵀ m_v, C) − tr(S_f⊥)/(2σ²) − KL(N(m_v, S_v) ‖ N(0, I)).
 """
@@ -40,22 +40,22 @@ from .lbfgs import lbfgs
 from .settings import History, Learner, Settings, one_by_one
 from .threads import threads_for
 
-#: Square matrices over all inducing points that a fit holds at a time, gradients included, and
-#: whitened covariances of a chunk of rows.
+#: Number of square matrices over all inducing points that a fit holds at a time, including gradients; and number of
+#: whitened cross-covariances of a chunk of rows.
 MATRICES, CHUNKS = 25, 8
 
-#: Largest share of a row's prediction that its own target may be held to decide.
+#: Largest leverage of a row: the share of its prediction that its own target decides.
 MOST_LEVERAGE = 1.0 - 1e-9
 
-#: Factors of lengthscales, and excesses of the noise's variance, that a fit with Fourier features may start with.
+#: Factors of lengthscales, and excesses of the noise's variance, from which a fit with Fourier features may start.
 SHORTER, EXCESSES = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.008, 0.004), (0.01, 0.1, 0.5, 0.9)
 
-#: Numbers that the whitened cross-covariances of a chunk of rows may hold: 32 MiB in float64.
+#: Largest number of entries in the whitened cross-covariances of a chunk of rows: 32 MiB in float64.
 CHUNK_NUMBERS = 2**22
 
 
 class Statistics(NamedTuple):
-    """What the bound needs to know of the data; see the module's docstring."""
+    """The sums over rows that the bound needs; see the module's docstring."""
 
     G: Tensor  # (T, T), T = M + M₂
     b: Tensor  # (T, P)
@@ -65,7 +65,7 @@ class Statistics(NamedTuple):
 
 
 class Optimum(NamedTuple):
-    """The bound, and the posteriors that reach it: means (P, M), covariances (P or 1, M, M)."""
+    """The best bound, and its posteriors: means (P, M) and covariances (P or 1, M, M)."""
 
     bound: Tensor
     u_mean: Tensor
@@ -75,7 +75,7 @@ class Optimum(NamedTuple):
 
 
 def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
-    """Sums over rows in float64, in chunks; if there are several, what lies between is computed anew for gradients."""
+    """Sums over rows in float64, by chunks. For gradients several chunks are computed again instead of stored."""
     n_features = sum(posterior.mean.shape[1] for posterior in layer.posteriors)
     n_chunk = max(1, CHUNK_NUMBERS // n_features)
 
@@ -85,7 +85,7 @@ def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
         prior = (weight * layer.kernel.relative_diagonal(X)).sum() * layer.kernel.variance[0]
         return weighted @ phi.mT, weighted @ y.double(), prior.double()
 
-    if len(data) <= n_chunk:  # nothing is gained by computing twice, and checkpoints import torch's compiler: seconds
+    if len(data) <= n_chunk:  # computing twice gains nothing, and importing checkpoints takes seconds
         parts = [chunk(data.X, data.y, data.weight)]
     else:
         chunks = (data.rows(slice(start, start + n_chunk)) for start in range(0, len(data), n_chunk))
@@ -97,9 +97,9 @@ def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
 
 
 def statistics_of(layer: GlobalLayer, data: Batch) -> Callable[[], Statistics]:
-    """The same for hyperparameters as they come to be.
+    """A function that computes the same for the current hyperparameters.
 
-    Fourier features are the same for all hyperparameters but for a factor: sums over rows are taken once.
+    Hyperparameters change Fourier features only by a factor, so that sums over rows are computed once.
     """
     features = layer.inducing
     if not isinstance(features, Fourier) or len(layer.sizes) > 1:
@@ -129,9 +129,9 @@ def optimum(sums: Statistics, n_inducing: int, noise: Tensor) -> Optimum:
     ----------
     sums : Statistics
     n_inducing : int
-        M, features of the first set; the others are of the second, of which there may be none.
+        M, the number of features in the first set. The others are those of the second set, which may be empty.
     noise : Tensor of shape (P,) or (1,)
-        σ², of each output or of all, which then share the covariances.
+        σ² of each output, or one for all outputs, which then share the covariances.
     """
     G_uu, G_uv, G_vv = (
         sums.G[:n_inducing, :n_inducing],
@@ -153,7 +153,7 @@ def optimum(sums: Statistics, n_inducing: int, noise: Tensor) -> Optimum:
     L_v = cholesky(identity_v + G_vv / s2, NO_JITTER)
     v_covariance = torch.cholesky_inverse(L_v)
 
-    # log N(y | Φ_vᵀ m_v, C) − ½ m_vᵀm_v: what is left of |y|² and of log|C| after the inversion lemma.
+    # log N(y | Φ_vᵀ m_v, C) − ½ m_vᵀm_v, with |y|² and log|C| simplified by the inversion lemma.
     squares = (sums.yy - p_u.square().sum((-2, -1))) / noise - p_c.square().sum((-2, -1))
     log_det_C = (sums.total_weight - n_inducing) * noise.log() + 2 * _log_diagonal(L)
     fit = -0.5 * (sums.total_weight * math.log(2 * math.pi) + log_det_C + squares)
@@ -170,7 +170,7 @@ def _log_diagonal(L: Tensor) -> Tensor:
 
 
 def collapsed(model: DeepGP, data: Batch, sums: Callable[[], Statistics] | None = None, beta: float = 1.0) -> Optimum:
-    """The optimum of a model of one whitened global layer with one kernel, for these rows and βσ²."""
+    """The optimum for these rows and the noise βσ², of a model of one whitened global layer with one kernel."""
     layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
     sums = sums or statistics_of(layer, data)
     return optimum(sums(), layer.sizes[0], beta * likelihood.variance.double())
@@ -178,11 +178,11 @@ def collapsed(model: DeepGP, data: Batch, sums: Callable[[], Statistics] | None 
 
 @one_by_one
 def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bool]) -> History:
-    """Maximise the collapsed bound and lengthscales' prior by L-BFGS over all else, and set the posteriors.
+    """Maximise the collapsed bound with the lengthscales' prior by L-BFGS, and set the posteriors.
 
-    A :class:`~.settings.Trainer` for a model of one whitened global layer with full covariances and one kernel, and
-    for all rows at once, in float64. An epoch is an iteration, and its loss the negative bound per row. It holds no
-    rows out, and nothing is random. A user who interrupts it gets the last whole iteration.
+    It is a :class:`~.settings.Trainer` for a model of one whitened global layer with full covariances and one kernel.
+    It uses all rows at once, in float64. An epoch is an iteration, whose loss is the negative bound per row. No rows
+    are held out, and nothing is random. If the user interrupts it, the model keeps the last whole iteration.
     """
     model, data, history = learner.model, learner.rows.rows(), History()
     kernel = _layer(model).kernel
@@ -216,9 +216,10 @@ def _layer(model: DeepGP) -> GlobalLayer:
 
 @torch.no_grad()
 def _look_around(kernel: StationaryKernel, likelihood: Gaussian, loss: Callable[[], Tensor]) -> None:
-    """Start with the best of some lengthscales and noises: a long series may be noise to the lengthscale that it has.
+    """Start with the best of several lengthscales and noises.
 
-    Where sums over rows are taken once, looking costs next to nothing.
+    With the initial lengthscale a long series may look like noise. Since sums over rows are computed once, trying
+    others takes hardly any time.
     """
     initial = kernel.log_lengthscale.clone()
 
@@ -230,14 +231,14 @@ def _look_around(kernel: StationaryKernel, likelihood: Gaussian, loss: Callable[
         start(*place)
         try:
             return loss().item()
-        except np.linalg.LinAlgError:  # shorter than features can follow
+        except np.linalg.LinAlgError:  # the features cannot represent so short a lengthscale
             return math.inf
 
     start(*min(product(SHORTER, EXCESSES), key=loss_at))
 
 
 def not_solved(model: DeepGP) -> list[nn.Parameter]:
-    """Trainable parameters that have no optimum in closed form."""
+    """Trainable parameters whose best values have no closed form."""
     layer = cast(GlobalLayer, model.layers[0])
     solved = {id(parameter) for posterior in layer.posteriors for parameter in posterior.parameters()}
     parts = (*layer.parameters(), *model.likelihood.parameters())
@@ -248,17 +249,18 @@ def not_solved(model: DeepGP) -> list[nn.Parameter]:
 def set_posteriors(
     model: DeepGP, data: Batch, beta: float = 1.0, sums: Callable[[], Statistics] | None = None
 ) -> float:
-    """Give the layer of ``model`` the posteriors that are best for these rows; the bound that they reach.
+    """Give the layer of ``model`` the best posteriors for these rows; return the bound that they reach.
 
-    ``beta`` weighs the penalty. As log N(y | f, σ²) is β log N(y | f, βσ²) and a constant, E log p(y | f) − β KL is
-    highest where the bound itself would be for a noise of βσ². Covariances of rows are in the model's precision, so
-    that posteriors are best for the model as it is trained, roundings included; all else is in float64.
+    ``beta`` is the weight of the penalty. Up to a constant, log N(y | f, σ²) is β log N(y | f, βσ²). So the posteriors
+    that maximise E log p(y | f) − β KL are those that maximise the bound for a noise of βσ². Covariances of rows are
+    computed in the model's precision. The posteriors are then the best ones for the model with its rounding errors.
+    Everything else is in float64.
     """
     layer = _layer(model)
     with threads_for(model.products(len(data))):
         best = collapsed(model, data, sums, beta)
     found = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)]
-    roots = [cholesky(covariance, NO_JITTER) for _, covariance in found[: len(layer.posteriors)]]  # v may be missing
+    roots = [cholesky(covariance, NO_JITTER) for _, covariance in found[: len(layer.posteriors)]]  # there may be no v
     for posterior, (mean, _), root in zip(layer.posteriors, found, roots, strict=False):
         posterior.set(mean, root)
     return best.bound.item()
@@ -266,22 +268,22 @@ def set_posteriors(
 
 @torch.no_grad()
 def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Means and variances (n, P) of function values at some of the rows, if a row's own target had not been learnt.
+    """Means and variances (n, P) of function values at some rows, as if the row's own target had not been learnt.
 
-    With a leverage h of the row, its weight times φᵀΛ⁻¹φ with Λ = σ²I + G of both sets together, what is left of its
-    target without it is (y − m)/(1 − h), and what is left of the inducing variables' variance v/(1 − h). Kernel, noise
-    and inducing points stay what all rows together have made them.
+    Let h be the leverage of the row, which is its weight times φᵀΛ⁻¹φ with Λ = σ²I + G of both sets together. Without
+    the row the residual of its target is (y − m)/(1 − h), and the part of the variance that comes from the inducing
+    variables is v/(1 − h). Kernel, noise and inducing points stay as all rows together have determined them.
 
     Parameters
     ----------
     model : DeepGP
         With the posteriors of :func:`set_posteriors`.
     rows : Batch
-        Some of ``data``.
+        Some of the rows of ``data``.
     data : Batch
-        All that the posteriors know of.
+        All rows that the posteriors have learnt from.
     beta : float, default=1.0
-        As the posteriors were set with.
+        The value with which the posteriors were set.
     """
     layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
     with threads_for(model.products(len(data))):
@@ -294,23 +296,23 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
         marginals = model(rows.X)
     mean, variance = marginals.mean[0].double(), marginals.variance[0].double()
     prior = layer.kernel.relative_diagonal(rows.X) * layer.kernel.variance
-    unexplained = (prior - phi.square().sum(0)).reshape(-1, 1).clamp(min=0.0)  # by no inducing variable
+    unexplained = (prior - phi.square().sum(0)).reshape(-1, 1).clamp(min=0.0)  # by inducing variables
     kept = 1.0 - leverage
     return rows.y - (rows.y - mean) / kept, unexplained + (variance - unexplained).clamp(min=0.0) / kept
 
 
 def judge(model: DeepGP, rows: Batch, data: Batch, settings: Settings) -> tuple[Tensor, Tensor]:
-    """What a model that :func:`train` has trained would say of rows if it had not learnt from them."""
+    """Predictions of a model that :func:`train` has trained, as if it had not learnt from these rows."""
     return left_out(model, rows, data)
 
 
 def memory_needed(n_points: int) -> int:
-    """Bytes that a fit with so many inducing points holds beside its rows."""
+    """Bytes that a fit with so many inducing points needs in addition to its rows."""
     return 8 * (MATRICES * n_points**2 + CHUNKS * CHUNK_NUMBERS)
 
 
 def free_memory() -> float:
-    """Bytes of memory that no process uses; infinity where the system does not say."""
+    """Bytes of memory that no process uses; infinity if the system does not tell."""
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # Windows has no sysconf, macOS not these names

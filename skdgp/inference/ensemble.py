@@ -1,4 +1,4 @@
-"""Models that are trained alike and predict together."""
+"""Ensembles: models that are trained in the same way and predict together."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -27,32 +27,32 @@ from .state import from_plain, to_array, to_generator, to_plain
 from .streaming import Stream
 from .threads import threads_for
 
-#: Numbers that the largest tensor of a batch of predictions may hold in float32, 8 MiB; half as many in float64. Larger
-#: batches are no faster, and the allocator gives pages of theirs back to the system between them.
+#: Largest number of entries of a tensor in a batch of predictions: 8 MiB in float32, and half as many entries in
+#: float64. Larger batches are not faster, and the allocator would return their memory to the system between batches.
 PREDICT_NUMBERS = 2**21
 
-#: Rows that members are asked for at a time where nobody waits.
+#: Number of rows that members predict at a time when residuals of training rows are computed.
 PREDICT_ROWS = 1000
 
-#: Rows from which on models that lose nothing by it predict in float32.
+#: Number of rows from which on models predict in float32, if they lose nothing by that.
 COARSE_ROWS = 10_000
 
 T = TypeVar("T")
 
-#: Means and variances (n, P) of function values at some of the rows, if a model had not learnt from each of them.
+#: Means and variances (n, P) of function values at some rows, as if the model had not learnt from the row itself.
 Judge = Callable[[DeepGP, Batch, Batch, Settings], tuple[Tensor, Tensor]]
 
-#: Makes the untrained model of a number, with a generator on the CPU.
+#: Makes the untrained member of a number, with a generator on the CPU.
 Start = Callable[[int, torch.Generator], DeepGP]
 
 
 class Plan(NamedTuple):
     """How models are trained.
 
-    ``precision`` is that of training; ``finish`` is called with every trained model in the precision of its
-    predictions, with the rows that it has learnt from, and with the settings. ``judge`` says what such a model would
-    have said of some of these rows had it not learnt from them; without it only rows that are held out can judge. With
-    ``hold_out`` some are, though training itself needs none.
+    ``precision`` is the precision of training. ``finish`` is called with each trained model in the precision of
+    predictions, with the rows that it has learnt from, and with the settings. ``judge`` predicts some of these rows as
+    if the model had not learnt from them. Without it only held-out rows can judge a model. With ``hold_out`` some rows
+    are held out for this, even if training itself does not need them.
     """
 
     trainer: Trainer
@@ -64,15 +64,16 @@ class Plan(NamedTuple):
     hold_out: bool = False
 
     def n_epochs(self, n_members: int) -> int:
-        """Epochs at most: members share those of minibatches, and a collapsed fit is of one after the other."""
+        """Largest number of epochs: members share them, except in a collapsed fit, which trains one after another."""
         return self.settings.max_iter * (n_members if self.name == "collapsed" else 1)
 
 
 class Split(NamedTuple):
-    """Which rows each model holds out: ``rows`` that the user gave, or ``n_rows`` of all, or none.
+    """Which rows each model holds out: ``rows`` that the user gave, or ``n_rows`` of all rows, or none.
 
-    Of all rows, models hold out successive parts of one random ``order``, so that together they learn from every one.
-    With ``to_judge`` these rows decide nothing in training, and a plan's ``finish`` learns from them in the end.
+    If they are some of all rows, models hold out successive parts of one random ``order``. So the models together learn
+    from every row. With ``to_judge`` held-out rows have no influence on training, and a plan's ``finish`` learns from
+    them at the end.
     """
 
     order: np.ndarray
@@ -89,17 +90,17 @@ class Split(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """How members do on rows that they have not learnt from: mean log density or probability of encoded targets."""
+    """Score on rows that members have not learnt from: mean log density or probability of encoded targets."""
 
     score: float
     n_rows: int
 
 
 class Watcher(Protocol):
-    """Is told how training goes."""
+    """An object that follows the training."""
 
     def epoch(self, ensemble: "Ensemble") -> bool:
-        """An epoch of some models ends; whether it was told to be the last."""
+        """Called when some models end an epoch; returns whether the training is to end."""
 
 
 class _Student(NamedTuple):
@@ -120,7 +121,7 @@ class _Student(NamedTuple):
 
     @classmethod
     def from_plain(cls, state: dict) -> "_Student":
-        """The student that :meth:`to_plain` made ``state`` of, on the CPU."""
+        """The student, on the CPU, from the state that :meth:`to_plain` returned."""
         model = cast(DeepGP, from_plain(state["model"]))
         for name in state["trained"]:
             model.get_parameter(name).requires_grad_(True)
@@ -130,12 +131,12 @@ class _Student(NamedTuple):
 class Ensemble:
     """Models that differ in their seeds, and in the rows that they have learnt from.
 
-    Stored in a file it is arrays, numbers and names; it opens on the CPU, with any version of torch.
+    A file stores an ensemble as arrays, numbers and names. It opens on the CPU, with any version of torch.
 
     Parameters
     ----------
     device : torch.device
-        Where the models are.
+        Device of the models.
     dtype : torch.dtype
         Precision of predictions.
     members : sequence of DeepGP, default=()
@@ -144,16 +145,17 @@ class Ensemble:
     Attributes
     ----------
     members : ModuleList of DeepGP
+        The trained models.
     histories : list of History
-        Of their last training. While it goes on there are more of them than members, and some may be empty.
+        Histories of their last training. During training there are more of them than members, and some may be empty.
     plan_name : str
-        Of the plan of their last training.
+        Name of the plan of their last training.
     blend : Blend or None
-        What members are blended with in predictions.
+        The base, with which members are blended in predictions, and its weight.
     correction : Correction or None
-        What is added to them.
+        Correction by nearest rows, which is added to predictions.
     held_out : HeldOut or None
-        After :meth:`fit`, if there were rows to judge by.
+        Score after :meth:`fit`, if there were rows to judge by.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype, members: Sequence[DeepGP] = ()):
@@ -165,20 +167,20 @@ class Ensemble:
         self.correction: Correction | None = None
         self.held_out: HeldOut | None = None
         self._students: list[_Student] = []
-        self._in_training: list[Callable[[], DeepGP]] = []  # copies of them, as they would be if training ended
+        self._in_training: list[Callable[[], DeepGP]] = []  # functions that make copies, as if training ended now
 
     def __len__(self) -> int:
         return len(self.members)
 
     @property
     def models(self) -> Sequence[DeepGP]:
-        """The members, as what they are."""
+        """The members, with their type."""
         return cast(Sequence[DeepGP], self.members)
 
     # Training.
 
     def continued(self, index: int, generator: torch.Generator) -> DeepGP:
-        """A copy of a member to go on with; a ``Start`` for another ensemble."""
+        """A copy of a member to continue with; it serves as a ``Start`` of another ensemble."""
         return deepcopy(self.models[index % len(self)]).requires_grad_(True)
 
     def fit(
@@ -194,29 +196,35 @@ class Ensemble:
         groups: Sequence[int] | None = None,
         n_neighbors: int | None = 0,
     ) -> None:
-        """Train a member for every seed, and calibrate them together.
+        """Train a member for each seed, and calibrate the members together.
 
         Parameters
         ----------
         start : callable
-            Makes what is trained.
+            Makes the untrained members.
         seeds : sequence of int
+            One for each member.
         data : Batch
             All rows.
         split : Split
+            Says which rows are held out.
         plan : Plan
+            Says how to train.
         watcher : Watcher
+            Follows the training.
         base : bool, default=False
             Whether members are blended with a base, if there are rows to judge them by.
         groups : sequence of int, default=None
-            Which inputs share a lengthscale in the base; None lets each have its own.
+            Which inputs share a lengthscale in the base. With None each has its own.
         n_neighbors : int or None, default=0
-            Nearest rows that correct predictions, if there are rows to judge by; None takes them where they gain.
+            Number of nearest rows that correct predictions, if there are rows to judge by. With None they correct
+            predictions only if that gains.
 
         Raises
         ------
         KeyboardInterrupt
-            If the user interrupts before there is a trained member. Later those that there are remain, with a warning.
+            If the user interrupts before there is a trained member. Later interruptions keep the trained members, and
+            warn.
         """
         self.plan_name = plan.name
         near = data.to("cpu", plan.precision).near(self.device)
@@ -252,7 +260,7 @@ class Ensemble:
         self._warn_if_interrupted(histories)
 
     def _warn_if_interrupted(self, histories: Sequence[History]) -> None:
-        """Say that there are fewer members, or less trained ones."""
+        """Warn that there are fewer members, or that members are less trained."""
         if any(history.interrupted for history in histories):
             warnings.warn(
                 f"Training was interrupted: the estimator is fitted with the best parameters so far, of "
@@ -262,7 +270,7 @@ class Ensemble:
             )
 
     def _calibrate(self, held_out: Sequence[Part | None], plan: Plan) -> None:
-        """Correct members' likelihoods by what each holds out, if it does."""
+        """Correct the members' likelihoods by the rows that each of them holds out, if there are any."""
         judges = [part.spread(MAX_ROWS).rows().to(self.device, self.dtype) for part in held_out if part is not None]
         if judges:
             recalibrate(self.models, judges, plan.settings.batch_size)
@@ -272,7 +280,7 @@ class Ensemble:
     def _foundation(
         self, likelihood: Likelihood, data: Batch, split: Split, plan: Plan, groups: Sequence[int] | None
     ) -> tuple[DeepGP, Part] | None:
-        """The base of members that there are rows to judge by, and what it knows; None if it cannot be computed."""
+        """The base and the rows that it has learnt from; None without rows to judge by, or if it cannot be computed."""
         if not likelihood.has_base or (not split.n_rows and split.rows is None and plan.judge is None):
             return None
         basis = known(Batch(data.X, likelihood.regressands(data.y), data.weight), split.order)
@@ -284,7 +292,7 @@ class Ensemble:
         return base, basis if learnt is None else basis.with_targets(learnt)
 
     def _blend_with(self, base: DeepGP, basis: Part, data: Batch, split: Split, plan: Plan) -> None:
-        """Choose the blend by rows that members hold out, or else by what they would say of rows they have learnt."""
+        """Choose the blend by held-out rows, or else by predictions as if members had not learnt from the row."""
         judged = []
         held_out = (split.of(data, index)[1] for index in range(len(self)))
         parts = [(Part(data, basis.index) if part is None else part).spread(MAX_ROWS) for part in held_out]
@@ -302,7 +310,7 @@ class Ensemble:
     def _corrected(
         self, basis: Part | None, data: Batch, split: Split, plan: Plan, n_neighbors: int | None
     ) -> Correction | None:
-        """The correction by nearest rows, if it is wanted; ``basis`` is what the blend's base knows."""
+        """The correction by nearest rows, if it gains; ``basis`` are the rows that the blend's base has learnt from."""
         stored = Part(data, torch.as_tensor(split.order[:MOST_ROWS], device=data.X.device))
         others = None
         if split.rows is not None:
@@ -327,9 +335,9 @@ class Ensemble:
 
     @torch.no_grad()
     def _left_over(self, part: Part, basis: Part | None, data: Batch, split: Split, plan: Plan) -> LeftOver:
-        """What members and base say of some rows, without what they have learnt from each of them where that is known.
+        """Predictions of members and base for some rows, as if they had not learnt from the row where that is known.
 
-        Of a row that some members hold out these alone are asked.
+        If some members hold a row out, only these predict it.
         """
         rows, own = part.rows().to(self.device, self.dtype), part.data is data
         judged = own and not split.n_rows and plan.judge is not None
@@ -360,7 +368,7 @@ class Ensemble:
         return LeftOver(exact, mean, variance, known)
 
     def _untrained(self, start: Start, index: int, seed: int, precision: torch.dtype) -> tuple[DeepGP, torch.Generator]:
-        """The member of a number, and its source of random numbers, where training is."""
+        """The untrained member of a number and its source of random numbers, on the device of training."""
         generator = torch.Generator("cpu").manual_seed(seed)
         model = start(index, generator).to(device=self.device, dtype=precision)
         if self.device.type != "cpu":
@@ -374,7 +382,7 @@ class Ensemble:
         watcher: Watcher,
         finished: Callable[[DeepGP, int], DeepGP],
     ) -> list[History]:
-        """Train members, and let others look at what they would be meanwhile."""
+        """Train the members. Meanwhile :meth:`so_far` can tell what they would be if training ended."""
 
         def on_epoch(histories: Sequence[History]) -> bool:
             self.histories = list(histories)
@@ -390,18 +398,20 @@ class Ensemble:
             self._in_training = []
 
     def learn(self, start: Start | None, seeds: Sequence[int], chunk: Batch, plan: Plan) -> "Ensemble":
-        """An ensemble that has learnt from one more chunk as well; this one stays what it is.
+        """A new ensemble that has also learnt from one more chunk; this one does not change.
 
-        The chunk calibrates members, if there are any, before they learn from it.
+        If there are members already, the chunk calibrates them before they learn from it.
 
         Parameters
         ----------
         start : callable
-            Makes what is trained; None goes on with the members that there are.
+            Makes the untrained members. With None the existing members continue.
         seeds : sequence of int
+            One for each member.
         chunk : Batch
+            Rows of the chunk.
         plan : Plan
-            Its trainer does not matter: each model has a stream.
+            Says how to train. Its trainer is not used, since each model has a stream.
         """
         before = deepcopy(self)
         if len(before):
@@ -417,13 +427,13 @@ class Ensemble:
         members = [self._ready(stream.averaged(model)) for model, _, stream in students]
         learnt = Ensemble(self.device, self.dtype, members)
         learnt._students, learnt.histories, learnt.plan_name = students, histories, plan.name
-        for member, calibrated in zip(learnt.models, before.models, strict=False):  # there may be none before
+        for member, calibrated in zip(learnt.models, before.models, strict=False):  # there may be none in ``before``
             for each, value in zip(member.likelihood.calibrated(), calibrated.likelihood.calibrated(), strict=True):
                 each.copy_(value)
         return learnt
 
     def so_far(self) -> "Ensemble":
-        """What training would leave if it ended now, with copies of models in training."""
+        """The ensemble as it would be if training ended now, with copies of the models in training."""
         if not self._in_training:
             return self
         begun = [(copy, each) for copy, each in zip(self._in_training, self.histories, strict=True) if each.loss]
@@ -439,29 +449,29 @@ class Ensemble:
 
     @property
     def predictors(self) -> Sequence[DeepGP] | Sequence[Blended] | Sequence[Corrected]:
-        """The members, as they predict."""
+        """The members as they predict: blended with the base, and corrected by neighbours."""
         predictors = self.models if self.blend is None else [Blended(model, self.blend) for model in self.models]
         return predictors if self.correction is None else [Corrected(each, self.correction) for each in predictors]
 
     @property
     def base_weight(self) -> float:
-        """Weight of the base near rows that were learnt from; 0 without one."""
+        """Weight of the base near the training rows; 0 if there is no base."""
         return 0.0 if self.blend is None else 1.0 - self.blend.weight.reshape(-1)[0].item()
 
     @property
     def likelihoods(self) -> list[Likelihood]:
-        """Of the members, as they predict."""
+        """Likelihoods of the members as they predict."""
         return [model.likelihood for model in self.predictors]
 
     def objective(self, data: Batch, batch_size: int) -> float:
-        """The evidence lower bound, with β = 1, of encoded rows, summed over them by weight; mean over members."""
+        """The evidence lower bound with β = 1, summed over encoded rows with their weights; mean over members."""
         known = [history.bound for history in self.histories if history.bound is not None]
         if known and len(known) == len(self.models):
             return float(np.mean(known))
         bounds, (data, mean_weight) = [], data.relative()
         for member in (each.frozen() for each in self.models):
             total = 0.0
-            # Fresh samples, as in training: unbiased with few of them, and rows average out.
+            # Fresh samples, as in training: few of them are unbiased, and the sum over rows averages their noise.
             generator = torch.Generator(self.device).manual_seed(0)
             for start in range(0, len(data), batch_size):
                 batch = data.rows(slice(start, start + batch_size)).to(self.device, self.dtype)
@@ -482,27 +492,29 @@ class Ensemble:
         dtype: torch.dtype | None = None,
         copies: int = 1,
     ) -> Iterator[tuple[slice, T]]:
-        """Values of ``function`` of one batch of rows after the other.
+        """Values of ``function`` for one batch of rows after another.
 
-        Where a GPU has too little memory for a batch, the batch is halved.
+        If a GPU has too little memory for a batch, the batch is halved.
 
         Parameters
         ----------
         X : ndarray of shape (n, Q)
-            In the user's units.
+            Rows in the user's units.
         prepare : callable
-            Brings some of the rows into those of the models.
+            Brings some of the rows into the units of the models.
         function : callable
-            Of a Tensor (B, Q) on the device.
+            A function of a Tensor (B, Q) on the device.
         dtype : torch.dtype, default=that of the ensemble
-            Of this tensor.
+            Precision of this tensor.
         copies : int, default=1
-            How many rows ``prepare`` makes of each, at most.
+            Largest number of rows that ``prepare`` makes of each row.
 
         Yields
         ------
         rows : slice
+            Rows of the batch.
         value : what the function returned for them
+            Value for these rows.
         """
         let_the_allocator_keep_pages()
         dtype = dtype or self.dtype
@@ -532,9 +544,9 @@ class Ensemble:
         exact: bool = False,
         copies: int = 1,
     ) -> Iterator[tuple[slice, T]]:
-        """What ``function`` makes of likelihoods and marginals of members, by batches as :meth:`batches` has them.
+        """Values of ``function`` of the members' likelihoods and marginals, by batches as in :meth:`batches`.
 
-        ``exact`` keeps the ensemble's precision, however many rows there are.
+        With ``exact`` predictions are in the ensemble's precision, whatever the number of rows is.
         """
         coarse = not exact and len(X) >= COARSE_ROWS and all(member.coarse for member in self.models)
         dtype, likelihoods, blend = torch.float32 if coarse else self.dtype, self.likelihoods, self.blend
@@ -545,7 +557,7 @@ class Ensemble:
 
         def value(batch: Tensor) -> T:
             marginals = [member(batch) for member in members]
-            if blend is not None:  # the base is the same for all
+            if blend is not None:  # all members have the same base
                 there = cast(DeepGP, base)(batch.double())
                 t = blend.share(batch, there)
                 marginals = [blend.joined(t, each, there) for each in marginals]

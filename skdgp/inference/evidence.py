@@ -1,6 +1,6 @@
-"""The exact evidence of a few rows: what a Gaussian process says of them before it has learnt from any.
+"""The exact evidence of a few rows: the density that a Gaussian process gives to their targets before it learns.
 
-It needs no inducing points and no posterior, so that the kernel and the noise are all that is left to choose.
+It needs no inducing points and no posterior. So only the kernel and the noise are left to choose.
 """
 
 import math
@@ -20,10 +20,10 @@ from .lbfgs import lbfgs
 
 
 class _LogDensity(Function):
-    """log N(y | 0, K), summed over outputs, for y (P, n) and K (P, n, n), or (1, n, n) where outputs share it.
+    """log N(y | 0, K), summed over outputs, for y (P, n) and K (P, n, n), or (1, n, n) if outputs share it.
 
-    Its gradient for K is ½ Σ (ααᵀ − K⁻¹) with α = K⁻¹y. That takes one inverse, where recording the factorisation and
-    the solution would take several products as dear.
+    Its gradient with respect to K is ½ Σ (ααᵀ − K⁻¹) with α = K⁻¹y. This takes one inverse. Recording the factorisation
+    and the solution instead would take several products that cost as much.
     """
 
     @staticmethod
@@ -47,14 +47,17 @@ class _LogDensity(Function):
 def log_evidence(kernel: Kernel, noise: Tensor, rows: Batch) -> Tensor:
     """log ∫ Π N(y | f, σ²)ʷ N(f | 0, K) df, summed over outputs; w are weights of rows.
 
-    A row of weight 2 is that row twice: N(y | f, σ²)ʷ is N(y | f, σ²/w) times √(2πσ²/w) (2πσ²)^(−w/2).
+    A row of weight 2 counts as that row twice: N(y | f, σ²)ʷ is N(y | f, σ²/w) times √(2πσ²/w) (2πσ²)^(−w/2).
 
     Parameters
     ----------
     kernel : Kernel
+        The kernel.
     noise : Tensor of shape (P,) or (1,)
-        σ², of each output or of all: a kernel and a noise that outputs share make the evidence of P as cheap as of one.
+        σ² of each output, or one for all outputs. If outputs share kernel and noise, the evidence of P outputs takes no
+        longer than that of one.
     rows : Batch
+        The rows.
     """
     K = kernel.covariance(rows.X, rows.X) + torch.diag_embed(noise[:, None] / rows.weight)  # (P or 1, n, n)
     log_noise = (2 * math.pi * noise[:, None]).log().expand(rows.y.shape[1], -1)
@@ -63,17 +66,20 @@ def log_evidence(kernel: Kernel, noise: Tensor, rows: Batch) -> Tensor:
 
 
 def most_likely(kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int, reach: float) -> float:
-    """Give a kernel and a noise, of float64, their most probable values given some rows.
+    """Give a kernel and a noise of float64 the values that are most probable given some rows.
 
     Parameters
     ----------
     kernel : Kernel
+        The kernel, which changes in place.
     likelihood : Gaussian
+        The likelihood, whose noise changes in place.
     rows : Batch
+        The rows.
     max_iter : int
-        Iterations of L-BFGS.
+        Largest number of iterations of L-BFGS.
     reach : float
-        How far every logarithm may move.
+        How far each logarithm may move.
 
     Returns
     -------
@@ -97,7 +103,7 @@ def most_likely(kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int
 
     free = [each for each in _parameters(kernel, likelihood) if each.requires_grad]
     lbfgs(loss, free, max_iter, len(rows) ** 3 / 3, record, reach=reach)
-    if not math.isfinite(found):  # there was no step that gained anything
+    if not math.isfinite(found):  # no step has gained anything
         with torch.no_grad():
             found = -loss().item()
     return found

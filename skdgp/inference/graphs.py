@@ -1,7 +1,7 @@
-"""Steps on a CUDA device recorded once and replayed: one launch in place of a thousand small ones.
+"""Records training steps on a CUDA device once and replays them: one launch instead of a thousand small ones.
 
-A recording has fixed addresses and cannot look at what it computes. So a minibatch, the learning rate and the loss
-live in memory of their own, and a failure shows only in numbers that are not finite at the end of an epoch.
+A recording uses fixed addresses, and cannot react to the numbers that it computes. So the minibatch, the learning rate
+and the loss have memory of their own. A failure shows only at the end of an epoch, in numbers that are not finite.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,19 +15,19 @@ from .processes import ALONE, Processes
 from .settings import Settings
 from .steps import Trainee
 
-#: Calls before a recording, in which libraries get their workspaces ready.
+#: Number of calls before a recording, in which libraries prepare their workspaces.
 _WARM_UP_CALLS = 3
 
 
 def record(function: Callable[[], Tensor], generators: Sequence[torch.Generator]) -> Callable[[], Tensor]:
-    """A function that does on the device what ``function`` does, at one launch.
+    """A function that does the same on the device as ``function``, with one launch.
 
     Parameters
     ----------
     function : callable
-        Works on the same memory in every call. It is called a few times.
+        A function that works on the same memory in each call. It is called a few times.
     generators : sequence of torch.Generator
-        What the function draws random numbers from, and the replay goes on with; of one device.
+        Generators of one device from which the function draws random numbers. The replay continues with them.
     """
     device = generators[0].device
     stream = torch.cuda.Stream(device)
@@ -50,7 +50,7 @@ def record(function: Callable[[], Tensor], generators: Sequence[torch.Generator]
 
 
 class CapturedTrainee(Trainee):
-    """Models in training whose steps are replayed, with a recording for every size of minibatch (there are two)."""
+    """Models in training whose steps are replayed. Each of the two sizes of minibatches has a recording."""
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class CapturedTrainee(Trainee):
         self.recordings: dict[int, tuple[Batch, Callable[[], Tensor]]] = {}
 
     def pace_by(self, rates: Sequence[float]) -> None:
-        """See :meth:`.Trainee.pace_by`; recordings have another pace."""
+        """See :meth:`.Trainee.pace_by`. Old recordings have the old pace, and are deleted."""
         super().pace_by(rates)
         self.recordings.clear()
 
     def step(self, batch: Batch, rate: float) -> Tensor:
-        """Take a step; the negative objectives before it, which may be anything."""
+        """Take a step; return the negative objectives before it, which may be infinite or NaN."""
         if len(batch) not in self.recordings:
             self.recordings[len(batch)] = self._record(batch)
         own, replay = self.recordings[len(batch)]
@@ -80,7 +80,7 @@ class CapturedTrainee(Trainee):
         return replay()
 
     def _record(self, batch: Batch) -> tuple[Batch, Callable[[], Tensor]]:
-        """Memory for minibatches of this size, and what takes a step with the one that is there."""
+        """Memory for minibatches of this size, and a function that takes a step with its contents."""
         own = Batch(batch.X.clone(), batch.y.clone(), batch.weight.clone())
 
         def step() -> Tensor:

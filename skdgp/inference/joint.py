@@ -1,6 +1,7 @@
-"""Rows together: joint covariances of an ensemble's function values, and functions drawn from it.
+"""Several rows together: joint covariances of an ensemble's function values, and functions drawn from it.
 
-All is computed in float64, whatever the precision of predictions: covariances of neighbouring rows differ little.
+All is computed in float64, whatever the precision of predictions is. Covariances of neighbouring rows differ so little
+that float32 would not do.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,18 +22,19 @@ from ..gp.waves import Streams
 from .ensemble import PREDICT_NUMBERS, Ensemble
 from .threads import threads_for
 
-#: Components of the mixture whose covariances a joint covariance is made of: of all members, and of one at least.
+#: Number of mixture components from which a joint covariance is computed: of all members together, and at least of each
+#: member.
 COMPONENTS, MEMBER_COMPONENTS = 32, 6
 
-#: Functions are asked for multiples of so many rows, up to a number of times as many. Products of matrices are computed
-#: in tiles, and at the edge of a matrix in another order. 48 is a multiple of the tiles' sizes: there is no such edge,
-#: and a row gets the same digits at any place, among any number of rows.
+#: Functions are evaluated at a multiple of ``BLOCK_ROWS`` rows at a time, up to ``LARGEST_BLOCK`` times as many.
+#: Products of matrices are computed in tiles, and at the edge of a matrix in another order. 48 is a multiple of the
+#: tiles' sizes, so that there is no such edge: a row gets the same digits at any place, among any number of rows.
 BLOCK_ROWS, LARGEST_BLOCK = 48, 20
 
-#: A member, as it predicts.
+#: A member as it predicts.
 Predictor = DeepGP | Blended | Corrected
 
-#: Function values (S, B, P) of a member, in the user's units or as probabilities: (S, B, K).
+#: Turns function values (S, B, D) of a member into the user's units, or into probabilities, (S, B, K).
 Response = Callable[[Likelihood, Tensor], Tensor]
 
 
@@ -43,8 +45,8 @@ Mean = Callable[[Likelihood, Marginals], Tensor]
 def joint_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
     """Covariances (P, n, n) of function values between rows, in the units of the models.
 
-    Correlations are exact where the mixture has no more than ``COMPONENTS`` components, all stored. Else they are an
-    average over as many. Variances are those of predictions anyway.
+    Correlations are exact if the mixture has at most ``COMPONENTS`` components, which are all stored. Otherwise they
+    are an average over this many components. Variances are always those of predictions.
     """
     rows = torch.as_tensor(X, dtype=torch.float64, device=ensemble.device)
     with torch.no_grad():
@@ -53,9 +55,9 @@ def joint_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
 
 
 def joint_moments(models: Sequence[Predictor], rows: Tensor, *, joint: bool = True) -> tuple[Tensor, Tensor]:
-    """Means (P, n) and covariances (P, n, n) of function values at rows (n, Q), of members in float64 together.
+    """Means (P, n) and covariances (P, n, n) of function values at rows (n, Q), over all members, in float64.
 
-    They can be differentiated. Without ``joint`` variances (P, n) come instead of covariances.
+    They can be differentiated. Without ``joint`` there are variances (P, n) instead of covariances.
     """
     n_components = max(MEMBER_COMPONENTS, -(-COMPONENTS // len(models)))
     means, spreads = [], []
@@ -76,7 +78,7 @@ def joint_moments(models: Sequence[Predictor], rows: Tensor, *, joint: bool = Tr
 
 
 def exact_copies(ensemble: Ensemble) -> list[Predictor]:
-    """The members as they predict, in float64, for many calls."""
+    """Copies of the members as they predict, in float64, for many calls."""
     return [_exact(member) for member in ensemble.predictors]
 
 
@@ -95,7 +97,7 @@ def output_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
 
 
 def _between_outputs(model: Predictor, rows: Tensor) -> Tensor:
-    """Of one member, (B, P, P)."""
+    """Covariances (B, P, P) between the outputs of one member."""
     if isinstance(model, DeepGP):
         return model.output_covariance(rows)
     return model(rows).output_covariance()
@@ -104,9 +106,9 @@ def _between_outputs(model: Predictor, rows: Tensor) -> Tensor:
 def mean_gradient(
     ensemble: Ensemble, X: np.ndarray, mean: Mean, *, return_std: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Gradients (n, P, Q) of means with respect to rows (n, Q), and variances of those of function values.
+    """Gradients (n, P, Q) of means with respect to rows (n, Q), and variances of the function's gradients.
 
-    Variances are None where they are not asked for, or have no closed form.
+    Variances are None if they are not asked for, or have no closed form.
     """
     models = [_exact(member) for member in ensemble.predictors]
     gradients, variances = [], []
@@ -140,26 +142,27 @@ class _Part(NamedTuple):
     """The functions that belong to one member."""
 
     model: Predictor
-    places: np.ndarray  # of its functions among all
+    places: np.ndarray  # of its functions among all functions
     draw: Callable[[Tensor], Tensor]
 
     def products(self, n_rows: int) -> int:
-        """Multiplications of its largest operation, as of a model; a cosine takes as long as some sixteen."""
+        """Multiplications of its largest operation; one cosine counts as sixteen of them."""
         return 16 * n_rows * len(self.places) * self.model.numbers_per_draw()
 
 
 class FunctionSet:
-    """Functions, each of a member of an ensemble.
+    """Functions, each drawn from one member of an ensemble.
 
     Parameters
     ----------
     ensemble : Ensemble
+        The ensemble.
     seeds : sequence of int
-        One for each function. It fixes the function, whatever the others are.
+        One for each function. A function depends only on its own seed.
     response : callable
-        What function values mean to the user.
+        Turns function values into the user's units, or into probabilities.
     of_rows : bool, default=False
-        Whether every row has latent variables of its own, as where targets are observed; see :meth:`.DeepGP.draw`.
+        Whether each row has latent variables of its own, as for observations; see :meth:`.DeepGP.draw`.
     """
 
     def __init__(
@@ -171,11 +174,11 @@ class FunctionSet:
 
     @property
     def likelihoods(self) -> list[Likelihood]:
-        """Of the member that each function belongs to."""
+        """Likelihood of the member that each function belongs to."""
         return [self._members[number].likelihood for number in self._number]
 
     def values(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
-        """Of some of the functions their places, then some of the rows of ``X`` (n, Q), and the values (S', B, K)."""
+        """Yield places of some functions, some rows of ``X`` (n, Q), and the functions' values (S', B, K) there."""
         for part in self._together:
             size = _block_size(part.model, len(part.places))
             for rows, block in _blocks(X, size, self.device):
@@ -184,7 +187,7 @@ class FunctionSet:
                 yield part.places, rows, found.cpu().numpy()
 
     def gradients(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
-        """The same of gradients with respect to the rows, (S', B, K, Q); functions come one at a time."""
+        """Yield the same for gradients (S', B, K, Q) with respect to the rows, one function at a time."""
         for part in self._alone:
             for rows, block in _blocks(X, _block_size(part.model, 1), self.device):
                 block.requires_grad_()
@@ -194,7 +197,7 @@ class FunctionSet:
 
     @cached_property
     def _together(self) -> list[_Part]:
-        """Those of a member side by side, as many as a block of rows has room for."""
+        """Functions of a member side by side, as many as a block of rows has room for."""
         parts = []
         for number in np.unique(self._number):
             model, places = _exact(self._members[number]), np.flatnonzero(self._number == number)
@@ -204,7 +207,7 @@ class FunctionSet:
 
     @cached_property
     def _alone(self) -> list[_Part]:
-        """One after the other."""
+        """Functions one by one."""
         if len(self.seeds) == 1:
             return self._together
         return [self._part(part.model, part.places[[i]]) for part in self._together for i in range(len(part.places))]
@@ -215,7 +218,7 @@ class FunctionSet:
 
 
 def row_gradients(values: Tensor, X: Tensor) -> Tensor:
-    """Gradients (B, K, Q) of values (B, K), each of which depends on its own row of ``X`` (B, Q) alone."""
+    """Gradients (B, K, Q) of values (B, K), each of which depends only on its own row of ``X`` (B, Q)."""
     if not values.requires_grad:  # constant wherever it has a gradient
         return X.new_zeros(*values.shape, X.shape[1])
     columns = values.sum(0).unbind()
@@ -231,13 +234,13 @@ def _exact(member: M) -> M:
 
 
 def _block_size(model: Predictor, n_functions: int) -> int:
-    """Most rows that functions of a member are asked for at a time."""
+    """Largest number of rows at which functions of a member are evaluated at a time."""
     numbers = BLOCK_ROWS * max(model.numbers_per_row(), n_functions * model.numbers_per_draw())
     return BLOCK_ROWS * int(np.clip(PREDICT_NUMBERS // numbers, 1, LARGEST_BLOCK))
 
 
 def _blocks(X: np.ndarray, size: int, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
-    """Blocks of ``size`` rows; copies of the last row fill the last block up."""
+    """Blocks of ``size`` rows. Copies of the last row fill up the last block."""
     for start in range(0, len(X), size):
         rows = slice(start, min(start + size, len(X)))
         missing = -(rows.stop - start) % BLOCK_ROWS

@@ -1,4 +1,4 @@
-"""L-BFGS for a loss without noise, of parameters that are few."""
+"""L-BFGS for a loss without noise that has few parameters."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,8 +11,9 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from .threads import threads_for
 
-#: An iteration that gains a smaller share of the loss, or of one if that is less, is the last. With 1e-5 of a collapsed
-#: bound per row, fits to five small tables took half the iterations, and ended within 0.004 nats of where they would.
+#: An iteration that gains a smaller share than this is the last; it is a share of the loss, or of one if the loss is
+#: smaller. With 1e-5 of a collapsed bound per row, fits to five small tables took half the iterations, and ended within
+#: 0.004 nats of the bound that they would have reached.
 TOLERANCE = 1e-5
 
 
@@ -32,22 +33,23 @@ def lbfgs(
 ) -> None:
     """Minimise ``loss()`` over parameters, in place.
 
-    Where the loss cannot be computed a step was too far, and the line search takes a shorter one. Whatever ends the
-    minimisation, an interruption included, leaves the parameters of the last whole iteration.
+    If the loss cannot be computed, a step was too long, and the line search takes a shorter one. The parameters in the
+    end are those of the last whole iteration, also after an interruption.
 
     Parameters
     ----------
     loss : callable
-        The loss (), from the parameters as they are.
+        Computes the loss () from the current parameters.
     parameters : sequence of Parameter
-        Of float64.
+        Parameters of float64, which change in place.
     max_iter : int
+        Largest number of iterations.
     products : float
-        Multiplications of its largest operation, for :func:`.threads_for`.
+        Multiplications of the loss's largest operation, for :func:`.threads_for`.
     on_iteration : callable, default=never stops
-        Called with the loss after every iteration; it ends when that returns True.
+        Called with the loss after each iteration. The minimisation ends if it returns True.
     reach : float, default=no limit
-        How far every parameter may move.
+        How far each parameter may move.
 
     Raises
     ------
@@ -70,7 +72,7 @@ def lbfgs(
         except np.linalg.LinAlgError:
             if not math.isfinite(last):
                 raise
-            return last + 10 * max(1.0, abs(last)), np.zeros_like(vector)  # worse than where it came from
+            return last + 10 * max(1.0, abs(last)), np.zeros_like(vector)  # worse than before the step
         last = value.item()
         return last, parameters_to_vector([each.contiguous() for each in gradient]).cpu().numpy()
 

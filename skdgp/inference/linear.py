@@ -1,4 +1,4 @@
-"""What a linear model would say of rows: the least that anything else has to do better than."""
+"""The score of a linear model, which every other model should exceed."""
 
 import math
 
@@ -7,20 +7,20 @@ from torch import Tensor
 
 from .batches import Batch
 
-#: Most features of a linear model, whose cost grows with their cube.
+#: Largest number of features of a linear model, whose cost grows with their cube.
 MOST_FEATURES = 1000
 
-#: Added to the diagonal of features' second moments: columns may depend on one another.
+#: Added to the diagonal of the features' second moments, since columns may be linearly dependent.
 RIDGE = 1e-6
 
-#: Least variance of its residuals: a model that knows four digits of the targets has not failed, however linear.
+#: Smallest variance of its residuals. A model that predicts four digits of the targets should not count as a failure.
 LEAST_VARIANCE = 1e-8
 
 
 def linear_score(rows: Batch) -> float | None:
-    """Mean log density of rows by least squares with Gaussian noise, each of them left out; None for many features.
+    """Mean log density of rows by least squares with Gaussian noise, each row left out; None if features are many.
 
-    What is left of a target is e/(1 − h), where e is its residual and h its leverage.
+    The residual of a row that is left out is e/(1 − h), where e is its residual in the fit and h its leverage.
     """
     if rows.X.shape[1] > MOST_FEATURES:
         return None
@@ -31,5 +31,5 @@ def linear_score(rows: Batch) -> float | None:
     slopes = torch.linalg.solve(moments, X.mT @ y)
     leverage: Tensor = (X * torch.linalg.solve(moments, X.mT).mT).sum(1, keepdim=True)
     left = (y - X @ slopes) / (1.0 - leverage.clamp(max=1.0 - 1e-6))
-    variance = left.square().mean(0).clamp(min=LEAST_VARIANCE)  # weights are in y already
+    variance = left.square().mean(0).clamp(min=LEAST_VARIANCE)  # y contains the weights already
     return float(-0.5 * (variance.log() + math.log(2 * math.pi) + 1.0).sum())

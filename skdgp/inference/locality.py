@@ -1,4 +1,4 @@
-"""Whether a model is corrected by the nearest rows, and how: chosen by rows that it has not learnt from."""
+"""Chooses the correction of a model by the nearest rows, by means of rows that the model has not learnt from."""
 
 import math
 from collections.abc import Sequence
@@ -14,30 +14,30 @@ from ..gp.likelihoods import AdditiveNoise, rounding_variance
 from ..gp.neighbours import Correction, Neighbourhood, Neighbours
 from .batches import Batch
 
-#: Neighbours where nobody says how many. Twelve are nearly as good, and fifty no better.
+#: Default number of neighbours. Twelve are nearly as good, and fifty are not better.
 N_NEIGHBORS = 24
 
-#: Rows whose residuals are kept, a random part of more; and those that judge, at least and at most, within the numbers
-#: that correlations of their neighbours may have.
+#: Largest number of rows whose residuals are kept, a random part if there are more; smallest and largest number of rows
+#: that judge; and largest number of entries in the correlations of the judges' neighbours.
 MOST_ROWS, FEWEST_JUDGES, MOST_JUDGES, JUDGED_NUMBERS = 50_000, 16, 1500, 2**25
 
-#: Standard errors by which the mean log density of the judges has to gain, if nobody asks for neighbours.
+#: Number of standard errors by which the judges' mean log density must gain, unless the user asks for neighbours.
 ERRORS = 2.0
 
-#: The neighbour whose median distance lengthscales start from, and how far logarithms of them may move.
+#: Lengthscales start from the median distance of this neighbour. Second: how far their logarithms may move.
 START_NEIGHBOR, REACH = 8, 5.0
 
-#: Shares of the noise that ρ and the new noise start from, and the least and most of it that either may be.
+#: Initial variances of ρ and of the new noise, as shares of the old noise, and the limits of both.
 SHARES, LEAST, MOST = (0.5, 0.6), 1e-3, 10.0
 
-#: Residuals of rows that a model has learnt from are too small. At most they are made larger by this.
+#: Residuals of rows that a model has learnt from are too small. They are made larger, at most by this factor.
 MOST_INFLATION = 5.0
 
 ITERATIONS = 30
 
 
 class LeftOver(NamedTuple):
-    """Rows, and moments (n, P) of a model's function values there; ``fair`` (n,) if it has not learnt from the row."""
+    """Rows with a model's moments (n, P) there; ``fair`` (n,) where the model has not learnt from the row."""
 
     rows: Batch
     mean: Tensor
@@ -61,14 +61,15 @@ def look_around(
     Parameters
     ----------
     stored : LeftOver
-        Neighbours.
+        Rows that may become neighbours.
     others : LeftOver or None
-        Rows that judge, if not the fair ones among ``stored``.
+        Rows that judge. With None the fair ones among ``stored`` do.
     likelihood : AdditiveNoise
-        Of the model.
+        Likelihood of the model.
     scales : sequence of Tensors of shape (Q,)
-        What features are divided by before distances are compared: the best of them is taken.
+        Numbers that divide the features before distances are computed. The best scale is taken.
     n_neighbors : int, default=N_NEIGHBORS
+        Number of neighbours.
 
     Returns
     -------
@@ -83,7 +84,7 @@ def look_around(
         own = chosen
         if not stored.fair.all() and len(own):
             fair, learnt = (residual[each].square().mean(0) for each in (stored.fair, ~stored.fair))
-            inflation = (fair / learnt.clamp(min=1e-300)).sqrt().clamp(1.0, MOST_INFLATION)  # nothing may be left
+            inflation = (fair / learnt.clamp(min=1e-300)).sqrt().clamp(1.0, MOST_INFLATION)  # residuals may all be zero
             residual = torch.where(stored.fair[:, None], residual, residual * inflation)
     if len(judges.rows) < 2 or len(stored.rows) < 3:
         return None
@@ -102,12 +103,12 @@ def _noise_of(likelihood: AdditiveNoise) -> Tensor:
 
 
 def _spread(index: Tensor, n_rows: int) -> Tensor:
-    """At most ``n_rows`` of some numbers, evenly spread over all."""
+    """At most ``n_rows`` of the numbers, evenly spread over all."""
     return index if len(index) <= n_rows else index[torch.arange(n_rows, device=index.device) * len(index) // n_rows]
 
 
 class _Candidate:
-    """The best correction of one scale, which is what lengthscales are to begin with."""
+    """The best correction for one scale, which lengthscales start from."""
 
     def __init__(self, local: Neighbours, judges: LeftOver, near: Neighbourhood, likelihood: AdditiveNoise):
         self.local, self.judges, self.near, self.likelihood = local, judges, near, likelihood
@@ -116,7 +117,7 @@ class _Candidate:
         self.found = self._best()
 
     def _best(self) -> OptimizeResult:
-        """By gradients, from the distances of neighbours."""
+        """Search by gradients, starting from the distances of neighbours."""
         eighth = self.near.rows[:, min(START_NEIGHBOR, self.near.rows.shape[1]) - 1]
         distance = ((self.local.X[eighth] - self.judges.rows.X) / self.scale).norm(dim=-1).median().clamp(min=1e-6)
         floor = [rounding_variance(column) for column in self.judges.rows.y.mT.cpu().numpy()]
@@ -136,7 +137,7 @@ class _Candidate:
         )
 
     def _set(self, vector: Tensor) -> None:
-        """Give ρ and the noise their values: logarithms of the lengthscale, of τ² and of σ²."""
+        """Set ρ and the noise from logarithms of the lengthscale, of τ² and of σ²."""
         n_outputs = len(self.noise)
         self.local.lengthscale = self.scale * vector[0].exp()
         self.local.variance, self.local.noise = vector[1 : n_outputs + 1].exp(), vector[n_outputs + 1 :].exp()
@@ -156,7 +157,7 @@ class _Candidate:
 
     @torch.no_grad()
     def result(self) -> Correction:
-        """The correction, and what it gains."""
+        """The correction with its gain."""
         self._set(torch.as_tensor(self.found.x, device=self.noise.device))
         plain = _gaussian(self.judges.rows.y - self.judges.mean, self.judges.variance + self.noise)
         gain = self._density() - plain

@@ -1,4 +1,4 @@
-"""The trainer for most: minibatches, a learning-rate schedule, early stopping, recovery."""
+"""The usual trainer: minibatches, a schedule of the learning rate, early stopping, and recovery from failures."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -19,18 +19,18 @@ from .stacks import can_be_stacked
 from .steps import Trainee
 from .threads import threads_for
 
-#: Share of the steps in which the learning rate climbs to its peak, and the share of the peak it
-#: climbs from: one cycle (Smith & Topin, 2019), down to nothing along a cosine.
+#: Share of the steps in which the learning rate climbs to its peak, and the share of the peak that it climbs from. Then
+#: it falls to zero along a cosine: the one-cycle schedule (Smith & Topin, 2019).
 WARM_UP = 0.25
 WARM_UP_FROM = 0.04
 
-#: Held-out rows that epochs are compared by. More would cost large data sets as much as training does.
+#: Largest number of held-out rows that compare epochs. On large tables, more would take as long as training.
 SCORED_ROWS = 2000
 
-#: Numbers that the largest tensor of a minibatch may hold for all models of a stack: 64 MiB in float32.
+#: Largest number of entries of a tensor of a minibatch, for all models of a stack together: 64 MiB in float32.
 STACKED_NUMBERS = 2**24
 
-#: Numbers that the largest tensor of a batch of held-out rows may hold.
+#: Largest number of entries of a tensor of a batch of held-out rows.
 SCORED_NUMBERS = 2**20
 
 #: How often training of a model may go back to its last good epoch at half the learning rate.
@@ -38,7 +38,7 @@ MAX_RETRIES = 10
 
 
 def one_cycle(progress: float) -> float:
-    """Learning rate, as a share of its peak, when ``progress`` in [0, 1] of the steps are done."""
+    """Learning rate, as a share of its peak, after the share ``progress`` in [0, 1] of all steps."""
     if progress < WARM_UP:
         return WARM_UP_FROM + (1 - WARM_UP_FROM) * 0.5 * (1 - math.cos(math.pi * progress / WARM_UP))
     return 0.5 * (1 + math.cos(math.pi * (progress - WARM_UP) / (1 - WARM_UP)))
@@ -47,12 +47,12 @@ def one_cycle(progress: float) -> float:
 def train(learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
     """Maximise the objective over the parameters of models, in place; see :class:`~.settings.Trainer`.
 
-    Models of one shape are trained as one (:mod:`.stacks`), the others side by side. Each keeps rows, random numbers,
-    best epoch and failures of its own, and becomes what it would have become alone, up to rounding.
+    Models of one shape are trained as one model (:mod:`.stacks`), and others side by side. Each model has its own rows,
+    random numbers, best epoch and failures. Up to rounding, it becomes what it would have become alone.
 
-    The epochs' scores are of at most ``SCORED_ROWS`` held-out rows. An epoch that fails is repeated, at half the
-    learning rate of the models that made it fail, up to ``MAX_RETRIES`` times for each. A user who interrupts training
-    gets the parameters of the best epoch so far, or of the last whole one without held-out rows.
+    At most ``SCORED_ROWS`` held-out rows decide the score of an epoch. If an epoch fails, it is repeated with half the
+    learning rate for the models that made it fail, up to ``MAX_RETRIES`` times for each. If the user interrupts
+    training, models keep the parameters of the best epoch so far; without held-out rows, those of the last whole epoch.
     """
     let_the_allocator_keep_pages()
     histories = [History() for _ in learners]
@@ -69,7 +69,7 @@ def train(learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = g
 def _groups(
     learners: Sequence[Learner], histories: Sequence[History], settings: Settings
 ) -> Iterator[tuple[Sequence[Learner], Sequence[History]]]:
-    """Those that are trained as one."""
+    """Groups of models that are trained as one."""
     models, n_rows, size = [each.model for each in learners], len(learners[0].rows), 1
     if len(learners) > 1 and can_be_stacked(models) and all(len(each.rows) == n_rows for each in learners):
         numbers = models[0].numbers_per_row() * min(settings.batch_size, n_rows)
@@ -100,7 +100,7 @@ def _train(crews: "Sequence[_Crew]", settings: Settings, on_epoch: Callable[[], 
 
 @dataclass
 class _Member:
-    """What training knows of one of the models."""
+    """One of the models, with the state of its training."""
 
     learner: Learner
     history: History
@@ -111,7 +111,7 @@ class _Member:
 
 
 class _Crew:
-    """Models that are trained together. Those that have stalled leave it, with the parameters of their best epoch."""
+    """Models that are trained together. A model that has stalled leaves, with the parameters of its best epoch."""
 
     def __init__(self, learners: Sequence[Learner], histories: Sequence[History], settings: Settings):
         self.settings, processes = settings, current()
@@ -143,7 +143,7 @@ class _Crew:
         return len(self.members) * learner.model.products(n_rows, mixture=not settings.objective.linear)
 
     def run_epoch(self, epoch: int) -> None:
-        """One pass over the rows in random order, as often as it takes, and what comes of it."""
+        """One pass over the rows in random order, repeated until it does not fail, and its record."""
         before = self.state()
         while True:
             try:
@@ -179,12 +179,12 @@ class _Crew:
         return (cast(Tensor, total) / len(parts[0])).tolist()
 
     def _together(self) -> int:
-        """Held-out rows of a batch."""
+        """Number of held-out rows in a batch."""
         numbers = self.trainee.models[0].numbers_per_row() * len(self.members)
         return max(self.settings.batch_size, SCORED_NUMBERS // numbers)
 
     def _compare(self, scores: Sequence[float]) -> None:
-        """Keep the parameters of models that are better than ever."""
+        """Keep the parameters of models that are better than in all epochs before."""
         better = []
         for number, (each, score) in enumerate(zip(self.members, scores, strict=True)):
             each.history.score.append(score)
@@ -195,12 +195,12 @@ class _Crew:
         self.best = torch.where(self.trainee.of(better), self.trainee.flat.vector, self.best)
 
     def state(self) -> tuple:
-        """All that an epoch changes but histories, for :meth:`restore`."""
+        """All that an epoch changes, except histories, for :meth:`restore`."""
         generators = [each.get_state() for each in self.trainee.generators]
         return self.trainee.parameters(), self.trainee.moments(), generators
 
     def restore(self, state: tuple, failed: Sequence[int] = ()) -> None:
-        """Undo an epoch, which some models had better repeat with other minibatches."""
+        """Undo an epoch. The models that failed repeat it with other minibatches."""
         parameters, moments, generators = state
         self.trainee.restore(parameters, moments)
         for number, (generator, then) in enumerate(zip(self.trainee.generators, generators, strict=True)):
@@ -208,7 +208,7 @@ class _Crew:
                 generator.set_state(then)
 
     def _slow_down(self, failed: Sequence[int]) -> None:
-        """Let models that have failed learn at half the rate from now on."""
+        """Halve the learning rate of models that have failed."""
         for number in failed:
             each = self.members[number]
             each.peak, each.retries = each.peak / 2, each.retries + 1
@@ -221,7 +221,7 @@ class _Crew:
             each.history.interrupted = True
 
     def dismiss_stalled(self) -> None:
-        """Let models go whose scores no longer improve."""
+        """Remove models whose scores no longer improve."""
         kept = [i for i, each in enumerate(self.members) if not _stalled(each.history.score, self.settings)]
         if len(kept) < len(self.members):
             if not kept:
@@ -234,7 +234,7 @@ class _Crew:
             self.scored = self._rows_to_score()
 
     def release(self) -> None:
-        """End the training, with the best parameters of everyone."""
+        """End the training, with the best parameters of each model."""
         if self.scored is not None:
             self.trainee.restore(self.best)
         self.trainee.release()

@@ -1,10 +1,10 @@
-"""What training maximises: plain functions of a model's marginals and the targets.
+"""Objectives of training: plain functions of a model's marginals and the targets.
 
-All are per-row means, so that a learning rate means the same for every number of rows. ``kl_weight``
-is β/N: the price of the inducing variables shrinks with the number N of all rows that are learnt from.
+All are means over rows, so that a learning rate means the same for every number of rows. ``kl_weight`` is β/N: the
+weight of the penalty on the inducing variables falls with the number N of all training rows.
 
-A row of weight 2 is that row twice. So N is the sum of the weights of all rows, and ``row_weight`` is what
-:meth:`.Batch.relative` makes of them: their mean over all rows is one.
+A row of weight 2 counts as that row twice. So N is the sum of the weights of all rows. ``row_weight`` are the weights
+from :meth:`.Batch.relative`, whose mean over all rows is one.
 """
 
 import math
@@ -19,9 +19,9 @@ from ..gp.likelihoods import Likelihood
 
 
 class Objective(NamedTuple):
-    """A function of marginals, likelihood, targets, weights of rows and β/N, to be maximised.
+    """A function of marginals, likelihood, targets, weights of rows and β/N that training maximises.
 
-    Where it is ``linear`` in the mixture, a single sample estimates it and its gradient without bias (AVDGP, App. B).
+    If it is ``linear`` in the mixture, a single sample estimates it and its gradient without bias (AVDGP, App. B).
     """
 
     value: Callable[[Marginals, Likelihood, Tensor, Tensor, float | Tensor], Tensor]
@@ -36,15 +36,16 @@ def log_mixture(marginals: Marginals, likelihood: Likelihood, y: Tensor) -> Tens
 
 
 def penalty(marginals: Marginals, row_weight: Tensor) -> Tensor:
-    """Σ_l KL_l of inducing variables that all rows share, or the weighted mean of what rows' own ones cost."""
+    """Σ_l KL_l of inducing variables that all rows share; otherwise the weighted mean of the rows' own penalties."""
     return marginals.kl if marginals.kl.dim() < row_weight.dim() else (row_weight * marginals.kl).mean(-1)
 
 
 def with_latents(marginals: Marginals, log_likelihood: Tensor) -> tuple[Tensor, Tensor]:
-    """What stands in the bound for expected log likelihoods (S, B) where rows have latent variables, and its weights.
+    """Terms that replace the expected log likelihoods (S, B) if rows have latent variables, and their weights.
 
-    log (1/K) Σ_k exp(E log p(y | f_k)) p(h_k)/q(h_k) of every K components in turn (tutorial on sparse GPs, Eq. 81).
-    With K = 1 the logarithm of the ratio, or its expectation −KL(q(h) ‖ p(h)), is all that is added (Eq. 79).
+    A term is log (1/K) Σ_k exp(E log p(y | f_k)) p(h_k)/q(h_k) of K successive components (tutorial on sparse GPs,
+    Eq. 81). With K = 1 it is the expected log likelihood plus the logarithm of the ratio, or plus the expectation of
+    that, −KL(q(h) ‖ p(h)) (Eq. 79).
     """
     weight, K = marginals.log_weight.exp(), marginals.n_replicates
     if marginals.log_ratio is not None:
@@ -60,9 +61,9 @@ def elbo(
 ) -> Tensor:
     """mean_n w_n [Σ_s ω_s E log p(y_n | f_s) − (β/N) Σ_l KL_nl] (AVDGP Eq. 4.6, 4.12).
 
-    A lower bound of the log evidence per row with β = 1, where all rows share their inducing variables. Where each row
-    has its own it is an approximation, which may lie above (AVDGP, App. A). With latent variables of rows see
-    :func:`with_latents`.
+    With β = 1 it is a lower bound of the log evidence per row if all rows share their inducing variables. If each row
+    has its own, it is an approximation, which may exceed the log evidence (AVDGP, App. A). For latent variables of rows
+    see :func:`with_latents`.
     """
     log_likelihood = likelihood.expected_log_prob(y, marginals.mean, marginals.variance)  # (S, B)
     log_likelihood, weight = with_latents(marginals, log_likelihood)
@@ -75,7 +76,7 @@ def predictive(
 ) -> Tensor:
     """mean_n w_n [log Σ_s ω_s p(y_n | s) − (β/N) Σ_l KL_nl] (AVDGP Eq. 4.16, App. D).
 
-    With latent variables of rows, drawn from q, a component's density is multiplied by p(h_s)/q(h_s).
+    If rows have latent variables, these are drawn from q, and a component's density is multiplied by p(h_s)/q(h_s).
     """
     return (row_weight * log_mixture(marginals, likelihood, y)).mean(-1) - kl_weight * penalty(marginals, row_weight)
 

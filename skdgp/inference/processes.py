@@ -1,8 +1,8 @@
-"""The processes that train one model together, each with its share of the rows of every minibatch.
+"""Processes that train one model together, each with its share of the rows of every minibatch.
 
-All of them hold the model and the data, shuffle alike and take equal steps: what they exchange is one vector a
-step, the sum of their gradients. A process that fails says so by numbers that are not finite, lest the others wait
-for it, and then all of them fail alike.
+All of them hold the model and the data, shuffle rows in the same way, and take the same steps. In each step they
+exchange only one vector, the sum of their gradients. If a process fails, it sends numbers that are not finite. So the
+others do not wait for it, and all of them fail in the same way.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,23 +20,23 @@ Value = TypeVar("Value")
 
 
 class Processes:
-    """A single process, which has all rows."""
+    """A single process, which has all rows. It is the base class of several processes."""
 
     rank, size = 0, 1
 
     def share(self, n_rows: int) -> Share:
-        """The share of ``n_rows`` that this process has; shares differ by one row at most."""
+        """The share of ``n_rows`` rows that this process has. Shares differ by one row at most."""
         return Share(self.rank * n_rows // self.size, (self.rank + 1) * n_rows // self.size, n_rows)
 
     def add_up(self, numbers: Tensor) -> None:
-        """Replace the numbers by their sum over processes, the same everywhere."""
+        """Replace the numbers by their sum over processes, which is the same in all of them."""
 
     def gather(self, value: Value) -> list[Value]:
-        """What each process says, the same everywhere."""
+        """The values of all processes; the list is the same in all of them."""
         return [value]
 
     def agree(self, value: Value) -> Value:
-        """What the first process says."""
+        """The value of the first process."""
         return self.gather(value)[0]
 
 
@@ -63,13 +63,13 @@ _current: ContextVar[Processes] = ContextVar("processes", default=ALONE)
 
 
 def current() -> Processes:
-    """Processes that training is shared among here."""
+    """The processes that share training in this context."""
     return _current.get()
 
 
 @contextmanager
 def shared_among(processes: Processes) -> Iterator[None]:
-    """Share training among these processes, inside the body."""
+    """Share training among these processes inside the body."""
     token = _current.set(processes)
     try:
         yield
@@ -78,7 +78,7 @@ def shared_among(processes: Processes) -> Iterator[None]:
 
 
 def agree(order: np.ndarray, seeds: Sequence[int]) -> tuple[np.ndarray, Sequence[int]]:
-    """Order of rows and seeds of the first of the processes that train together, if they have the same rows."""
+    """Order of rows and seeds of the first process; ValueError if processes have different numbers of rows."""
     numbers = current().gather(len(order))
     if len(set(numbers)) > 1:
         raise ValueError(

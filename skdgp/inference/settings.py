@@ -1,10 +1,10 @@
-"""What all trainers are given, and what they report.
+"""Arguments and results that all trainers share.
 
-A trainer is a function with the signature of :class:`Trainer`. There are three: minibatches
-(:func:`skdgp.inference.minibatches.train`), minibatches between posteriors in closed form
-(:func:`skdgp.inference.solved.train`), and all rows with posteriors in closed form
-(:func:`skdgp.inference.collapsed.train`). Chunks that come one after the other have
-:class:`skdgp.inference.streaming.Stream`.
+A trainer is a function with the signature of :class:`Trainer`. There are three. The first uses minibatches
+(:func:`skdgp.inference.minibatches.train`). The second uses minibatches, and computes posteriors in closed form every
+few epochs (:func:`skdgp.inference.solved.train`). The third uses all rows at once, with posteriors that are always in
+closed form (:func:`skdgp.inference.collapsed.train`). :class:`skdgp.inference.streaming.Stream` learns from chunks that
+come one after another.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,10 +21,10 @@ from .objectives import Objective
 
 @dataclass(frozen=True)
 class Settings:
-    """What training needs to know besides model and data; see the estimators' parameters for the meanings.
+    """Settings of training; the estimators' parameters of the same names explain them.
 
-    ``n_rows`` is the number of rows that the penalty is weighed against; None is as many as the trainer is given, of
-    which there are fewer than the user's where some are held out.
+    ``n_rows`` is the number of rows N that decides the weight β/N of the penalty. With None it is the number of rows
+    that the trainer gets, which does not include held-out rows.
     """
 
     objective: Objective
@@ -38,18 +38,18 @@ class Settings:
     n_rows: int | None = None
 
     def kl_weight(self, n_rows: int, mean_weight: float) -> float:
-        """β/N, N the sum of weights; a trainer is given ``n_rows`` of that mean weight."""
+        """β/N, where N is the sum of weights of ``n_rows`` rows with this mean weight."""
         return self.beta / ((self.n_rows or n_rows) * mean_weight)
 
 
 @dataclass
 class History:
-    """What training did, epoch by epoch.
+    """The course of training, epoch by epoch.
 
-    ``loss`` is the mean negative objective of an epoch's minibatches, ``score`` the mean log predictive
-    density of some held-out rows after it (empty without such rows), ``best_epoch`` the epoch, counted from 1, whose
-    parameters the model has in the end, ``interrupted`` whether the user ended it. ``bound`` is the evidence lower
-    bound of all rows in the end, where training knows it.
+    ``loss`` is the mean negative objective of an epoch's minibatches. ``score`` is the mean log predictive density of
+    some held-out rows after the epoch, and empty without such rows. ``best_epoch`` is the epoch, counted from 1, whose
+    parameters the model keeps. ``interrupted`` says whether the user ended the training. ``bound`` is the evidence
+    lower bound of all rows at the end, if training knows it.
     """
 
     loss: list[float] = field(default_factory=list)
@@ -60,10 +60,10 @@ class History:
 
 
 class Learner(NamedTuple):
-    """A model to train, and the rows to do it with.
+    """A model to train, and the rows to learn from.
 
-    ``held_out`` are rows to choose the best epoch by; without them it is the last. ``generator`` shuffles rows and
-    draws samples.
+    ``held_out`` are rows that choose the best epoch; without them the last epoch is taken. ``generator`` shuffles rows
+    and draws samples.
     """
 
     model: DeepGP
@@ -90,22 +90,23 @@ class Trainer(Protocol):
         Parameters
         ----------
         learners : sequence of Learner
-            Models that differ in their seeds, and in which rows of a table they learn from.
+            Models that differ in their seeds, and in the rows of the table that they learn from.
         settings : Settings
+            Settings of the training.
         on_epoch : callable, default=never stops
             Called with all histories after every epoch; training ends when it returns True.
 
         Returns
         -------
         list of History
-            One for each learner. Where training ended early, those that have not begun have no epochs.
+            One for each learner. If training ended early, learners that have not begun have no epochs.
 
         Raises
         ------
         numpy.linalg.LinAlgError, FloatingPointError
-            If the numbers stay beyond floating point whatever is tried.
+            If numbers still become infinite or NaN after all retries.
         KeyboardInterrupt
-            If the user interrupts before there is something to keep.
+            If the user interrupts before there is a result to keep.
         """
 
 
@@ -115,7 +116,7 @@ def one_by_one(train: Callable[[Learner, Settings, Callable[[History], bool]], H
     Parameters
     ----------
     train : callable
-        Trains a single one, and calls its third argument with the history after every epoch.
+        Trains a single learner, and calls its third argument with the history after every epoch.
     """
 
     @wraps(train)

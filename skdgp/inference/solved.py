@@ -1,10 +1,11 @@
-"""Minibatches between posteriors in closed form, for one layer of global inducing variables and Gaussian noise.
+"""Minibatches, with posteriors in closed form every few epochs, for one global layer and Gaussian noise.
 
-Adam takes some two thousand steps for a posterior, the kernel, the inducing points and the noise together. A few
-hundred are enough where the model starts with the kernel and the noise that explain a sample of the rows best, by their
-exact evidence, and where its posterior becomes the best one for all rows every few epochs. That takes as long as some
-ten steps (see :mod:`.collapsed`). It does so a last time when training has ended, in the precision of predictions: what
-minibatches learn in float32 makes the best of its roundings, which predictions in float64 do not have.
+Adam takes about two thousand steps to learn the posterior, the kernel, the inducing points and the noise together. A
+few hundred steps are enough with two measures. First, the kernel and the noise start at the values with the highest
+exact evidence of a sample of the rows. Second, every few epochs the posterior is replaced by the best one for all rows,
+which takes as long as about ten steps (see :mod:`.collapsed`). This is done once more at the end of training, in the
+precision of predictions. A posterior that was learnt in float32 is adapted to the rounding errors of float32, which
+predictions in float64 do not have.
 """
 
 from collections.abc import Sequence
@@ -24,19 +25,19 @@ from .evidence import most_likely
 from .processes import current
 from .settings import History, Learner, OnEpoch, Settings, go_on
 
-#: Rows whose evidence the kernel and the noise start from, and iterations of L-BFGS that look for it.
-#: Logarithms move by ``REACH`` at most: without noise the evidence has its peak far out, where float32 fails.
+#: Number of rows whose evidence decides where kernel and noise start, and iterations of L-BFGS for that. Logarithms
+#: move by ``REACH`` at most: if there is no noise, the evidence has its peak where float32 is not precise enough.
 START_ROWS, START_ITERATIONS, REACH = 700, 25, 3.0
 
-#: Epochs from one solution to the next.
+#: Number of epochs from one solution to the next.
 EVERY = 4
 
 
 def train(learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
     """A :class:`~.settings.Trainer` for models of one whitened global layer with full covariances and one kernel.
 
-    A model that has learnt before goes on from what it knows. Where processes share the minibatches, each solves for
-    itself, and the first one's solution is taken.
+    A model that has been trained before continues from its parameters. If processes share the minibatches, each of them
+    computes the solution, and that of the first process is taken.
     """
     for learner in learners:
         if not any(posterior.mean.any() for posterior in _layer(learner.model).posteriors):
@@ -63,7 +64,7 @@ def _start(model: DeepGP, rows: Batch) -> None:
     try:
         most_likely(_layer(exact).kernel, cast(Gaussian, exact.likelihood), rows, START_ITERATIONS, REACH)
     except np.linalg.LinAlgError:
-        return  # it starts where it is
+        return  # it starts with its initial values
     with torch.no_grad():
         for now, found in zip(model.parameters(), exact.parameters(), strict=True):
             now.copy_(found)
@@ -71,7 +72,7 @@ def _start(model: DeepGP, rows: Batch) -> None:
 
 @torch.no_grad()
 def solve(model: DeepGP, rows: Batch, settings: Settings) -> None:
-    """Give a model the best posterior for rows, at the weight of the penalty that it is trained with."""
+    """Give a model the best posterior for rows, with the weight of the penalty in its training."""
     processes = current()
     try:
         set_posteriors(model, rows, _penalty(rows, settings))

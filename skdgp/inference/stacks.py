@@ -1,7 +1,7 @@
-"""Models of one shape as one model, which computes them all at once.
+"""Stacks: several models of one shape as one model, which computes all of them at once.
 
 Parameters and buffers of a stack have a dimension of members in front, and so have its inputs and results. Layers,
-kernels and likelihoods do not know: they count their dimensions from the last one.
+kernels and likelihoods need not know about it, because they count their dimensions from the last one.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from ..gp.deep_gp import DeepGP
 
 
 def can_be_stacked(models: Sequence[DeepGP]) -> bool:
-    """Whether models have parts of this package alone, and the same shapes.
+    """Whether models have the same shapes, and only parts that are known to work in a stack.
 
-    A part of the user's own need not count its dimensions from the last one, and one or the other layer does not.
+    Parts of the user's own may not count their dimensions from the last one, and some layers of this package do not.
     """
     if any(not type(part).__module__.startswith(("skdgp.", "torch.")) for part in models[0].modules()):
         return False
@@ -27,7 +27,7 @@ def can_be_stacked(models: Sequence[DeepGP]) -> bool:
 
 
 def stack(models: Sequence[DeepGP]) -> DeepGP:
-    """Copies of the models as one."""
+    """Copies of the models as one model."""
     whole = deepcopy(models[0])
     for parts in zip(whole.modules(), *(model.modules() for model in models), strict=True):
         target, *sources = parts

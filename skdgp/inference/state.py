@@ -1,7 +1,7 @@
-"""Modules as plain data, so that a stored estimator holds nothing but arrays, numbers and names.
+"""Modules as plain data, so that a stored estimator contains only arrays, numbers and names.
 
-Such a file opens whatever version of torch, or device, it meets, and tools that only load what they trust, such as
-skops, have nothing of torch's to ask about.
+Such a file opens with any version of torch and on any device. Tools that only load types that they trust, such as
+skops, find no types of torch in it.
 """
 
 import sys
@@ -23,13 +23,13 @@ from ..gp.networks import InferenceNetwork
 from ..gp.propagation import Propagation
 from ..gp.units import Units
 
-#: Where classes and functions of stored modules may come from. Nothing else is ever imported.
+#: Packages from which classes and functions of stored modules may come. No others are ever imported.
 TRUSTED = ("skdgp.", "torch.nn.modules.")
 
-#: A user's own classes may be parts too, if they derive from these and the program has imported them already.
+#: Parts of the user's own classes are allowed, too, if they derive from these and are imported already.
 PARTS = (Kernel, Layer, Likelihood, Mean, InferenceNetwork, Propagation)
 
-#: Where classes have gone that files of earlier versions name.
+#: New places of classes that files of earlier versions name.
 MOVED = {
     f"skdgp.gp.layers:{name}": f"skdgp.gp.{module}:{name}"
     for name, module in {
@@ -40,10 +40,10 @@ MOVED = {
     }.items()
 } | {f"skdgp.gp.likelihoods:{name}": f"skdgp.gp.classes:{name}" for name in ("Bernoulli", "RobustMax", "Tempered")}
 
-#: Inducing points that were parameters of a layer in files of earlier versions, and the modules whose Z they are now.
+#: Inducing points that were parameters of a layer in earlier files, and the modules that contain them as Z now.
 POINTS = {"Z": "inducing", "O": "orthogonal"}
 
-#: What every module has; the rest of its attributes are its own.
+#: Attributes that every module has. All others belong to its class.
 _INTERNAL = frozenset(vars(nn.Module()))
 
 
@@ -53,12 +53,13 @@ def to_plain(module: nn.Module) -> dict:
     Parameters
     ----------
     module : Module
-        Of a class from ``TRUSTED`` or one that derives from ``PARTS``, with attributes that are numbers, strings,
-        lists or tuples of them, units, or functions.
+        A module whose class comes from ``TRUSTED`` or derives from ``PARTS``. Its attributes are numbers, strings,
+        lists or tuples of these, units, or functions.
 
     Returns
     -------
     dict
+        The module as plain data.
     """
     return {
         "class": _name(type(module)),
@@ -70,12 +71,12 @@ def to_plain(module: nn.Module) -> dict:
 
 
 def from_plain(state: dict) -> nn.Module:
-    """The module that :func:`to_plain` made ``state`` of, on the CPU and without gradients.
+    """The module that :func:`to_plain` has stored in ``state``, on the CPU and without gradients.
 
     Raises
     ------
     ValueError
-        If ``state`` names something else than :func:`to_plain` does.
+        If ``state`` names something that :func:`to_plain` does not store.
     """
     kind = _find(state["class"], type)
     if issubclass(kind, GlobalLayer):
@@ -93,7 +94,7 @@ def from_plain(state: dict) -> nn.Module:
 
 
 def _with_points(state: dict) -> dict:
-    """The state of a layer whose inducing points are modules; of a file of an earlier version, too."""
+    """The state of a layer with inducing points as modules, also from a file of an earlier version."""
     found = {POINTS[name]: array for name, array in state["parameters"].items() if name in POINTS}
     points = {name: to_plain(Points(to_tensor(array))) for name, array in found.items()}
     own = {name: array for name, array in state["parameters"].items() if name not in POINTS}
@@ -101,17 +102,17 @@ def _with_points(state: dict) -> dict:
 
 
 def to_array(tensor: Tensor | None) -> np.ndarray | None:
-    """A tensor as an array of its own."""
+    """A copy of a tensor as an array."""
     return None if tensor is None else tensor.detach().cpu().numpy().copy()
 
 
 def to_tensor(array: np.ndarray) -> Tensor:
-    """An array as a tensor of its own on the CPU: files may be mapped into memory read-only."""
+    """A copy of an array as a tensor on the CPU; the array itself may be a read-only memory map of a file."""
     return torch.from_numpy(np.array(array))
 
 
 def to_generator(array: np.ndarray) -> torch.Generator:
-    """The generator whose state is stored, on the CPU; another that this one decides, if it was that of a GPU."""
+    """A generator on the CPU with the stored state. The state of a GPU's generator becomes a seed instead."""
     generator = torch.Generator("cpu")
     if len(array) == len(generator.get_state()):
         return generator.set_state(to_tensor(array))

@@ -1,4 +1,4 @@
-"""One step of training: the gradient of the objective, and what Adam makes of it."""
+"""One step of training: the gradient of the objective, and the step of Adam."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,23 +19,24 @@ from .stacks import stack
 
 
 class FlatParameters:
-    """The trainable parameters of models as one vector: one copy saves them, one kernel moves them.
+    """The trainable parameters of models as one vector, which one operation can copy or change.
 
     Parameters
     ----------
     models : sequence of DeepGP
-        Of one shape. Their parameters become views of ``vector``, until :meth:`release`.
+        Models of one shape. Their parameters become views of ``vector`` until :meth:`release`.
 
     Attributes
     ----------
     whole : DeepGP
-        The stack of the models, or the model where there is one alone. Its parameters and gradients are views of
+        The stack of the models, or the model itself if there is only one. Its parameters and gradients are views of
         ``vector`` and ``gradient``.
     vector, gradient : Tensors of shape (n,)
+        All parameters, and their gradient.
     owner : Tensor of shape (n,)
-        Number of the model that a parameter belongs to.
+        Number of the model that each parameter belongs to.
     sums : Tensor of shape (n + E,)
-        What processes add up in one go: the gradient, and after it the losses.
+        The gradient, and after it the losses of the E models. Processes add this up in one operation.
     """
 
     def __init__(self, models: Sequence[DeepGP]):
@@ -59,21 +60,21 @@ class FlatParameters:
                     parameter.data = shared.data[number]
 
     def release(self) -> None:
-        """Give every parameter of every model memory of its own."""
+        """Give each parameter of each model memory of its own."""
         for parameters in self.own:
             for parameter in parameters:
                 parameter.data, parameter.grad = parameter.detach().clone(), None
 
 
 class Adam:
-    """Adam on one vector, with torch's defaults, by the function that its class calls.
+    """Adam on one vector, with torch's defaults. It uses the function that torch's class calls.
 
-    The class brings torch's compiler with it, whose import takes a second or two of every new process.
+    The class itself would import torch's compiler, which takes a second or two in every new process.
 
     Parameters
     ----------
     vector, gradient : Tensor
-        What moves, and where its gradient will be.
+        The vector that moves, and the tensor that will contain its gradient.
     """
 
     def __init__(self, vector: Tensor, gradient: Tensor):
@@ -83,13 +84,13 @@ class Adam:
 
     @property
     def memory(self) -> list[Tensor]:
-        """All that it remembers."""
+        """All tensors that keep its state."""
         return [self.mean, self.square, self.count]
 
     def step(self, rate: float | Tensor, pace: Tensor | None = None) -> None:
-        """Move; a rate in a tensor may be recorded in a CUDA graph.
+        """Take a step. If the rate is a tensor, a CUDA graph can record the step.
 
-        ``pace`` (n,) says of every number which share of the rate is its own: steps are proportional to rates.
+        ``pace`` (n,) has a factor of the rate for each number.
         """
         before = None if pace is None else self.vector.clone()
         adam(
@@ -97,7 +98,7 @@ class Adam:
             [self.gradient],
             [self.mean],
             [self.square],
-            [],  # what AMSGrad would remember
+            [],  # the state of AMSGrad, which is not used
             [self.count],
             lr=rate,
             beta1=0.9,
@@ -119,23 +120,24 @@ class Trainee:
     Parameters
     ----------
     models : sequence of DeepGP
-        Of one shape, changed in place. Their parameters are views of one vector until :meth:`release`.
+        Models of one shape, which change in place. Their parameters are views of one vector until :meth:`release`.
     settings : Settings
+        Settings of the training.
     generators : sequence of torch.Generator
-        Draw noise, one for each model.
+        Sources of random samples, one for each model.
     processes : Processes, default=ALONE
-        Those that share every minibatch.
+        The processes that share every minibatch.
     kl_weight : sequence of float
-        β/N of every model, for weights of rows whose mean is one (:meth:`.Batch.relative`).
+        β/N of each model, for weights of rows whose mean is one (:meth:`.Batch.relative`).
     scale : float, default=1.0
-        Multiplies the objective.
+        Factor of the objective.
 
     Attributes
     ----------
     model : DeepGP
-        The stack of the models, or the model where there is one alone.
+        The stack of the models, or the model itself if there is only one.
     failed : list of int
-        Models that the last error is about.
+        Numbers of the models that caused the last error.
     """
 
     def __init__(
@@ -154,7 +156,7 @@ class Trainee:
         self.model = self.flat.whole
         if processes.rank:
             self.flat.vector.zero_()
-        processes.add_up(self.flat.vector)  # what the first process starts from
+        processes.add_up(self.flat.vector)  # all processes start from the parameters of the first
         self.adam = Adam(self.flat.vector, self.flat.gradient)
         self.pace: Tensor | None = None
         self.failed: list[int] = []
@@ -164,7 +166,7 @@ class Trainee:
         return len(self.models)
 
     def only(self, numbers: Sequence[int]) -> Self:
-        """Some of the models, which go on where they are; all are released from this trainee."""
+        """A trainee of some of the models, which continue; this trainee releases all of them."""
         self.release()
         trainee = type(self)(
             [self.models[number] for number in numbers],
@@ -174,24 +176,24 @@ class Trainee:
             kl_weight=[self.kl_weight[number] for number in numbers],
             scale=self.scale,
         )
-        kept = self.of(numbers)  # in the order of the new vector, for both go by parameters first
+        kept = self.of(numbers)  # the new vector has the same order: both are ordered by parameter first
         for now, then in zip(trainee.adam.memory, self.adam.memory, strict=True):
             now.copy_(then[kept] if then.dim() else then)
         trainee.pace = None if self.pace is None else self.pace[kept]
         return trainee
 
     def of(self, numbers: Sequence[int]) -> Tensor:
-        """Which of the parameters belong to some of the models, (n,)."""
+        """Mask (n,) of the parameters that belong to some of the models."""
         wanted = [number in numbers for number in range(len(self))]
         return self.flat.owner.new_tensor(wanted, dtype=torch.bool)[self.flat.owner]
 
     def pace_by(self, rates: Sequence[float]) -> None:
-        """Let models learn at rates in these proportions; that of a step is the highest."""
+        """Let models learn at rates in these proportions. The rate of a step is that of the fastest model."""
         shares = self.flat.vector.new_tensor([rate / max(rates) for rate in rates])
         self.pace = None if len(set(rates)) == 1 else shares[self.flat.owner]
 
     def step(self, batch: Batch, rate: float) -> Tensor:
-        """Take a step; the negative objectives (E,) before it.
+        """Take a step; return the negative objectives (E,) before it.
 
         Raises
         ------
@@ -211,7 +213,7 @@ class Trainee:
         return loss
 
     def _gradient(self, batch: Batch) -> Tensor:
-        """Fill in the gradient; the losses (E,)."""
+        """Compute the gradient; return the losses (E,)."""
         sums, share, n_models = self.flat.sums.zero_(), self.processes.share(len(batch)), len(self.models)
         try:
             loss = self._loss(batch.rows(share.rows), share) if self.processes.size > 1 else self._loss(batch, share)
@@ -225,7 +227,7 @@ class Trainee:
         return sums[-n_models:].clone()
 
     def _loss(self, rows: Batch, share: Share) -> Tensor:
-        """What the rows of one process add to the negative objectives."""
+        """Contribution of the rows of one process to the negative objectives."""
         objective, source = self.settings.objective, self.generators if len(self) > 1 else self.generators[0]
         marginals = self.model(rows.X, source, targets=rows.y, share=share, mixture=not objective.linear)
         value = objective.value(marginals, self.model.likelihood, rows.y, rows.weight, self._price)
@@ -233,7 +235,7 @@ class Trainee:
 
     @contextmanager
     def blaming(self, batch: Batch) -> Iterator[None]:
-        """Find out which models fail where a factorisation of one makes all of them fail."""
+        """Find out which models caused a failed factorisation, which makes all of them fail."""
         try:
             yield
         except np.linalg.LinAlgError:
@@ -268,15 +270,15 @@ class Trainee:
                 )
 
     def parameters(self) -> Tensor:
-        """A copy of them, for :meth:`restore`."""
+        """A copy of the parameters, for :meth:`restore`."""
         return self.flat.vector.clone()
 
     def moments(self) -> list[Tensor]:
-        """A copy of what the optimiser remembers, for :meth:`restore`."""
+        """A copy of the optimiser's state, for :meth:`restore`."""
         return [each.clone() for each in self.adam.memory]
 
     def restore(self, parameters: Tensor, moments: Sequence[Tensor] | None = None) -> None:
-        """Go back to earlier parameters, and moments, in the memory where they are."""
+        """Go back to earlier parameters and moments, which are copied into the present memory."""
         self.flat.vector.copy_(parameters)
         for now, then in zip(self.adam.memory, moments or (), strict=bool(moments)):
             now.copy_(then)

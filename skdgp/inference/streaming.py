@@ -1,14 +1,14 @@
-"""Training by chunks of rows that come one after the other, without knowing how many will.
+"""Training by chunks of rows that come one after another, without knowing how many there will be.
 
-A chunk of many rows is learnt from in one pass. One of few rows would be a handful of steps, and a model that starts
-from nothing needs hundreds. So a stream keeps a uniform sample of the rows that have come, and replays some of it
-with every small chunk, in the same minibatches: there are more steps, and what earlier rows taught is not forgotten
-where later ones differ. The work is bounded for every row, for every chunk, and for the stream as a whole.
+The model passes once over a large chunk. A small chunk would be only a few steps, while a new model needs hundreds. So
+a stream keeps a uniform sample of the rows so far, and replays some of them with each small chunk, in the same
+minibatches. This makes more steps, and the model does not forget earlier rows if later rows differ from them. The work
+is bounded for each row, for each chunk, and for the stream as a whole.
 
-A learning rate that falls to nothing needs to know its end. Here it falls as 1/√t in the long run, and what is
-handed out is an average of the parameters that steps have visited, of which the later ones weigh more (Shamir and
-Zhang, "Stochastic Gradient Descent for Non-smooth Optimization", ICML 2013): after t steps the step s has a weight
-in proportion to about (s/t)^η. It may be asked for at any time.
+A learning rate that falls to zero would have to know the end of the stream. Here it falls as 1/√t in the long run.
+Predictions use an average of the parameters of all steps, in which later steps weigh more (Shamir and Zhang,
+"Stochastic Gradient Descent for Non-smooth Optimization", ICML 2013). After t steps, the weight of step s is in
+proportion to about (s/t)^η. This average is available at any time.
 """
 
 import math
@@ -33,20 +33,20 @@ from .threads import threads_for
 #: η: the average spans about the last 1/(η + 1) of all steps.
 AVERAGE_EXPONENT = 8.0
 
-#: Steps in which the learning rate climbs to its peak, and steps until it has fallen to 1/√2 of it.
+#: Number of steps in which the learning rate climbs to its peak, and after which it has fallen to 1/√2 of its peak.
 WARM_UP_STEPS, LONG_RUN_STEPS = 100, 1000
 
-#: Rows that a stream remembers, at most.
+#: Largest number of rows that a stream keeps.
 REMEMBERED_ROWS = 4000
 
-#: A small chunk is as much work as this many passes over it, and no more than one pass over so many rows.
+#: A small chunk takes as much work as this many passes over it, but no more than one pass over ``ROWS_OF_WORK`` rows.
 PASSES, ROWS_OF_WORK = 25, 10_000
 
 
 class Sample(NamedTuple):
-    """A uniform sample of rows: every row draws a random key, and those with the largest keys are kept.
+    """A uniform sample of rows: each row draws a random key, and the rows with the largest keys are kept.
 
-    Two samples make one of all their rows, however these were divided between them.
+    Two samples can be joined to a sample of all their rows, however the rows were divided between them.
     """
 
     X: Tensor
@@ -56,7 +56,7 @@ class Sample(NamedTuple):
 
     @classmethod
     def of(cls, rows: Batch, generator: torch.Generator) -> "Sample":
-        """Some of the rows, on the generator's device."""
+        """A sample of the rows, on the generator's device."""
         key = torch.rand(len(rows), generator=generator, device=generator.device, dtype=torch.float64)
         kept = _largest(key)
         rows = rows.rows(kept.to(rows.X.device)).to(generator.device, rows.X.dtype)
@@ -64,52 +64,52 @@ class Sample(NamedTuple):
 
     @property
     def rows(self) -> Batch:
-        """The rows."""
+        """The rows of the sample."""
         return Batch(self.X, self.y, self.weight)
 
     def joined(self, other: "Sample") -> "Sample":
-        """The sample of all rows that either is a sample of."""
+        """The sample of the rows of both samples."""
         both = [torch.cat(columns) for columns in zip(self, other, strict=True)]
         kept = _largest(both[-1])
         return Sample(*(column[kept] for column in both))
 
     def draw(self, n_rows: int, generator: torch.Generator) -> Tensor:
-        """Numbers of so many rows, each of them as often as any other, or once more."""
+        """Numbers of ``n_rows`` rows; each row of the sample comes as often as any other, or once more."""
         n_kept = len(self.key)
         orders = [torch.randperm(n_kept, generator=generator, device=self.key.device) for _ in range(0, n_rows, n_kept)]
         return torch.cat(orders)[:n_rows]
 
 
 def _largest(key: Tensor) -> Tensor:
-    """Where the keys are that a sample keeps."""
+    """Places of the keys that a sample keeps."""
     return key.topk(min(REMEMBERED_ROWS, len(key))).indices
 
 
 class Stream:
-    """A trainer that remembers: every call teaches the same model one more chunk.
+    """A trainer with a memory: each call teaches the same model one more chunk.
 
     Parameters
     ----------
     continues : bool, default=False
-        Whether the model has learnt from rows that the stream has not seen. It then replays the less, the smaller the
-        part of all rows that it knows, lest the model forget the others.
+        Whether the model has learnt from rows that the stream has not seen. The smaller the stream's part of all rows
+        is, the less it then replays. Otherwise the model would forget the other rows.
 
     Attributes
     ----------
     average : list of Tensor
         The model's parameters, averaged over steps.
     sample : Sample or None
-        Some of the rows that it has seen.
+        A sample of the rows so far.
     n_seen, n_steps : int
-        Rows and steps so far.
+        Number of rows and steps so far.
     rate : float
-        Share of the peak learning rate that training has not yet failed with.
+        Share of the peak learning rate, which is halved after each failure.
     """
 
     def __init__(self, *, continues: bool = False) -> None:
         self.continues = continues
         self.average: list[Tensor] = []
-        self.moments: list[Tensor] = []  # of the optimiser
+        self.moments: list[Tensor] = []  # the optimiser's state
         self.sample: Sample | None = None
         self.n_seen = self.n_steps = 0
         self.rate = 1.0
@@ -117,9 +117,9 @@ class Stream:
     def __call__(self, model: DeepGP, chunk: Batch, settings: Settings, generator: torch.Generator) -> History:
         """Learn from one more chunk.
 
-        ``max_iter`` bounds the passes that a chunk is worth; what decides early stopping does not matter. A chunk that
-        fails is tried again at ever lower learning rates; if that does not help, model and stream are what they were
-        before.
+        ``max_iter`` limits the number of passes over a chunk. Settings of early stopping are not used. If a chunk
+        fails, it is tried again at lower and lower learning rates. If that does not help, model and stream stay as they
+        were before.
         """
         self.average = self.average or [parameter.detach().clone() for parameter in model.parameters()]
         retries = 0
@@ -134,7 +134,7 @@ class Stream:
                 return history
 
     def averaged(self, model: DeepGP) -> DeepGP:
-        """A copy of the model with the average of its parameters."""
+        """A copy of the model with the averaged parameters."""
         model = deepcopy(model)
         with torch.no_grad():
             for parameter, value in zip(model.parameters(), self.average, strict=True):
@@ -148,7 +148,7 @@ class Stream:
 
     @classmethod
     def from_plain(cls, state: dict) -> "Stream":
-        """The stream that :meth:`to_plain` made ``state`` of, on the CPU."""
+        """The stream, on the CPU, from the state that :meth:`to_plain` returned."""
         stream = cls()
         for name, value in state.items():
             setattr(stream, name, [to_tensor(each) for each in value] if isinstance(value, list) else value)
@@ -156,7 +156,7 @@ class Stream:
         return stream
 
     def _learn(self, model: DeepGP, chunk: Batch, settings: Settings, generator: torch.Generator) -> float:
-        """The mean loss of the minibatches of a chunk and of what is replayed with it."""
+        """Learn from a chunk and the rows that are replayed with it; return the mean loss of the minibatches."""
         sample = Sample.of(chunk, generator)
         sample = sample if self.sample is None else self.sample.joined(sample)
         rows, n_replayed = Part(chunk), self._n_replayed(len(chunk), settings)
@@ -171,7 +171,7 @@ class Stream:
         return loss
 
     def _n_replayed(self, n_rows: int, settings: Settings) -> int:
-        """How many rows are replayed with a chunk of ``n_rows``."""
+        """Number of rows that are replayed with a chunk of ``n_rows`` rows."""
         n_seen = self.n_seen + n_rows
         passes = PASSES * min(1.0, REMEMBERED_ROWS / n_seen)
         if self.continues:
@@ -180,7 +180,7 @@ class Stream:
         return max(0, int(min(passes * n_rows, ROWS_OF_WORK)) - n_rows)
 
     def _pass(self, model: DeepGP, rows: Part, settings: Settings, generator: torch.Generator) -> float:
-        """The mean loss of the rows' minibatches."""
+        """Pass over the rows; return the mean loss of the minibatches."""
         average, n_steps = [each.clone() for each in self.average], self.n_steps
         total: float | Tensor = 0.0
         mean_weight = rows.mean_weight()
@@ -202,9 +202,9 @@ class Stream:
     def _trainee(
         self, model: DeepGP, settings: Settings, generator: torch.Generator, n_rows: int, mean_weight: float
     ) -> Iterator[Trainee]:
-        """The model in training, which is what it was before if the body fails.
+        """The model in training. If the body fails, the model is restored.
 
-        ``scale`` lets weights count as they are, beside those of other chunks.
+        With ``scale`` the weights of rows count in full, and not relative to their mean in the chunk.
         """
         kl_weight = settings.kl_weight(n_rows, mean_weight)
         trainee = Trainee([model], settings, [generator], kl_weight=[kl_weight], scale=mean_weight)

@@ -1,14 +1,14 @@
-"""As many threads as work is worth, for as long as it lasts.
+"""Chooses the number of threads for a computation, and restores the old number afterwards.
 
-Threads that share an operation wait for one another at its end. On cores of their own they are there within
-microseconds. Where another process has one of the cores, its turn has to end first: that takes milliseconds, for an
-operation of microseconds. So small work has one thread. Large work has more, but never more than torch had where the
-call began: that is what joblib, ``OMP_NUM_THREADS`` or ``torch.set_num_threads`` have left it.
+Threads that share an operation wait for each other at its end. If each thread has a core of its own, this takes
+microseconds. If another process uses one of the cores, the wait lasts until that process's turn ends. That takes
+milliseconds, for an operation of microseconds. So small work has one thread. Large work has more, but never more than
+torch had when the call began. joblib, ``OMP_NUM_THREADS`` or ``torch.set_num_threads`` may have lowered that number.
 
-torch's own function sets torch's threads. threadpoolctl does not reach the copy of MKL inside torch: once
-``torch.set_num_threads`` has been called, or with ``MKL_NUM_THREADS`` set, products of matrices keep all threads. The
-libraries of NumPy, SciPy and scikit-learn are threadpoolctl's, and have one thread: clustering, L-BFGS and moments of
-predictions are small work.
+torch's own function sets the number of torch's threads, since threadpoolctl does not reach the copy of MKL inside
+torch: once ``torch.set_num_threads`` has been called, or if ``MKL_NUM_THREADS`` is set, products of matrices would keep
+all threads. threadpoolctl sets the number for the libraries of NumPy, SciPy and scikit-learn. They have one thread,
+because clustering, L-BFGS and moments of predictions are small work.
 """
 
 import threading
@@ -19,9 +19,9 @@ from functools import cache
 import torch
 from threadpoolctl import ThreadpoolController
 
-#: Multiplications of its largest operation that a model has to have for each thread: two threads from 16 million on.
-#: Milliseconds with one thread and with two, on two quiet cores, of one model with 32 samples (medians of five pairs of
-#: turns; torch 2.13). A stack of models has the multiplications of all its members.
+#: Number of multiplications in a model's largest operation for each thread: there are two threads from 16 million on.
+#: The table has milliseconds with one thread and with two, on two idle cores, for one model with 32 samples (medians of
+#: five pairs of turns; torch 2.13). A stack of models has the multiplications of all its members.
 #:
 #: ============================================ ========= ======= ======= ====== =======
 #: step                                         million   one     two     ratio  threads
@@ -54,15 +54,15 @@ PER_THREAD = 8_000_000
 
 
 class _Here(threading.local):
-    """What calls that are under way in this thread have found."""
+    """State of the calls in progress in this thread."""
 
     allowed: int = 0  # threads that torch had when the outermost of them began; 0 outside of calls
 
 
 class _Blas:
-    """One thread for libraries of linear algebra, whose number of threads belongs to the whole process.
+    """One thread for libraries of linear algebra, whose number of threads is one for the whole process.
 
-    The first of overlapping calls takes the others away, and the last one gives them back.
+    The first of several overlapping calls sets it to one, and the last one restores it.
     """
 
     def __init__(self) -> None:
@@ -88,21 +88,21 @@ _here, _blas, _entrance = _Here(), _Blas(), threading.Lock()
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """All libraries that have threads; looking for them takes milliseconds."""
+    """All libraries that have threads. Finding them takes milliseconds, and so the result is cached."""
     return ThreadpoolController()
 
 
 def worth(products: float) -> int:
-    """Threads that work is worth, by the multiplications of its largest operation."""
+    """Number of threads for a computation, given the multiplications of its largest operation."""
     return max(1, int(products / PER_THREAD))
 
 
 @contextmanager
 def threads_for(products: float = 0) -> Iterator[None]:
-    """Compute with as many threads as work is worth; then all are as before, also after an error.
+    """Compute with the number of threads that suits the work, and restore the old number, also after an error.
 
-    A call inside another chooses for its own work, among the threads that the outer one has found. Calls in several
-    threads of a program do not disturb one another. It decorates functions, too.
+    A call inside another one chooses for its own work, within the number that the outer one has found. Calls in several
+    threads of a program do not disturb each other. It can also decorate functions.
 
     Parameters
     ----------
@@ -126,10 +126,10 @@ def threads_for(products: float = 0) -> Iterator[None]:
 
 
 def _set(number: int) -> None:
-    """Give torch so many threads in calls of this thread of the program, and of no other.
+    """Give torch this number of threads for calls of this thread of the program, and for no other.
 
-    A thread that calls torch for the first time gets the number that was set last, in whichever thread, and keeps it.
-    So another thread sets it back to what it was.
+    A thread that calls torch for the first time gets the number that any thread has set last, and keeps it. So another
+    thread sets it back to what it was.
     """
     torch.set_num_threads(number)
     if number != _here.allowed:
