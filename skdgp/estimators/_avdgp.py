@@ -100,11 +100,11 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
         ``fit``, only SOLVEGPRegressor has a ``base``. The others then keep the noise variance that training has found,
         and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
     likelihood : str, likelihood or its class, default="gaussian"
-        Distribution of the targets around the function. "gaussian" is Gaussian noise of one variance; "heteroskedastic"
-        is Gaussian noise whose variance depends on the row; "student_t" is for targets with outliers. "poisson" and
-        "negative_binomial" are for counts, the latter for counts with more variance. "gamma" is for positive and skewed
-        targets. You can also write one of your own; see :doc:`/targets` and :doc:`/contributing`. Neighbours correct
-        only "gaussian" and additive noise of your own.
+        Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
+        rows; "heteroskedastic" is Gaussian noise whose variance depends on the row; "student_t" is for targets with
+        outliers. "poisson" and "negative_binomial" are for counts, the latter for counts with more variance. "gamma" is
+        for positive and skewed targets. You can also write one of your own; see :doc:`/targets` and
+        :doc:`/contributing`. Neighbours correct only "gaussian" and additive noise of your own.
     target_transform : "log", transformer or None, default=None
         Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
         ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
@@ -115,10 +115,10 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
         Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
         model predicts alone. It also does so where no rows can judge the base, as in ``partial_fit``.
     n_neighbors : "auto" or int, default="auto"
-        Number of nearest training rows that correct each prediction by their residuals, which are what the model has
-        left over of their targets. "auto" is 24 if the correction improves the density of held-out rows by more than
-        chance explains, and otherwise 0. 0 is no correction, and 1000 is the largest number. With a correction the
-        estimator stores up to 50 000 training rows, and predictions take longer.
+        Number of nearest training rows whose residuals correct each prediction. A residual is what the model has left
+        over of a row's target. "auto" is 24 if the correction improves the density of held-out rows by more than chance
+        explains, and otherwise 0. 0 is no correction, and 1000 is the largest number. With a correction the estimator
+        stores up to 50 000 training rows, and predictions take longer.
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
         minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
@@ -177,9 +177,10 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
         exceed the log evidence, because each row has inducing variables of its own but pays only 1 / n_rows of their
         penalty. Do not compare it with that of DSDGP or SOLVEGP; see :doc:`/amortised`.
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
-        Lengthscales of each layer: of its D outputs, or one row for all outputs; and of its Q inputs, or one number for
-        all inputs. Those of the first layer are in units of standardised features, the others in units of the layer's
-        inputs. The entry of a layer is None if its kernel has no lengthscale, as a callable's may not.
+        Lengthscales of each layer. The second axis has a row for each of the layer's D outputs, or one if they share a
+        kernel. The last axis has a number for each of its Q inputs, or one if they share a lengthscale. Those of the
+        first layer are in units of standardised features, and those of other layers in units of the layer's inputs. A
+        layer has None if its kernel has no lengthscale.
     kernel_ : kernel object or list of kernel objects
         Kernels that the first member has learnt, as kernel objects of scikit-learn. A model of one layer has one
         kernel, and a model with hidden layers a list with one for each layer. Where outputs have kernels of their own
@@ -390,9 +391,10 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
         exceed the log evidence, because each row has inducing variables of its own but pays only 1 / n_rows of their
         penalty. Do not compare it with that of DSDGP or SOLVEGP; see :doc:`/amortised`.
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
-        Lengthscales of each layer: of its D outputs, or one row for all outputs; and of its Q inputs, or one number for
-        all inputs. Those of the first layer are in units of standardised features, the others in units of the layer's
-        inputs. The entry of a layer is None if its kernel has no lengthscale, as a callable's may not.
+        Lengthscales of each layer. The second axis has a row for each of the layer's D outputs, or one if they share a
+        kernel. The last axis has a number for each of its Q inputs, or one if they share a lengthscale. Those of the
+        first layer are in units of standardised features, and those of other layers in units of the layer's inputs. A
+        layer has None if its kernel has no lengthscale.
     kernel_ : kernel object or list of kernel objects
         Kernels that the first member has learnt, as kernel objects of scikit-learn. A model of one layer has one
         kernel, and a model with hidden layers a list with one for each layer. Where outputs have kernels of their own

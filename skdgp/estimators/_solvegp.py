@@ -59,10 +59,11 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         the rows only once.
     inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
         What the inducing variables are. Leave it at "points", which are function values at the inducing points, except
-        in three cases. "fourier" has inner products of the function with waves, for long series; it needs Matérn
-        kernels of one input or sums of them, and makes a kernel by name such a sum. "eigen" has inner products with the
-        kernel's eigenfunctions, for ``kernel="rbf"`` and few inputs. In both cases ``n_inducing`` is the largest number
-        of them. "derivatives" has function values and slopes at the points, for smooth functions; see :doc:`/choosing`.
+        in three cases. "fourier" has inner products of the function with waves, for long series. It needs Matérn
+        kernels of one input or sums of them, and turns a kernel by name into such a sum. "eigen" has inner products
+        with the kernel's eigenfunctions, for ``kernel="rbf"`` and few inputs. For both, ``n_inducing`` is the largest
+        number of these products. "derivatives" has function values and slopes at the points, for smooth functions. See
+        :doc:`/choosing`.
     orthogonal_inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
         What the inducing variables of the second set are, with the choices of ``inducing``. One of the two sets must be
         "points".
@@ -127,11 +128,11 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         ``fit``, only SOLVEGPRegressor has a ``base``. The others then keep the noise variance that training has found,
         and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
     likelihood : str, likelihood or its class, default="gaussian"
-        Distribution of the targets around the function. "gaussian" is Gaussian noise of one variance; "heteroskedastic"
-        is Gaussian noise whose variance depends on the row; "student_t" is for targets with outliers. "poisson" and
-        "negative_binomial" are for counts, the latter for counts with more variance. "gamma" is for positive and skewed
-        targets. You can also write one of your own; see :doc:`/targets` and :doc:`/contributing`. Neighbours correct
-        only "gaussian" and additive noise of your own.
+        Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
+        rows; "heteroskedastic" is Gaussian noise whose variance depends on the row; "student_t" is for targets with
+        outliers. "poisson" and "negative_binomial" are for counts, the latter for counts with more variance. "gamma" is
+        for positive and skewed targets. You can also write one of your own; see :doc:`/targets` and
+        :doc:`/contributing`. Neighbours correct only "gaussian" and additive noise of your own.
     target_transform : "log", transformer or None, default=None
         Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
         ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
@@ -142,10 +143,10 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
         model predicts alone. It also does so where no rows can judge the base, as in ``partial_fit``.
     n_neighbors : "auto" or int, default="auto"
-        Number of nearest training rows that correct each prediction by their residuals, which are what the model has
-        left over of their targets. "auto" is 24 if the correction improves the density of held-out rows by more than
-        chance explains, and otherwise 0. 0 is no correction, and 1000 is the largest number. With a correction the
-        estimator stores up to 50 000 training rows, and predictions take longer.
+        Number of nearest training rows whose residuals correct each prediction. A residual is what the model has left
+        over of a row's target. "auto" is 24 if the correction improves the density of held-out rows by more than chance
+        explains, and otherwise 0. 0 is no correction, and 1000 is the largest number. With a correction the estimator
+        stores up to 50 000 training rows, and predictions take longer.
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
         minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
@@ -203,9 +204,10 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         probability of the training labels. It is in the units of ``y``, summed over rows, and the mean over members.
         With random samples or quadrature it is an estimate.
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
-        Lengthscales of each layer: of its D outputs, or one row for all outputs; and of its Q inputs, or one number for
-        all inputs. Those of the first layer are in units of standardised features, the others in units of the layer's
-        inputs. The entry of a layer is None if its kernel has no lengthscale, as a callable's may not.
+        Lengthscales of each layer. The second axis has a row for each of the layer's D outputs, or one if they share a
+        kernel. The last axis has a number for each of its Q inputs, or one if they share a lengthscale. Those of the
+        first layer are in units of standardised features, and those of other layers in units of the layer's inputs. A
+        layer has None if its kernel has no lengthscale.
     inducing_points_ : ndarray of shape (n_estimators, M, Q)
         Inducing points of the first set, in units of standardised features.
     orthogonal_points_ : ndarray of shape (n_estimators, M, Q)
@@ -306,10 +308,11 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
         ``inducing`` is not "points". 0 leaves the second set out: the model is then a sparse variational GP (SVGP).
     inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
         What the inducing variables are. Leave it at "points", which are function values at the inducing points, except
-        in three cases. "fourier" has inner products of the function with waves, for long series; it needs Matérn
-        kernels of one input or sums of them, and makes a kernel by name such a sum. "eigen" has inner products with the
-        kernel's eigenfunctions, for ``kernel="rbf"`` and few inputs. In both cases ``n_inducing`` is the largest number
-        of them. "derivatives" has function values and slopes at the points, for smooth functions; see :doc:`/choosing`.
+        in three cases. "fourier" has inner products of the function with waves, for long series. It needs Matérn
+        kernels of one input or sums of them, and turns a kernel by name into such a sum. "eigen" has inner products
+        with the kernel's eigenfunctions, for ``kernel="rbf"`` and few inputs. For both, ``n_inducing`` is the largest
+        number of these products. "derivatives" has function values and slopes at the points, for smooth functions. See
+        :doc:`/choosing`.
     orthogonal_inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
         What the inducing variables of the second set are, with the choices of ``inducing``. One of the two sets must be
         "points".
@@ -433,9 +436,10 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
         probability of the training labels. It is in the units of ``y``, summed over rows, and the mean over members.
         With random samples or quadrature it is an estimate.
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
-        Lengthscales of each layer: of its D outputs, or one row for all outputs; and of its Q inputs, or one number for
-        all inputs. Those of the first layer are in units of standardised features, the others in units of the layer's
-        inputs. The entry of a layer is None if its kernel has no lengthscale, as a callable's may not.
+        Lengthscales of each layer. The second axis has a row for each of the layer's D outputs, or one if they share a
+        kernel. The last axis has a number for each of its Q inputs, or one if they share a lengthscale. Those of the
+        first layer are in units of standardised features, and those of other layers in units of the layer's inputs. A
+        layer has None if its kernel has no lengthscale.
     kernel_ : kernel object or list of kernel objects
         Kernels that the first member has learnt, as kernel objects of scikit-learn. A model of one layer has one
         kernel, and a model with hidden layers a list with one for each layer. Where outputs have kernels of their own

@@ -13,14 +13,15 @@ MOST_FEATURES = 1000
 #: Added to the diagonal of the features' second moments, since columns may be linearly dependent.
 RIDGE = 1e-6
 
-#: Smallest variance of its residuals. A model that predicts four digits of the targets should not count as a failure.
+#: Smallest variance of its residuals. Even if targets are linear, a model with four correct digits has not failed.
 LEAST_VARIANCE = 1e-8
 
 
 def linear_score(rows: Batch) -> float | None:
-    """Mean log density of rows by least squares with Gaussian noise, each row left out; None if features are many.
+    """Mean log density of rows by least squares with Gaussian noise; None if there are too many features.
 
-    The residual of a row that is left out is e/(1 − h), where e is its residual in the fit and h its leverage.
+    Each row is left out for its own density: its residual is then e/(1 − h), where e is its residual in the fit and h
+    its leverage.
     """
     if rows.X.shape[1] > MOST_FEATURES:
         return None

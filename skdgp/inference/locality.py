@@ -24,7 +24,7 @@ MOST_ROWS, FEWEST_JUDGES, MOST_JUDGES, JUDGED_NUMBERS = 50_000, 16, 1500, 2**25
 #: Number of standard errors by which the judges' mean log density must gain, unless the user asks for neighbours.
 ERRORS = 2.0
 
-#: Lengthscales start from the median distance of this neighbour. Second: how far their logarithms may move.
+#: The neighbour whose median distance decides the initial lengthscales, and how far their logarithms may move.
 START_NEIGHBOR, REACH = 8, 5.0
 
 #: Initial variances of ρ and of the new noise, as shares of the old noise, and the limits of both.

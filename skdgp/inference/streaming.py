@@ -33,7 +33,7 @@ from .threads import threads_for
 #: η: the average spans about the last 1/(η + 1) of all steps.
 AVERAGE_EXPONENT = 8.0
 
-#: Number of steps in which the learning rate climbs to its peak, and after which it has fallen to 1/√2 of its peak.
+#: Number of steps in which the learning rate climbs to its peak, and number after which it has fallen to 1/√2 of it.
 WARM_UP_STEPS, LONG_RUN_STEPS = 100, 1000
 
 #: Largest number of rows that a stream keeps.
@@ -46,7 +46,7 @@ PASSES, ROWS_OF_WORK = 25, 10_000
 class Sample(NamedTuple):
     """A uniform sample of rows: each row draws a random key, and the rows with the largest keys are kept.
 
-    Two samples can be joined to a sample of all their rows, however the rows were divided between them.
+    Two samples can be joined into a sample of all their rows, however the rows were divided between them.
     """
 
     X: Tensor

@@ -60,7 +60,7 @@ class _Here(threading.local):
 
 
 class _Blas:
-    """One thread for libraries of linear algebra, whose number of threads is one for the whole process.
+    """One thread for libraries of linear algebra, whose number of threads holds for the whole process.
 
     The first of several overlapping calls sets it to one, and the last one restores it.
     """

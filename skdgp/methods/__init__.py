@@ -1,4 +1,4 @@
-"""The methods: how the model of each is built and trained.
+"""The methods: how their models are built and trained.
 
 A method turns parameters into models and plans for their training. An estimator is a method with scikit-learn's
 interface. You can also use a method without an estimator. You then build and train a model by hand, from standardised
