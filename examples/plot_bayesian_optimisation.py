@@ -1,20 +1,24 @@
 """
-Bayesian optimisation: functions that are drawn, and minimised
-==============================================================
+Bayesian optimisation with drawn functions
+==========================================
 
-An experiment costs an hour or a day, and its setting is to be as good as possible after a few dozen of them. Several
-can run side by side. Which settings should be tried next? Thompson sampling answers in one sentence: draw a function
-from the model, and try what would be best if that function were the truth. This example does so with
-:meth:`~skdgp.SOLVEGPRegressor.sample_functions` and :func:`scipy.optimize.minimize`, and nothing else.
+An experiment costs an hour or a day, and after a few dozen experiments you want a setting that is as good as possible.
+Several experiments can run side by side. Which settings should you try next? Thompson sampling has a simple answer:
+draw a function from the model, and try the setting that would be best if this function were the truth. This example
+does so with :meth:`~skdgp.SOLVEGPRegressor.sample_functions` and :func:`scipy.optimize.minimize`, and needs nothing
+else.
+
+If you prefer BoTorch and its acquisition functions, :class:`~skdgp.adapters.BoTorchModel` makes a fitted regressor a
+model of BoTorch (:doc:`/other_packages`).
 """
 
 # %%
 # Two problems
 # ------------
-# Settings are points in the unit square, and lower values are better. The first problem is Branin's function, on which
-# such methods are often tried. It has three valleys, equally deep. The second is a real search: the parameters C and
-# gamma of a support vector machine, both on logarithmic scales, judged by cross-validation on scikit-learn's diabetes
-# data. Every second patient is enough for that, and quicker.
+# A setting is a point in the unit square, and lower values are better. The first problem is Branin's function, a common
+# test of such methods. It has three valleys, which are equally deep. The second problem is a real search. Its settings
+# are the parameters C and gamma of a support vector machine, both on logarithmic scales. Its value is the error of the
+# machine on scikit-learn's diabetes data, by cross-validation. Every second patient is enough for that, and saves time.
 
 import numpy as np
 from sklearn.datasets import load_diabetes
@@ -41,13 +45,13 @@ problems = {"Branin's function": branin, "Support vector machine": svm_error}
 # %%
 # Thompson sampling
 # -----------------
-# A round has five experiments that run side by side, so it takes five draws. They differ where the model is unsure, and
-# agree where it is sure: the five settings spread out by themselves. Nothing weighs curiosity against gain, and nothing
-# keeps the five apart.
+# Five experiments run side by side in each round. So a round takes five draws. The draws differ where the model is
+# unsure, and agree where it is sure. Therefore the five settings spread out by themselves. You need no parameter that
+# balances exploration and improvement, and no rule that keeps the five settings apart.
 #
-# A draw is a function with a gradient. The best of a thousand random points is a start near its lowest valley, and
-# L-BFGS-B walks down from there. The model is a Gaussian process (GP) with an inducing point at every row, whose fit
-# has a closed form for all but its kernel and noise.
+# A draw is a function with a gradient, so L-BFGS-B can minimise it. It begins at the best of a thousand random points.
+# The model is a Gaussian process (GP) with an inducing point at every row. Training learns only its kernel and its
+# noise, and everything else has a closed form.
 
 from scipy.optimize import minimize
 
@@ -57,7 +61,7 @@ SQUARE = [(0, 1), (0, 1)]
 
 
 def lowest(draw, start):
-    """Where a drawn function has its valley."""
+    """Lowest point of a drawn function that a local search finds."""
 
     def value_and_gradient(setting):
         return draw([setting])[0, 0], draw.gradient([setting])[0, :, 0]
@@ -75,10 +79,11 @@ def thompson(settings, values, n_new, seed):
 
 
 # %%
-# What a round looks like
-# -----------------------
-# Branin's function, which the model does not see, and five functions that it holds possible after eight settings. Their
-# lowest points lie in different places for the most part, and those are the next five settings.
+# One round
+# ---------
+# The first picture shows Branin's function, which the model does not see. The others show five functions that the model
+# considers possible after eight settings. Their lowest points mostly lie in different places. These are the next five
+# settings.
 
 import matplotlib.pyplot as plt
 from scipy.stats import qmc
@@ -109,12 +114,14 @@ fig.legend(*axes[1].get_legend_handles_labels(), frameon=False, loc="outside low
 plt.show()
 
 # %%
-# What to compare it with
-# -----------------------
-# The usual way is expected improvement (EI): the setting whose result is expected to fall furthest below the best so
-# far. EI gives one setting. For five at a time there is the constant liar: it pretends that the setting just chosen has
-# given the best value so far, and asks again. The model is scikit-learn's exact GP, with the same kernel and its
-# hyperparameters by maximum likelihood. And there is random search.
+# Two methods to compare with
+# ---------------------------
+# The usual method is expected improvement (EI). It chooses the setting whose value is expected to fall furthest below
+# the best value so far. EI chooses one setting at a time. To choose five, we use the *constant liar*: it pretends that
+# the setting just chosen has given the best value so far, and asks for another one. The model is scikit-learn's exact
+# GP, with the same kernel. Its hyperparameters are found by maximum likelihood.
+#
+# The other method is random search.
 
 import warnings
 
@@ -131,7 +138,7 @@ def expected_improvement(settings, values, n_new, seed):
     gp = GaussianProcessRegressor(kernel, alpha=1e-6, normalize_y=True, n_restarts_optimizer=2, random_state=seed)
     candidates = np.random.default_rng(seed).uniform(size=(1000, 2))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # parameters at the ends of their ranges
+        warnings.simplefilter("ignore", ConvergenceWarning)  # parameters may reach the ends of their ranges
         gp.fit(settings, values)
     for _ in range(n_new):
         best = values.min()
@@ -159,12 +166,12 @@ def random_search(settings, values, n_new, seed):
 methods = {"Thompson sampling": thompson, "Expected improvement": expected_improvement, "Random search": random_search}
 
 # %%
-# Ten searches each
-# -----------------
-# A search starts from eight settings, a Latin hypercube, and goes on for four rounds of five. All methods start from
-# the same eight, and each is tried with ten seeds. What counts is the regret: by how much the best value so far misses
-# the minimum. That of the support vector machine is not known in closed form. A walk from the best setting of all
-# searches finds it.
+# Ten searches with each method
+# -----------------------------
+# A search starts from eight settings, a Latin hypercube, and goes on for four rounds of five settings. Each method
+# searches ten times, with ten seeds. For each seed, all methods start from the same eight settings. We compare the
+# *regret*, which is the best value so far minus the minimum. For the support vector machine, the minimum is not known
+# in closed form. We find it by a minimisation that begins at the best setting of all searches.
 
 N_START, N_ROUNDS, N_NEW, N_SEEDS = 8, 4, 5, 10
 
@@ -196,36 +203,38 @@ for title, problem in problems.items():
         regret[title, name] = np.array(so_far) - lowest_value[title]
 
 for title in problems:
-    print(f"{title}: minimum {lowest_value[title]:.4f}. Regret after the first {N_START}, and after each round, median")
+    print(f"{title}: minimum {lowest_value[title]:.4f}. Median regret after {N_START} settings and after each round:")
     for name in methods:
         medians = np.median(regret[title, name][:, N_START - 1 :: N_NEW], axis=0)
         print(f"  {name:<22}" + "".join(f"{each:>10.4f}" for each in medians))
 
 # %%
-# Who wins where
-# --------------
-# Medians hide which search had the easier start. All methods had the same starts, so they can be compared seed by seed.
+# Which method wins
+# -----------------
+# Medians do not show which searches had an easy start. But for each seed all methods had the same start, so we can
+# compare them seed by seed.
 
 for title in problems:
     ours, improvement, random = (regret[title, name][:, -1] for name in methods)
-    print(f"{title}: of {N_SEEDS} seeds, Thompson sampling ends ahead of", end=" ")
-    print(f"EI with {np.sum(ours < improvement)}, of random search with {np.sum(ours < random)}")
+    print(f"{title}: of {N_SEEDS} searches, Thompson sampling ends with less regret than", end=" ")
+    print(f"EI in {np.sum(ours < improvement)}, and than random search in {np.sum(ours < random)}")
 
 # %%
-# On Branin's function expected improvement wins, with eight seeds of ten. Thompson sampling is up to a round behind it,
-# and far ahead of random search. A draw follows every doubt of the model, also where there is little to gain, and so it
-# explores for longer. That is the price of its simplicity where settings are few and the function is smooth. The models
-# differ as well: scikit-learn's is told that values have no noise, the other has to learn it.
+# On Branin's function expected improvement wins for eight of ten seeds. Thompson sampling is up to one round behind it,
+# and far ahead of random search. Draws differ wherever the model is unsure, even where there is little to gain. So
+# Thompson sampling explores for longer. That is the price of its simplicity if you can try few settings and the
+# function is smooth. The models differ as well: scikit-learn's model is told that values have no noise, and the other
+# one has to learn it.
 #
-# With the support vector machine the two are about even: six seeds to four, and bands that overlap. Random search is
-# behind, though by little: the median search starts at an error of 58.5, and no method takes more than about one unit
-# off it.
+# With the support vector machine the two methods are about even. One wins for six seeds and the other for four, and
+# their bands in the picture overlap. Random search is behind, but not by much. The median search starts at an error of
+# 58.5, and no method lowers it by more than about one unit.
 
 # %%
 # Pictures
 # --------
-# Left, the search of Thompson sampling with the first seed. The other two have the regret after each round: lines are
-# medians of ten seeds, bands hold the middle half.
+# The left picture shows one search by Thompson sampling, with the first seed. The other two show the regret after each
+# round. The lines are medians of ten seeds, and the bands contain the middle half of them.
 
 colours = dict(zip(methods, (blue, orange, grey), strict=True))
 fig, (left, *others) = plt.subplots(1, 3, figsize=(12, 4.4), layout="constrained")
@@ -247,7 +256,7 @@ for ax, title in zip(others, problems, strict=True):
         ax.fill_between(number, low, high, color=colour, alpha=0.18, linewidth=0)
         ax.plot(number, median, "o-", color=colour, linewidth=2, label=name)
     ax.set(yscale="log", title=title, xlabel="settings tried", xticks=number)
-others[0].set_ylabel("regret: best so far less the minimum")
+others[0].set_ylabel("regret: best value so far minus the minimum")
 others[1].set_ylabel("regret, in units of disease progression")
 others[0].legend(frameon=False, loc="lower left")
 plt.show()

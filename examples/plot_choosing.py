@@ -2,19 +2,21 @@
 Choosing: deep GP, boosting, or NGBoost?
 ========================================
 
-Which model should predict a number, and say how sure it is? None is best everywhere. This example sets deep Gaussian
-processes, boosted trees and NGBoost, which boosts a mean and a standard deviation together, to three problems:
-how far a robot's arm reaches, which is smooth; what a parcel costs, which goes in steps; and how long a delivery
-takes, of which the spread is as interesting as the mean.
+Which model should predict a number, and say how certain it is? No model is best everywhere. This example compares three
+kinds of models: deep Gaussian processes (GPs), boosted trees, and NGBoost, which boosts a mean and a standard deviation
+together. There are three problems. How far a robot's arm reaches is a smooth function. What a parcel costs changes in
+steps. How long a delivery takes is uncertain, and the spread is as interesting as the mean.
 """
 
 # %%
 # Three problems
 # --------------
-# All are generated, so that the truth is known: a mean and a standard deviation for every row. The arm has four joints,
-# at angles in radians. Parcels have a tariff of zones and weight brackets, with a surcharge at weekends, and the scales
-# show half kilograms. Deliveries take longer in rush hours, and how much longer is hard to say, all the more over a
-# long distance.
+# We generate all data, so that the true mean and the true standard deviation of every row are known.
+#
+# * The arm has four joints. The features are their angles, in radians.
+# * The price of a parcel depends on its zone and on its weight, and is the same within a bracket of weights. Parcels of
+#   2.5 kilograms or more cost extra at weekends. The scales round to half kilograms.
+# * Deliveries take longer in rush hours. How much longer is hard to predict, most of all over a long distance.
 
 import numpy as np
 import pandas as pd
@@ -54,8 +56,8 @@ def duration(X):
 problems = {"Reach, m": (arms, reach), "Price, €": (parcels, price), "Duration, min": (deliveries, duration)}
 
 # %%
-# The first half is for training, the rest for tests. For pictures there is a *cut* as well: the first test row, with
-# one feature that runs from end to end.
+# The first half of the rows is for training, and the second half is for testing. For the pictures, each problem also
+# has a *cut*: the first test row, many times over, with one feature that runs from its smallest to its largest value.
 
 features = {"Reach, m": "elbow", "Price, €": "kilograms", "Duration, min": "hour"}
 train, test, cuts = {}, {}, {}
@@ -67,16 +69,25 @@ for problem, (X, truth) in problems.items():
     cuts[problem] = X.iloc[np.full(200, n_train)].assign(
         **{feature: np.linspace(X[feature].min(), X[feature].max(), 200)}
     )
-    print(f"{problem:<14} mean {mean.min():4.1f} to {mean.max():4.1f}, deviation {std.min():5.2f} to {std.max():5.2f}")
+    print(f"{problem:<14} mean {mean.min():4.1f} to {mean.max():4.1f}, std {std.min():5.2f} to {std.max():5.2f}")
 
 # %%
-# Four ways to a distribution
-# ---------------------------
-# A deep GP by default takes the noise to be the same for all rows. With ``objective="predictive"`` it trains for the
-# density of its predictions, and with a small ``beta`` it is free to follow noise that changes. NGBoost predicts a mean
-# and a standard deviation for each row. Boosted trees predict a mean; the usual way out gives all rows the standard
-# deviation of cross-validated residuals. They take categories as they are, the other models take them as
-# indicators, a column for each. Deep GPs are single models with few passes here, to save time; others are as they come.
+# Four ways to predict a distribution
+# -----------------------------------
+# * *Deep GP*: by default the noise is the same for all rows.
+# * *Deep GP, predictive*: with ``objective="predictive"`` training maximises the density that predictions give to the
+#   targets. ``beta`` is the weight of a penalty. With a small ``beta`` the model is free to follow noise that changes
+#   from row to row.
+# * *Boosted trees* predict a mean only. They need a standard deviation in addition. A common choice is that of the
+#   cross-validated residuals, for all rows the same.
+# * *NGBoost* predicts a mean and a standard deviation for each row.
+#
+# Boosted trees take the categories as they are. The other models get a column of zeros and ones for each category
+# value. NGBoost needs these columns. The deep GPs would take categories as they are, too (:doc:`/tables`). They get the
+# same columns as NGBoost here, so that both learn from the same features.
+#
+# To save time, each deep GP is a single model instead of an ensemble, and makes at most 50 passes over the data. The
+# other models have their default settings.
 
 from ngboost import NGBRegressor
 from sklearn.base import clone
@@ -126,10 +137,11 @@ models = {
 # %%
 # Scores
 # ------
-# RMSE judges means alone. The continuous ranked probability score (CRPS) judges distributions, in the unit of
-# the target: it is small if probability lies where the truth is, and no more widely than need be. Coverage is the share
-# of test rows inside their 90 % intervals. The truth's own scores are the best there can be. Seconds are those of a fit
-# and its predictions on one core.
+# The root mean squared error (RMSE) judges the means only. The continuous ranked probability score (CRPS) judges whole
+# distributions, in the unit of the target. It is small if the probability lies where the target is, and is not spread
+# more widely than necessary. Coverage is the share of test rows inside their 90 % intervals, and 90 % is right. "The
+# truth" has the scores of the true distribution, the best that a model can hope for. The seconds are those of a fit and
+# its predictions, on one core.
 
 import time
 
@@ -162,11 +174,13 @@ best = scores["CRPS"].unstack().drop(columns="The truth").idxmin(axis=1)
 print("\nBest CRPS: " + "; ".join(f"{problem.split(',')[0]}, {name}" for problem, name in best.items()))
 
 # %%
-# Along one feature
-# -----------------
-# Lines are the ends of 90 % intervals, and grey is the truth's. Trees know steps only: they draw the tariff and cut the
-# smooth reach into stairs. The deep GP does the reverse. Boosted trees have one width for all rows, which is too
-# wide at noon and too narrow in rush hours.
+# Predictions along one feature
+# -----------------------------
+# Each model has two lines, the lower and the upper ends of its 90 % intervals. The grey area is the true interval.
+# Trees can only make steps, and both boosted trees and NGBoost consist of trees. They follow the steps of the tariff,
+# but they also turn the smooth reach of the arm into stairs. With the deep GP it is the other way round. Boosted trees
+# have intervals of the same width for all rows. For deliveries these are too wide at noon, and too narrow in the rush
+# hours.
 
 import matplotlib.pyplot as plt
 
@@ -185,16 +199,17 @@ plt.show()
 # %%
 # Advice
 # ------
-# What follows from these numbers, for data like these:
+# For data like these, the scores lead to the following advice:
 #
-# ============================================  ==================================================================
-# The target ...                                Try first
-# ============================================  ==================================================================
-# is smooth in numbers that interact            a deep GP
-# goes in steps, or depends on many categories  boosted trees
-# varies more for some rows than for others     a deep GP with ``objective="predictive"``, or NGBoost
-# is wanted quickly                             boosted trees
-# ============================================  ==================================================================
+# ===============================================  ===================================================================
+# Your target                                      Try first
+# ===============================================  ===================================================================
+# Is a smooth function of numbers that interact    a deep GP
+# Changes in steps, or depends on many categories  boosted trees
+# Varies more for some rows than for others        a deep GP with ``objective="predictive"``, or NGBoost
+# Is needed quickly                                boosted trees
+# ===============================================  ===================================================================
 #
-# Models that follow the noise may claim too much: look at their coverage. :doc:`/gallery/plot_conformal` shows how to
-# set intervals right.
+# If a model follows the noise, its intervals may be too narrow. So look at their coverage.
+# :doc:`/gallery/plot_conformal` shows how to correct intervals. :doc:`/which_estimator` helps you to choose among the
+# estimators of this package.

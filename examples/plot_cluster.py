@@ -2,21 +2,22 @@
 A search on a cluster
 =====================
 
-A search fits many models that know nothing of one another. Can other processes, or other machines, take part, and do
-scores stay the same? This example searches for a deep Gaussian process (GP) twice: first on one core, then, with
-one more line, on the workers of a `dask <https://distributed.dask.org>`_ cluster. Two processes of this machine stand
-in for a real one; :doc:`/parallel` tells how to connect to that.
+A search fits many models that do not depend on each other. Can other processes, or other machines, do a part of the
+work, and do the scores stay the same? This example searches for a deep Gaussian process (GP) twice. First it uses one
+core. Then it uses the workers of a `dask <https://distributed.dask.org>`_ cluster, which takes one more line. Two
+processes of this machine stand in for a real cluster; :doc:`/parallel` says how to connect to one.
 """
 
 # %%
-# A question with 18 fits
-# -----------------------
-# Points of a square lie inside the letters DGP or outside. A deep GP is a chain of layers, and
-# :class:`~skdgp.DSDGPClassifier` sums up each by its values at *inducing points*. How many layers does it take to read
-# the letters, and how many points in each? Nine candidates and two folds make 18 fits.
+# A search with 18 fits
+# ---------------------
+# The rows are points of a square. Each lies inside one of the letters D, G and P, or outside of them. A deep GP is a
+# chain of layers. :class:`~skdgp.DSDGPClassifier` summarises each layer by its values at some places, the *inducing
+# points*. How many layers does it need to recognise the letters, and how many inducing points in each layer? Nine
+# candidates and two folds make 18 fits.
 #
-# A search keeps all numbers that its scorer returns: here minus the log loss, to choose by, and beside it who fitted
-# the model, and from when to when.
+# The search keeps all numbers that its scorer returns. One of them is minus the log loss, by which the search chooses.
+# The others say which process fitted the model, with how many threads, and from when to when.
 
 import os
 import time
@@ -32,7 +33,7 @@ from skdgp.datasets import make_letters
 
 
 class TimedClassifier(DSDGPClassifier):
-    """Notes when its fit began."""
+    """A classifier that notes when its fit began."""
 
     def fit(self, X, y):
         self.started_ = time.time()
@@ -49,10 +50,10 @@ def score(model, X, y):
 
 
 X, y = make_letters(1500, random_state=0)
-# What takes longest comes first, so that no worker waits for it in the end.
+# The longest fits come first. Otherwise, one worker might have to wait for the other at the end.
 hidden_dims, n_inducing = [(2, 2), (2,), ()], [24, 48, 96]
 params = {"n_estimators": 1, "n_samples": 4, "batch_size": 200, "max_iter": 24, "learning_rate": 0.1, "base": None}
-model = TimedClassifier(device="cpu", random_state=0, **params)  # with a base all of them would be much alike
+model = TimedClassifier(device="cpu", random_state=0, **params)  # a base would make all candidates much alike
 search = GridSearchCV(
     model,
     {"hidden_dims": hidden_dims, "n_inducing": n_inducing},
@@ -64,7 +65,7 @@ search = GridSearchCV(
 # %%
 # On one core
 # -----------
-# PyTorch is held to one thread, as each worker will be.
+# PyTorch may use one thread only, like each of the workers later.
 
 n_threads = torch.get_num_threads()
 torch.set_num_threads(1)
@@ -76,12 +77,13 @@ torch.set_num_threads(n_threads)
 # %%
 # On a cluster
 # ------------
-# scikit-learn leaves parallel work to joblib, and joblib leaves it to dask if told so. The class and the scorer above
-# need not be in a module that workers can import: dask sends their code along. The best candidate is fitted once more
-# to all rows, in this process.
+# scikit-learn leaves parallel work to joblib, and joblib leaves it to dask if you say so. The workers need not be able
+# to import the class and the scorer above, because dask sends their code to them. At the end, this process fits the
+# best candidate once more, to all rows.
 #
-# ``SubprocessCluster`` starts a scheduler and two workers, but not on Windows. ``LocalCluster`` does so anywhere, but
-# its processes read the script again: all that is not theirs to do then belongs under ``if __name__ == "__main__":``.
+# ``SubprocessCluster`` starts a scheduler and two workers. It does not work on Windows. ``LocalCluster`` works on all
+# systems, but its processes read your script again. So everything that these processes should not do must be under
+# ``if __name__ == "__main__":``.
 
 import joblib
 from distributed import Client, SubprocessCluster
@@ -89,7 +91,7 @@ from distributed import Client, SubprocessCluster
 with SubprocessCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
     client.wait_for_workers(2)
     client.run(torch.set_num_threads, 1)
-    # Scheduler and workers import the package now, as those that have been up for a while would have long ago.
+    # The scheduler and the workers import the package now. Those of a running cluster have done so before.
     client.run_on_scheduler(import_module, "skdgp")
     client.run(import_module, "skdgp")
     with joblib.parallel_config(backend="dask"):
@@ -97,16 +99,16 @@ with SubprocessCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0"
         search.fit(X, y)
 
 # %%
-# What it took
-# ------------
-# Do the scores agree, and which candidate is best?
+# Times and scores
+# ----------------
+# Do both searches find the same scores, how long do they take, and which candidate is best?
 
 import numpy as np
 import pandas as pd
 
 
 def table_of_fits(search, start):
-    """A row per fit: candidate, process, threads, seconds from and to, log loss."""
+    """A row for each fit: candidate, process, threads, log loss, and the seconds when it began and ended."""
     names = ["process", "threads", "neg_log_loss", "started", "stopped"]
     folds = [{name: search.cv_results_[f"split{fold}_test_{name}"] for name in names} for fold in range(2)]
     table = pd.concat([pd.DataFrame(fold) for fold in folds], keys=range(2), names=["fold", "candidate"]).reset_index()
@@ -122,13 +124,14 @@ print(f"Largest difference between the {len(fits)} scores: {difference:.1e}")
 
 X_test, y_test = make_letters(2000, random_state=1)
 loss = log_loss(y_test, search.predict_proba(X_test))
-print(f"Best: {search.best_params_}, log loss {-search.best_score_:.3f} in the search, {loss:.3f} on other points")
+print(f"Best: {search.best_params_}, log loss {-search.best_score_:.3f} in the search, {loss:.3f} on test points")
 
 # %%
 # Who fitted what, and when
 # -------------------------
-# Left, the candidates, the best of them outlined. Right, a lane for each process and a bar for each fit, in the colour
-# of its own log loss. A worker takes the next fit as soon as it is done with one.
+# Left: the log loss of the candidates, with an outline around the best one. Right: each process has a lane, and each
+# fit has a bar in the colour of its own log loss. The bars of the best candidate have an outline, too. When a worker is
+# done with a fit, it takes the next one.
 
 import matplotlib.pyplot as plt
 

@@ -1,16 +1,18 @@
 """
-What a hidden layer may be
-==========================
+Hidden layers: how much do the data say about them?
+===================================================
 
-A deep Gaussian process is a chain of functions. Many chains explain the same data: if one layer doubles its input, the
-next can halve it. So what is a hidden layer like? The usual posterior picks a single answer, and is certain of it.
-``layer_posterior`` has three that leave the question as open as it is.
+A deep Gaussian process is a chain of functions, one for each layer. Many chains explain the same data: if one layer
+doubles its input, the next layer can halve it again. So which functions may a hidden layer be? Training learns a
+distribution of the functions, the *posterior*. The usual posterior settles on a single answer, and is certain of it.
+``layer_posterior`` has three alternatives that leave more answers possible.
 """
 
 # %%
-# A curve, and a chain of two functions
-# -------------------------------------
-# The second layer of the model is periodic. The first one says where in its period a row is, and need not be a line.
+# The data: a curve
+# -----------------
+# The curve is a sine wave that becomes faster from left to right. The model is a chain of two functions. The second one
+# is periodic. The first one says where in its period a row is, and need not be a straight line.
 
 import numpy as np
 
@@ -18,10 +20,11 @@ X = np.linspace(-2, 2, 20)[:, None]
 y = np.sin(2 * np.pi * (0.35 * X[:, 0] + 0.1 * X[:, 0] ** 2))
 
 # %%
-# Four answers
-# ------------
-# All rows take part in every step, and ``beta=1`` is the evidence lower bound itself: the question is what the bound
-# prefers, not which model predicts best.
+# Four posteriors
+# ---------------
+# All rows take part in every training step. With ``beta=1`` training maximises the evidence lower bound itself, because
+# we want to know which functions the bound prefers, and not which model predicts best. The output says how uncertain
+# each posterior is of the hidden layer at the input 0.
 
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared
 
@@ -48,15 +51,16 @@ models = {name: DSDGPRegressor(layer_posterior=name, **parameters).fit(X, y) for
 
 for name, model in models.items():
     hidden, _ = model.sample_layers(np.zeros((1, 1)), 1000, random_state=0)
-    print(f"{name}: deviation of the hidden layer at 0 is {hidden.std():.3f}")
+    print(f"{name}: standard deviation of the hidden layer at 0 is {hidden.std():.3f}")
 
 # %%
 # Functions of both layers
 # ------------------------
-# ``LatentDisplay`` draws functions with ``n_draws``. On the left is the hidden layer, and on the right the whole chain.
-# Functions of both layers are drawn together: where a hidden function lies higher, the last layer makes up for it. The
-# factorised posterior is nearly certain of its hidden layer wherever the curve bends. "joint" and "chain" are less so.
-# "locations" has found hidden functions of quite different heights, and they all end in the same curve.
+# ``LatentDisplay`` draws functions from the posterior if you set ``n_draws``. The left column has the hidden layer, and
+# the right column has the whole chain. The factorised posterior is nearly certain of its hidden layer wherever the
+# curve bends. "joint" and "chain" are less certain. "locations" has found hidden functions of quite different heights,
+# and all of them end in the same curve. This is possible because in the three alternatives the functions of the two
+# layers depend on each other: if the hidden function lies higher, the function of the last layer makes up for it.
 
 import matplotlib.pyplot as plt
 
@@ -74,5 +78,6 @@ plt.show()
 # %%
 # When to use them
 # ----------------
-# When hidden layers mean something, and the question is how much the data say about them. For predictions alone the
-# factorised posterior is as good on most tables, and faster; :doc:`/global` has the comparison.
+# Use one of the alternatives if the hidden layers have a meaning, and you want to know how much the data say about
+# them. For predictions, keep the factorised posterior. It takes less time, and on most tables it predicts as well.
+# :doc:`/global` has the comparison, and explains the alternatives.

@@ -1,18 +1,20 @@
 """
-Conformal intervals: what they promise, and what they do not
-============================================================
+Conformal intervals: where their promise holds
+==============================================
 
-A model's 90 % intervals hold 90 % of new observations if the model is right. Is there a promise that holds when it is
-wrong? Conformal prediction makes one. It asks rows that were kept from training how far off the model was, and makes
-intervals to match. This example puts three of `MAPIE <https://mapie.readthedocs.io>`_'s conformal methods on top of a
-deep Gaussian process (GP), and tries them where the promise holds and where it does not.
+If a model is right, its 90 % intervals contain 90 % of new observations. Is there a promise that holds even if the
+model is wrong? Conformal prediction makes one. It takes rows that were kept from training, looks how far off the model
+is there, and makes intervals that are wide enough. This example puts three conformal methods of `MAPIE
+<https://mapie.readthedocs.io>`_ on top of a deep Gaussian process (GP). It tries them where the promise holds, and
+where it does not.
 """
 
 # %%
-# Rows from three places
-# ----------------------
-# A wave on a slope, with heavy-tailed noise that grows along it. Most rows lie on the left, where the noise is small.
-# Test rows come from the same range, from its noisy end alone, and from beyond it.
+# The data: rows from three places
+# --------------------------------
+# The target is a wave on a slope. Its noise grows from left to right. The noise also has heavy tails: now and then a
+# target lies far from all others. Most rows are on the left, where the noise is small. There are three sets of test
+# rows. They come from the same range as the training rows, from the noisy end of this range, and from beyond it.
 
 import numpy as np
 
@@ -35,8 +37,8 @@ tests = {
 # %%
 # The deep GP's own intervals
 # ---------------------------
-# ``objective="predictive"`` lets the predicted width follow the noise. The model does not know that the noise has heavy
-# tails: it is not quite right, as models are.
+# ``objective="predictive"`` lets the width of the intervals follow the noise. But the model does not know that the
+# noise has heavy tails. So it is not quite right, like most models.
 
 from skdgp import AVDGPRegressor
 from skdgp.metrics import coverage
@@ -46,17 +48,21 @@ model = AVDGPRegressor(objective="predictive", beta=10.0, n_estimators=3, base=N
 )
 X_same, y_same = tests["same range"]
 covered = coverage(y_same, *model.predict_interval(X_same, confidence_level=0.9).T)
-print(f"The deep GP's 90 % intervals hold {100 * covered:.1f} % of {len(y_same)} test rows from the same range")
+print(f"The deep GP's 90 % intervals contain {100 * covered:.1f} % of {len(y_same)} test rows from the same range")
 
 # %%
 # Three conformal methods
 # -----------------------
-# They differ in what they call an error. *Plain* takes errors as they are, which gives all rows one width.
-# *Normalised* measures them in units of the deep GP's standard deviation, so that intervals keep its widths up to a
-# factor. *Quantiles*, known as conformalized quantile regression, moves the ends of the deep GP's own intervals.
+# All of them look at *calibration rows*, which the model has not learnt from. They differ in how they measure an error:
 #
-# MAPIE asks for regressors that predict the standard deviation or a quantile. ``skdgp.adapters`` has views of a fitted
-# model that do.
+# * *Plain* takes errors as they are. So the intervals of all rows have the same width.
+# * *Normalised* divides errors by the standard deviation that the deep GP predicts. So the intervals have the widths of
+#   the deep GP's own, times a factor that is the same for all rows.
+# * *Quantiles* is known as conformalized quantile regression. It moves the ends of the deep GP's own intervals, by the
+#   same distances in all rows.
+#
+# MAPIE asks for regressors that predict the standard deviation or a quantile. ``skdgp.adapters`` has classes that make
+# such regressors of a fitted model (:doc:`/other_packages`).
 
 from mapie.conformity_scores import ResidualNormalisedScore
 from mapie.regression import ConformalizedQuantileRegressor, SplitConformalRegressor
@@ -75,7 +81,7 @@ for method in conformal.values():
 
 
 def predict_intervals(X):
-    """90 % intervals (n, 2) of the deep GP and of the three methods, by their names."""
+    """90 % intervals (n, 2) of the deep GP and of the three methods, by name."""
     made = {name: method.predict_interval(X)[1][:, :, 0] for name, method in conformal.items()}
     return {"Deep GP's own": model.predict_interval(X, confidence_level=0.9)} | made
 
@@ -83,8 +89,9 @@ def predict_intervals(X):
 # %%
 # Coverage
 # --------
-# This is the promise: at least 90 % of new rows are covered, on average over rows and calibration sets, if they come
-# from where the calibration rows came from. It is not about every input, and not about inputs that have moved.
+# The promise is that the intervals cover at least 90 % of new rows, if these come from where the calibration rows came
+# from. It holds on average, over rows and over sets of calibration rows. It does not hold for each single input, and
+# not for inputs that come from elsewhere.
 
 import pandas as pd
 
@@ -96,14 +103,14 @@ for place, (X, y) in tests.items():
 print(f"Coverage, %\n{covered.round(1).to_string()}\n\nMean width\n{width.round(2).to_string()}")
 
 # %%
-# In the same range all three come close to 90 %, and the normalised intervals are the narrowest. At the noisy end the
-# plain ones, which have one width for all rows, fall far behind. Beyond, where the deep GP itself goes astray,
-# nothing helps: the calibration rows know nothing of that place.
+# In the same range all three methods cover close to 90 %, and the normalised intervals are the narrowest of the three.
+# At the noisy end the plain intervals cover far less, because they have one width for all rows. Beyond the range the
+# deep GP itself is wrong. There no method helps, because no calibration rows come from there.
 
 # %%
 # Pictures
 # --------
-# Left, the intervals over x. Right, the coverage of the table above.
+# Left: the intervals along x. Right: the coverage from the table above.
 
 import matplotlib.pyplot as plt
 
@@ -133,7 +140,7 @@ right.axvline(90, color="#333333", linewidth=1, linestyle=":")
 right.set(xlim=(0, 100), ylim=(len(tests) - 0.5, -0.5), yticks=range(len(tests)), yticklabels=list(tests))
 right.set(xlabel="test rows inside their 90 % intervals (%)")
 near, beyond = covered.loc["Normalised", ["same range", "beyond"]]
-right.set_title(f"Normalised: {near:.0f} % in the same range, {beyond:.0f} % beyond")
+right.set_title(f"Normalised covers {near:.0f} % in the same range, {beyond:.0f} % beyond")
 right.tick_params(axis="y", length=0)
 right.legend(frameon=False, loc="upper left")
 plt.show()

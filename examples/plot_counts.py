@@ -1,18 +1,20 @@
 """
-Counts, and how many to expect
-==============================
+Predicting counts
+=================
 
-How many calls will come in this hour, how many bicycles will be hired? Counts are whole, never negative, and vary the
-more the larger they are. A Gaussian knows none of that: it gives half a probability to less than nothing where counts
-are small. ``likelihood="poisson"`` and ``"negative_binomial"`` do.
+How many calls will come in this hour, how many bicycles will be hired? Counts are whole numbers and never negative, and
+they vary more the larger they are. A Gaussian has none of these properties. Where counts are small, it may give up to
+half of its probability to negative numbers. This example compares it with two likelihoods that are made for counts,
+``likelihood="poisson"`` and ``likelihood="negative_binomial"``.
 """
 
 # %%
 # A hire station
 # --------------
-# Bicycles hired in an hour, by the hour of the day and the temperature. The rate is known here, and so is what no
-# model can explain: the counts of an hour vary more than a Poisson distribution says, since it rains, or trains are
-# late.
+# The target is the number of bicycles hired in an hour. The features are the hour of the day and the temperature. The
+# data are simulated, so the true rate is known, which is the expected number of bicycles. Counts vary around this rate
+# more than a Poisson distribution says, as if it rained in some hours, or trains were late. The features do not show
+# this, so no model can explain it.
 
 import numpy as np
 
@@ -20,7 +22,7 @@ rng = np.random.default_rng(0)
 
 
 def rate(X):
-    """Bicycles in an hour that are to be expected."""
+    """Expected number of bicycles in an hour."""
     hour, temperature = X.T
     rush = 12 * np.exp(-0.5 * ((hour - 8) / 1.2) ** 2) + 15 * np.exp(-0.5 * ((hour - 17.5) / 1.8) ** 2)
     return (0.5 + rush) * np.exp(0.05 * (temperature - 12))
@@ -38,8 +40,9 @@ X_new, y_new = make_hires(5000)
 # %%
 # Three likelihoods
 # -----------------
-# The deviance compares predicted means with counts: :class:`~sklearn.linear_model.PoissonRegressor` minimises it. The
-# negative log probability (NLL) and the share of counts within 90 % intervals judge the whole distribution.
+# The deviance compares predicted means with counts. It is what :class:`~sklearn.linear_model.PoissonRegressor`
+# minimises. The negative log probability (NLL) and the share of counts inside 90 % intervals judge the whole
+# distribution. Of the deviance and the NLL, lower values are better.
 
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import mean_poisson_deviance
@@ -62,12 +65,14 @@ trees = HistGradientBoostingRegressor(loss="poisson", random_state=0).fit(X, y)
 print(f"boosted trees      deviance {mean_poisson_deviance(y_new, trees.predict(X_new)):.2f}")
 
 # %%
-# The Gaussian's NLL is that of a density and not of probabilities, but for whole numbers the two can be compared. A
-# Poisson distribution is too sure of itself, as the data were made to show; the negative binomial has a number more for
-# that, and held-out rows set it.
+# The NLL of the Gaussian is computed from a density and not from probabilities. You can still compare it with the
+# others, since whole numbers are one apart. The Poisson distribution is too sure of itself, because the simulated
+# counts vary more than it allows. The negative binomial distribution has one more number for this, its dispersion.
+# Held-out rows set it.
 #
 # Quantiles are counts
 # --------------------
+# The ends of an interval are counts, too. So the edges of the band in this picture are steps.
 
 import matplotlib.pyplot as plt
 
@@ -79,18 +84,19 @@ ax.fill_between(hours[:, 0], lower, upper, step="mid", alpha=0.25, label="90 % i
 ax.plot(hours[:, 0], dist.mean, label="mean")
 ax.plot(hours[:, 0], rate(hours), "k--", linewidth=1, label="true rate")
 near = np.abs(X[:, 1] - 12) < 3
-ax.plot(X[near, 0], y[near], ".", color="0.5", markersize=4, label="hours of 9 to 15 °C")
+ax.plot(X[near, 0], y[near], ".", color="0.5", markersize=4, label="observed at 9 to 15 °C")
 ax.set(xlabel="Hour of the day", ylabel="Bicycles hired, at 12 °C", xlim=(0, 24))
 ax.legend(frameon=False)
 plt.show()
 
 # %%
-# What to expect, and how sure of it
-# ----------------------------------
-# ``latent=True`` asks for the rate: it is known better with more data, while the counts of an hour stay what they are.
+# The count of an hour, or the rate
+# ---------------------------------
+# By default an interval is about the count of an hour. With ``latent=True`` it is about the rate. More data make the
+# rate better known. But the counts of an hour still vary around the rate, however many data there are.
 
 rush = np.array([[17.5, 20.0]])
 model = models["negative_binomial"]
 count, expected = model.predict_interval(rush)[0], model.predict_interval(rush, latent=True)[0]
-print(f"At half past five and 20 °C between {count[0]:.0f} and {count[1]:.0f} bicycles will be hired,")
-print(f"and on the mean between {expected[0]:.1f} and {expected[1]:.1f}; in truth {rate(rush)[0]:.1f}")
+print(f"At 17:30 and 20 °C, the 90 % interval of the count is {count[0]:.0f} to {count[1]:.0f} bicycles.")
+print(f"That of the rate is {expected[0]:.1f} to {expected[1]:.1f}, and the true rate is {rate(rush)[0]:.1f}.")

@@ -2,25 +2,26 @@
 Does depth help? Ask cross-validation
 =====================================
 
-How many layers should a deep Gaussian process have? That depends on the data, and as the number of layers is a
-parameter like any other, scikit-learn's search can say. This example asks it twice: for a photograph, of
-which a model sees some pixels and predicts the others, and for the records of diabetes patients.
+How many layers should a deep Gaussian process have? That depends on the data. The number of layers is a parameter like
+any other, so scikit-learn's search can choose it. This example searches twice. The first table is a photograph: the
+model sees some of its pixels and predicts the others. The second table is the records of diabetes patients.
 """
 
 # %%
 # A photograph, and patients
 # --------------------------
-# The photograph is a function of two features, the place of a pixel. Of its brightness, from 0 to 1, three thousand
-# random pixels are known. It has edges and smooth parts, and no *lengthscale*, the distance over which a
-# Gaussian process takes a function to change, suits both. Of each patient there are ten measurements, and the
-# disease's progression after a year.
+# In the photograph each pixel is a row. Its two features are the place of the pixel, and its target is the brightness,
+# from 0 to 1. Three thousand random pixels are known. A photograph has edges and smooth parts. The *lengthscale* is the
+# distance over which a Gaussian process expects a function to change, and no single lengthscale suits both.
+#
+# Of each patient there are ten measurements. The target says how far the disease had progressed after a year.
 
 import numpy as np
 from sklearn.datasets import load_diabetes, load_sample_image
 
 photo = load_sample_image("flower.jpg").mean(axis=-1)[::4, ::4] / 255
 rows, columns = np.indices(photo.shape)
-pixels = np.column_stack([columns.ravel(), rows.ravel()]) / len(photo)  # in heights of the picture
+pixels = np.column_stack([columns.ravel(), rows.ravel()]) / len(photo)  # the height of the picture is 1
 known = np.random.default_rng(0).permutation(photo.size)[:3000]
 stories = {
     "Photograph": (pixels[known], photo.ravel()[known]),
@@ -32,9 +33,11 @@ for story, (X, _) in stories.items():
 # %%
 # A search over depth
 # -------------------
-# ``hidden_dims`` are the widths of the layers before the last: ``()`` is one layer, an ordinary sparse Gaussian
-# process. Hidden layers are as wide as there are features, and start as the identity. The score is the mean log
-# density of held-out targets, which judges means and uncertainties together. Two random halves, twice.
+# ``hidden_dims`` contains the widths of the hidden layers, which are all layers but the last. With ``()`` there is one
+# layer, and the model is an ordinary sparse Gaussian process. Here hidden layers are as wide as there are features, and
+# they start as the identity. The score is the mean log density of held-out targets, which judges means and
+# uncertainties together. Cross-validation splits the rows into two random halves, and does so twice. The model learns
+# from one half, and the other half scores it.
 
 from sklearn.model_selection import GridSearchCV, ShuffleSplit
 
@@ -58,9 +61,9 @@ for story, search in searches.items():
 # %%
 # What depth gains
 # ----------------
-# Both panels have the same scale, and grey lines are single splits. The second layer pays for the photograph. For the
-# patients, what more layers gain is no more than the difference between two splits: there, depth costs time and buys
-# nothing.
+# Both panels have the same scale. The grey lines are the two splits, and the blue line is their mean. For the
+# photograph it pays to have a second layer. For the patients, more layers gain no more than the difference between the
+# two splits. So depth costs time there, and gains nothing.
 
 import matplotlib.pyplot as plt
 
@@ -72,18 +75,18 @@ for ax, (story, search) in zip(axes, searches.items(), strict=True):
     ax.plot(depths, gains.mean(axis=0), color="#0b5fa5", linewidth=2.5, marker="o")
     best = search.best_index_
     layers = "1 layer" if best == 0 else f"{depths[best]} layers"
-    ax.set_title(f"{story}: best with {layers}, {gains.mean(axis=0)[best]:+.2f}")
+    ax.set_title(f"{story}: best with {layers}, gain {gains.mean(axis=0)[best]:+.2f}")
     ax.set(xlabel="layers", xticks=depths)
-axes[0].set_ylabel("gain in log density over one layer, nats")
+axes[0].set_ylabel("gain in log density over one layer (nats)")
 plt.show()
 
 # %%
-# What that looks like
-# --------------------
-# The search has fitted the best depth again, to all known pixels; one layer is fitted to the same beside it. RMSE is
-# that of the unknown pixels. Below is how unsure each model is of a pixel, the standard deviation of its predictive
-# distribution. One layer is about as unsure everywhere. The deep model knows where the edges are, and that it is
-# there that it may be wrong.
+# What the models predict
+# -----------------------
+# The search has fitted the best depth again, to all known pixels. For comparison, we fit one layer to the same pixels.
+# The RMSE is that of the unknown pixels. The picture below each prediction shows how unsure the model is of each pixel:
+# it is the standard deviation of the predictive distribution. The model with one layer is about equally unsure
+# everywhere. The deep model knows where the edges are, and that it may be wrong there.
 
 best = searches["Photograph"].best_estimator_
 one = DSDGPRegressor(**best.get_params() | {"hidden_dims": ()}).fit(*stories["Photograph"])

@@ -1,15 +1,16 @@
 """
-Images and their patches
-========================
+Images: a kernel that compares patches
+======================================
 
-To a kernel on pixels an image that is moved by one pixel is another image. A convolutional kernel looks at small
-patches instead, wherever they are, and its inducing points are patches that can be looked at.
+How can a Gaussian process learn from only a few hundred images? A kernel of pixels takes an image that has moved by one
+pixel for quite another image. A *convolutional* kernel compares small patches instead, wherever they are in the image.
+Its *inducing points*, which summarise what the model has learnt, are patches as well. So you can look at them.
 """
 
 # %%
-# Handwritten digits
-# ------------------
-# Images of 8 × 8 pixels. A part of them is enough here.
+# The data: handwritten digits
+# ----------------------------
+# The images have 8 × 8 pixels. The model learns from 500 of them, and the others are for testing.
 
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -20,8 +21,12 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=500, strati
 # %%
 # A function of patches
 # ---------------------
-# Each class has a function of patches of 5 × 5 pixels. Its values at the 16 patches of an image are added up, with
-# weights that are learnt as well. ``base`` is the kernel of patches, in units of the pixels.
+# For each class, the model has a function of patches of 5 × 5 pixels. An image has 16 such patches. The function's
+# values at these patches are added up, each with a weight, and the sum says how well the class suits the image.
+# Training learns the weights as well; all classes share them.
+#
+# ``base`` is the kernel that compares two patches. Its lengthscale is in the units of the pixels. A second model has a
+# kernel of whole images, for comparison.
 
 from sklearn.gaussian_process.kernels import RBF
 
@@ -34,11 +39,11 @@ patches = SOLVEGPClassifier(100, kernel=kernel, **options).fit(X_train, y_train)
 pixels = SOLVEGPClassifier(100, kernel=10.0 * RBF(22.0), **options).fit(X_train, y_train)
 
 # %%
-# Right, and sure of it
-# ---------------------
-# With few images it helps to know that a stroke is a stroke in any place. Digits are centred, so that whole images say
-# much as well: a sum of both, ``kernel + 10.0 * RBF(22.0)``, is possible too, and half of its inducing variables are
-# then images.
+# Share of errors, and log loss
+# -----------------------------
+# A stroke often means the same wherever it is in the image. The kernel of patches knows this, which helps if there are
+# few images. But these digits are centred, so it also matters where a stroke is. If both matter, add the two kernels:
+# ``kernel + 10.0 * RBF(22.0)``. Half of the inducing points are then patches, and the other half are images.
 
 from sklearn.metrics import log_loss
 
@@ -47,10 +52,10 @@ for name, model in {"patches": patches, "pixels": pixels}.items():
     print(f"{name:8s} error {1 - model.score(X_test, y_test):.1%}, log loss {log_loss(y_test, proba):.3f}")
 
 # %%
-# What it has learnt
-# ------------------
-# On the left the first inducing patches: strokes, bends and ends of lines. On the right how much the patch at each
-# place counts, from ``kernel_``, for the digit 0.
+# What the model has learnt
+# -------------------------
+# On the left are the first 36 inducing patches: strokes, bends and ends of lines. On the right are the weights of the
+# 16 patches, at their places in the image. They come from ``kernel_``.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -63,16 +68,21 @@ for ax, patch in zip(left.subplots(4, 9).flat, inducing, strict=False):
     ax.set_axis_off()
 ax = right.subplots()
 shown = ax.imshow(np.reshape(patches.kernel_.weights_, (4, 4)), cmap="viridis")
-ax.set(title="weight of places", xticks=[], yticks=[])
+ax.set(title="weight of each patch", xticks=[], yticks=[])
 right.colorbar(shown, ax=ax, shrink=0.7)
 plt.show()
 
 # %%
 # Larger images
 # -------------
-# Colour images are rows of numbers as well: ``Convolutional((32, 32, 3), (5, 5), base)`` takes rows of 3072 numbers,
-# pixel by pixel and within a pixel colour by colour. Such an image has 784 patches, and a minibatch of 32 images 25 000
-# of them beside each inducing patch: take ``device="cuda"``, a ``batch_size`` that the device has room for, some
-# hundreds of inducing patches, and give ``fit`` floats of 32 bits. For more than one layer of patches or millions of
-# images a convolutional network is the better tool; its last layer's outputs make good features for the estimators
-# here.
+# Colour images are rows of numbers as well. ``Convolutional((32, 32, 3), (5, 5), base)`` takes rows of 3072 numbers,
+# pixel by pixel; the three colours of a pixel follow one another. Such an image has 784 patches. A minibatch of 32
+# images has 25 000 patches, and the kernel compares each of them with each inducing patch. So larger images take much
+# time and memory. This helps:
+#
+# * Take ``device="cuda"`` (:doc:`/gpu`), and a ``batch_size`` for which the GPU has enough memory.
+# * Take some hundred inducing patches.
+# * Pass ``X`` to ``fit`` as float32.
+#
+# For more than one layer of patches, or for millions of images, a convolutional neural network is the better tool. The
+# outputs of its last layer are good features for the estimators of this package.

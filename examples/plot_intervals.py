@@ -1,16 +1,18 @@
 """
-Intervals, and what they leave out
-==================================
+Intervals, and what they cannot show
+====================================
 
-A strut under load stays straight until the load is critical. Then it buckles, to the left or to the right. Where will
-it be? Its mean deflection is a place where no strut is ever found, and an interval around the mean is mostly empty.
-A deep Gaussian process (GP) predicts the whole distribution instead. This example checks what that is worth.
+A strut under load stays straight until the load is critical. Then it buckles, to the left or to the right. How should a
+model predict where the strut will be? The mean deflection is a place where no strut is ever found, and an interval
+around the mean is mostly empty. A deep Gaussian process (GP) can predict the whole distribution instead. This example
+checks what you gain by that.
 """
 
 # %%
 # The struts
 # ----------
-# Below 5 kN struts stay straight, with a rattle around 2.5 kN. Above, two in three buckle to the right.
+# The data are simulated. Struts stay straight below 5 kN, but they rattle at loads around 2.5 kN. Above 5 kN about two
+# in three struts buckle to the right, and the others to the left.
 
 import numpy as np
 
@@ -30,12 +32,15 @@ X_test, y_test = make_struts(1000, random_state=1)
 print(f"{len(X_train)} struts to learn from, {len(X_test)} to be tested on")
 
 # %%
-# A deep GP that learns the shape
-# -------------------------------
-# A deep GP predicts a mixture of Gaussians, which can have two branches with nothing in between.
-# ``objective="predictive"`` trains it to give the observations a high density, and so to learn the shape of the
-# noise. That may end in a poor optimum, such as one wide Gaussian over both branches. The rows that
-# :class:`~skdgp.AVDGPRegressor` holds out tell: of three starts, the one that predicts them best is kept.
+# A deep GP that learns the shape of the distribution
+# ---------------------------------------------------
+# A deep GP predicts a mixture of Gaussians for each row. Such a mixture can have two branches with nothing in between.
+# With ``objective="predictive"``, training maximises the predicted density of the observations. So it learns the shape
+# of their distribution.
+#
+# Training may end in a poor optimum, such as one wide Gaussian over both branches. Therefore we train three times, with
+# different seeds. In each fit :class:`~skdgp.AVDGPRegressor` holds out a tenth of the rows. We keep the fit that
+# predicts its held-out rows best.
 
 from skdgp import AVDGPRegressor
 
@@ -52,8 +57,8 @@ dist = model.predict_dist(X_test)
 # %%
 # Two models to compare with
 # --------------------------
-# scikit-learn's exact GP predicts one Gaussian for each row. Boosted trees can be fitted to quantiles, a
-# model for each end of the interval.
+# scikit-learn's exact GP predicts one Gaussian for each row. Boosted trees can predict quantiles: one model predicts
+# the lower end of the interval, and another one the upper end.
 
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -71,9 +76,9 @@ trees_interval = [tree.fit(X_train, y_train).predict(X_test) for tree in trees]
 # %%
 # Scores
 # ------
-# Coverage is the share of struts inside their 90 % intervals. The interval score is the intervals' mean width plus a
-# fine for each strut outside; the continuous ranked probability score (CRPS) judges the whole distribution. Both are in
-# mm, and lower is better. The trees have no distribution to take the CRPS of.
+# Coverage is the share of struts inside their 90 % intervals. The interval score is the mean width of the intervals
+# plus a penalty for each strut outside. The continuous ranked probability score (CRPS) judges the whole distribution.
+# Both scores are in mm, and lower is better. The trees have no CRPS, since they predict only the ends of an interval.
 
 from skdgp.metrics import coverage, crps, interval_score
 
@@ -87,22 +92,25 @@ for name, ends in intervals.items():
 # %%
 # The empty middle
 # ----------------
-# An interval cannot say that it is empty inside. A distribution can. How probable is it that a strut is within 1 mm of
-# straight at 8 kN?
+# An interval cannot show that it is empty inside, but a distribution can. What is the probability that a strut at 8 kN
+# is within 1 mm of straight?
 
 _, y_buckled = make_struts(1000, random_state=2, lightest=8, heaviest=8)
-print(f"Of {len(y_buckled)} more struts at 8 kN, {100 * np.mean(np.abs(y_buckled) < 1):.1f} % are")
+print(f"{100 * np.mean(np.abs(y_buckled) < 1):.1f} % of {len(y_buckled)} more struts are within 1 mm of straight")
 for name, each in {"deep GP": model, "exact GP": gp}.items():
     below, above = predictive_distribution(each, [[8.0]]).cdf([[-1], [1]])[:, 0]
-    print(f"The {name} says {100 * (above - below):.1f} %")
+    print(f"The {name} predicts {100 * (above - below):.1f} %")
 
 # %%
 # Intervals and densities
 # -----------------------
-# Left, the deep GP's intervals follow the rattle and the branches, where those of the exact GP have nearly one width
-# for all loads. Right, the deep GP's density, and three draws from it by :meth:`~skdgp.AVDGPRegressor.sample_y`. A draw
-# is a function of the load, with noise added to each of its values. The function follows one component of the mixture
-# for all loads. Beyond the critical load a component here follows one branch, so a draw does not jump between branches.
+# The left picture compares the intervals. Those of the deep GP become wider where struts rattle, and again where there
+# are two branches. Those of the exact GP, between the dashed lines, have nearly the same width at all loads.
+#
+# The right picture shows the density that the deep GP predicts, and three draws by
+# :meth:`~skdgp.AVDGPRegressor.sample_y`. A draw is a function of the load, with noise added to each of its values. The
+# function follows one component of the mixture at all loads. Here each component follows one branch beyond the critical
+# load. So a draw does not jump between the branches.
 
 import matplotlib.pyplot as plt
 
@@ -118,20 +126,24 @@ left.plot(loads, ends, "--", color=orange, linewidth=1.4, label=["90 % interval,
 left.legend(frameon=False, loc="upper left")
 left.set(xlim=(0, 10), ylim=(-3.4, 4.6), xlabel="load (kN)", ylabel="deflection (mm)")
 
-# The square root lets faint densities show beside dense ones.
+# The square root makes low densities visible beside high ones.
 density = np.sqrt(model.predict_dist(loads).pdf(deflections))
 right.pcolormesh(loads[:, 0], deflections[:, 0], density, cmap="Blues", vmax=1.6, rasterized=True)
 draws = model.sample_y(loads[::6], n_samples=3, random_state=3)
 for draw, colour in zip(draws.T, (orange, "#5f8f4e", dark), strict=True):
     right.plot(loads[::6], draw, "o", color=colour, markersize=5, markeredgecolor="white", markeredgewidth=0.5)
-right.set(xlabel="load (kN)", title="Deep GP: density, and three draws from it")
+right.set(xlabel="load (kN)", title="Deep GP: density and three draws")
 plt.show()
 
 # %%
-# Cuts and calibration
-# --------------------
-# Two cuts through the densities, beside a thousand more struts at those loads. Then all quantiles at once, by the
-# share of struts below each: the curve of a calibrated model keeps to the grey band. The deep GP's is close to it.
+# Densities at two loads, and calibration
+# ---------------------------------------
+# The first two pictures show the predicted densities at 2.5 kN and 8 kN. Behind them are histograms of a thousand more
+# struts at these loads. The third picture checks all quantiles at once. For each probability p, it shows the share of
+# struts below the predicted quantile p. The curve of a calibrated model stays in the grey band. The curve of the deep
+# GP is close to it.
+#
+# :doc:`/gallery/plot_modes` shows another way to model targets with several values.
 
 from skdgp.display import CalibrationDisplay
 

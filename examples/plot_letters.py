@@ -1,17 +1,18 @@
 """
-Depth instead of width: reading with eight inducing points
-==========================================================
+Depth or width: eight inducing points in one layer or in several
+================================================================
 
-Can a model that sums up what it knows in eight numbers learn to read? A sparse Gaussian process describes a function
-by its values at a few *inducing points*, and eight are few for the straight edges, curves, corners and holes of three
-letters. A *deep* Gaussian process chains layers, of which each bends the plane for the next. This example gives
-eight inducing points to one layer, or shares them among two and three.
+Is it better to have one layer with many inducing points, or several layers with few? A sparse Gaussian process
+describes a function by its values at a few places, its *inducing points*. Here the function has to say which points lie
+inside three letters, and eight inducing points are few for all the straight edges, curves, corners and holes. A *deep*
+Gaussian process is a chain of layers, and each layer bends the plane for the next one. This example gives eight
+inducing points to one layer, or divides them among two or three layers.
 """
 
 # %%
 # Inside or outside
 # -----------------
-# Points of the unit square, and whether each lies inside the letters DGP.
+# The rows are points of the unit square. The label says whether a point lies inside the letters D, G and P.
 
 from skdgp.datasets import make_letters
 
@@ -20,13 +21,15 @@ X_test, y_test = make_letters(10000, random_state=1)
 print(f"{len(X)} points to learn from, {100 * y.mean():.0f} % of them inside, and {len(X_test)} to be tested on")
 
 # %%
-# Three classifiers, eight inducing points each
-# ---------------------------------------------
-# :class:`~skdgp.AVDGPClassifier` computes a row's inducing points from the row itself, by small networks.
-# ``n_inducing`` are those of each layer, and ``hidden_dims`` are the numbers of outputs of the layers before the
-# last, two here. All else is the same for all: one model and not an ensemble, to save time, and layers that start as
-# the identity and learn what to add to it (``mean="identity"``). The fits have nothing to do with each other, so
-# joblib gives each a core, beginning with the longest.
+# Three classifiers with eight inducing points each
+# -------------------------------------------------
+# :class:`~skdgp.AVDGPClassifier` computes the inducing points of a row from the row itself (:doc:`/amortised`).
+# ``n_inducing`` contains the number of points in each layer. ``hidden_dims`` contains the number of outputs of each
+# hidden layer, which is two here.
+#
+# Everything else is the same in all three classifiers. Each of them is a single model and not an ensemble, to save
+# time. With ``mean="identity"`` the hidden layers start as the identity, and learn what to add to it. joblib fits the
+# classifiers side by side, each on a core of its own, and begins with the one that takes longest.
 
 from joblib import Parallel, delayed
 
@@ -42,9 +45,9 @@ models = dict(reversed([*zip(n_inducing, fitted, strict=True)]))
 # %%
 # Scores
 # ------
-# The log loss judges the probabilities, and not only the labels that they lead to: it is the mean of
-# :math:`-\log p` over the probabilities :math:`p` that were given to the true labels. With other initial values
-# (``random_state``) neighbours can swap places.
+# The error is the share of wrong labels. The log loss judges the probabilities, too. It is the mean of :math:`-\log p`,
+# where :math:`p` is the probability that the model has given to the true label. With other initial values
+# (``random_state``), models that are next to each other in the table can swap places.
 
 from sklearn.metrics import log_loss
 
@@ -55,10 +58,10 @@ for name, model in models.items():
     print(f"{name:<10}{points:<17}{errors[name]:>6.1f} %{loss:>11.3f}")
 
 # %%
-# What each of them reads
-# -----------------------
-# The probability of "inside" over the square: blue is sure to be inside, orange is undecided, and white lines are where
-# it is one half.
+# What each model has learnt
+# --------------------------
+# The colour is the predicted probability of "inside". Blue means that the model is sure of "inside", and orange that it
+# is undecided. The white lines are where the probability is one half.
 
 import matplotlib.pyplot as plt
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap
@@ -81,9 +84,9 @@ plt.show()
 # %%
 # How depth does it
 # -----------------
-# :class:`~skdgp.display.LatentDisplay` follows the square through the layers of the deepest model. Each panel is what a
-# layer passes on, as a height over the plane; of a layer with two outputs it is the direction in which they vary most.
-# The first layer knows broad slopes only, the last one the letters.
+# :class:`~skdgp.display.LatentDisplay` shows what each layer of the deepest model makes of the square. Each panel shows
+# the output of one layer, as a height over the plane. If a layer has two outputs, the panel shows their first principal
+# component. The first layer has only broad slopes. The last layer has the letters.
 
 from skdgp.display import LatentDisplay
 

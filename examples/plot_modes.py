@@ -1,17 +1,19 @@
 """
-Targets with several values
-===========================
+Targets with several values at the same features
+================================================
 
-The same drive to work takes half an hour, or twice as long when the bridge is up. No column of the table says when that
-is. An interval that holds both durations holds every one in between as well, which nobody has ever seen. A latent
-variable of every row, ``latent_dims=1``, stands for what the table does not say. The predictive distribution then has
-two modes where there are two, and one where there is one.
+What should a model predict if a drive takes 42 minutes on one day and 67 on the next? Both drives start at eight, but
+on the second day the bridge is up, and no column of the table says so. An interval that contains both durations also
+contains all durations in between, which nobody has ever seen. ``latent_dims=1`` gives every row a *latent variable*, an
+unknown number that stands for what the table does not say. The predictive distribution then has two modes where targets
+have two values, and one mode where they have one.
 """
 
 # %%
 # The bridge
 # ----------
-# Minutes to work over the hour of departure. Ships pass between seven and nine.
+# The feature is the hour of departure, and the target is the duration of the drive in minutes. Ships pass between seven
+# and nine, and the bridge is then up for four in ten drives.
 
 import numpy as np
 
@@ -30,10 +32,10 @@ X, y = make_drives(500)
 X_new, y_new = make_drives(2000)
 
 # %%
-# One value, or two
-# -----------------
-# ``n_importance=5`` trains with the importance-weighted bound: five values of each row's latent variable at a time. It
-# takes longer than ``n_importance=1``, and predicts better in most cases.
+# Without and with a latent variable
+# ----------------------------------
+# ``n_importance=5`` trains with the importance-weighted bound. It uses five values of each row's latent variable at a
+# time. Training takes longer than with ``n_importance=1``, and predictions are better in most cases.
 
 from skdgp import DSDGPRegressor
 
@@ -47,7 +49,9 @@ for name, model in {"latent_dims=0": one, "latent_dims=1": two}.items():
     print(f"{name}: NLL {dist.log_score(y_new).mean():.2f}, {inside.mean():.0%} within 90 % intervals")
 
 # %%
-# The densities of both models, from white to dark. The first one has to call 50 minutes at eight o'clock the likeliest.
+# The picture shows the density that each model predicts. The darker the colour, the higher is the density. At eight
+# o'clock the model without a latent variable says that about 50 minutes are most likely. In fact hardly any drive takes
+# 50 minutes.
 
 import matplotlib.pyplot as plt
 
@@ -64,36 +68,39 @@ plt.show()
 # %%
 # Questions that a mean cannot answer
 # -----------------------------------
-# How likely is it to arrive in time, if 45 minutes are left? And what if 55 are? The answers differ little at eight
-# o'clock, since hardly any drive takes between 45 and 60 minutes. The model without a latent variable thinks that ten
-# more minutes are worth a lot.
+# How likely are you to arrive in time if you leave at eight o'clock and have 45 minutes? And if you have 55? The true
+# answers differ little, since hardly any drive takes between 45 and 60 minutes. But the model without a latent variable
+# expects ten more minutes to help a lot.
 
 at_eight = np.array([[8.0]])
 actual = y_new[np.abs(X_new[:, 0] - 8) < 0.25]
 for left in (45, 55):
     answers = [model.predict_dist(at_eight).cdf(np.array([left]))[0] for model in (one, two)]
     print(
-        f"{left} minutes: {answers[0]:.0%} without and {answers[1]:.0%} with it; {np.mean(actual < left):.0%} in fact"
+        f"{left} minutes: probability {answers[0]:.0%} without a latent variable and {answers[1]:.0%} with it; "
+        f"in fact {np.mean(actual < left):.0%} of the drives"
     )
 
 # %%
-# A function drawn by ``sample_functions`` keeps one value of the latent variable. It follows one branch wherever it
-# goes: a morning of ships, or one without. In draws of observations, ``sample_y``, every row has a value of its own.
+# A function drawn by ``sample_functions`` keeps one value of the latent variable. So it follows one branch at all
+# hours: on such a morning the bridge is up for all drives, or for none. In draws of observations, ``sample_y``, every
+# row has a value of its own.
 
 functions, drives = two.sample_functions(6, random_state=1)(hours), two.sample_y(hours, 1, random_state=1)
 _, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
 axes[0].plot(hours, functions, linewidth=1.2)
 axes[1].plot(hours, drives, ".", markersize=4)
 axes[0].set(title="Six functions", xlabel="Hour of departure", ylabel="Minutes")
-axes[1].set(title="Observations, one at each hour", xlabel="Hour of departure")
+axes[1].set(title="Draws of observations", xlabel="Hour of departure")
 plt.show()
 
 # %%
-# Letters as a table
-# ------------------
-# A harder case: points within the letters DGP, whose height is to be predicted from where they are across. There are
-# one, two or three ranges of heights at each place, with sharp ends. Depth alone does not help, for a function has one
-# value at each place. A latent variable does, and a deep model with one is the best of the four.
+# A harder case: letters
+# ----------------------
+# The rows are points inside the letters D, G and P. The feature is how far to the right a point lies, and the target is
+# its height. At each place there are one, two or three ranges of heights, with sharp ends. Depth alone does not help,
+# because a function has only one value at each place. A latent variable does help, and a deep model with a latent
+# variable is the best of the four.
 
 from skdgp.datasets import make_letters
 
@@ -108,19 +115,19 @@ models = {
 }
 _, axes = plt.subplots(1, 5, figsize=(12.5, 2.8), sharey=True, layout="constrained")
 axes[0].plot(*train.T, ".", color="black", markersize=1.5)
-axes[0].set(title="Data", xlabel="Across", ylabel="Height")
+axes[0].set(title="Data", xlabel="Place", ylabel="Height")
 grid, heights = np.linspace(0, 1, 161)[:, None], np.linspace(-0.2, 1.2, 141)
 for ax, (name, parameters) in zip(axes[1:], models.items(), strict=True):
     model = DSDGPRegressor(n_estimators=1, random_state=0, **parameters).fit(train[:, :1], train[:, 1])
     score = model.predict_dist(test[:, :1]).log_score(test[:, 1]).mean()
     density = np.exp(model.predict_dist(grid).logpdf(heights[:, None]))
     ax.pcolormesh(grid[:, 0], heights, density, cmap="Greys", vmax=4, shading="auto")
-    ax.set(title=f"{name}\nNLL {score:.2f}", xlabel="Across")
+    ax.set(title=f"{name}\nNLL {score:.2f}", xlabel="Place")
 plt.show()
 
 # %%
 # When to use it
 # --------------
-# Look at the residuals of a fitted model, or at a scatter plot of targets over the feature that matters most: where
-# they form two clouds, or have a sharp end on one side, a latent variable describes them. Where noise is a plain bell,
-# it only takes time. :doc:`/choosing` has what it gained on twenty tables.
+# Plot the residuals of a fitted model, or the targets, against the feature that matters most. If the points form two
+# clouds, or have a sharp end on one side, a latent variable can describe them. If the noise is plainly Gaussian, it
+# only takes time. :doc:`/choosing` says what it gained on twenty tables.

@@ -1,18 +1,20 @@
 """
-What the nearest rows still know
-================================
+Correcting predictions by the nearest rows
+==========================================
 
-A deep Gaussian process (GP) learns functions that bend; boosted trees learn tables that jump. Rents of a town do both.
-They fall smoothly with the distance from its centre, and every block has a level of its own, which no map of the
-features announces. Regressors therefore look at what they leave over at the nearest training rows, and correct
-themselves if that helps. When does it, and what does it cost?
+When does it help to look at the nearest training rows, and what does it cost? A deep Gaussian process (GP) learns
+smooth functions, while boosted trees learn functions that jump. The rents of a town are both. They fall smoothly with
+the distance from its centre, and every block has a level of its own, which no feature shows. A deep GP misses most of
+these levels. So the regressors of this package also look at the *residuals* of the nearest training rows, which are
+what the model has left over of their targets. They correct their predictions by these residuals if it helps.
 """
 
 # %%
 # Three towns
 # -----------
-# In the first one rents are smooth. In the second each of 625 blocks has a level of its own. In the third flats are
-# listed several times, with the same features and nearly the same rent. 4000 rows each, and 1000 new ones.
+# In the first town rents are smooth. In the second town each of 625 blocks has a level of its own. In the third town
+# flats are listed several times, with the same features and nearly the same rent. Each town has 4000 training rows and
+# 1000 new rows.
 
 import numpy as np
 
@@ -28,7 +30,7 @@ def make_town(kind, n_flats, random_state):
     if kind == "blocks":
         column, row = (2.5 * X).astype(int).T
         rent = rent + level[row, column]
-    if kind == "repeats":  # what a flat is worth beyond its place
+    if kind == "repeats":  # each flat has a value of its own
         rent = rent + np.sin(1e4 * X[:, 0]) + np.cos(1e4 * X[:, 1])
     return X, rent + 0.2 * rng.normal(size=n_flats)
 
@@ -38,9 +40,12 @@ towns = {kind: make_town(kind, 5000, random_state=0) for kind in ("smooth", "blo
 # %%
 # With and without neighbours, and trees
 # --------------------------------------
-# ``n_neighbors="auto"`` is the default. ``neighbors_`` is None where held-out rows gain too little; where they gain, it
-# says how much, as log density per row. The score is the mean log density of new rows. Trees predict no deviations, so
-# they get a Gaussian of one width from cross-validation.
+# The default is ``n_neighbors="auto"``: held-out rows decide whether the model uses the correction. If they gain too
+# little, the attribute ``neighbors_`` is None. Otherwise it contains the gain, which is how much the correction raises
+# their mean log density.
+#
+# The score of the table is the mean log density of new rows, and greater is better. Trees predict no standard
+# deviations. So each row gets a Gaussian with the same standard deviation, which comes from cross-validation.
 
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import cross_val_predict
@@ -49,7 +54,7 @@ from skdgp import DSDGPRegressor, PredictiveDistribution
 from skdgp.metrics import negative_log_predictive_density
 
 models = {}
-print(f"{'town':<10}{'model':<22}{'RMSE':>7}{'log density':>13}  gain of held-out rows")
+print(f"{'town':<10}{'model':<22}{'RMSE':>7}{'log density':>13}  gain on held-out rows")
 for kind, (X, y) in towns.items():
     X_train, X_test, y_train, y_test = X[:4000], X[4000:], y[:4000], y[4000:]
     trees = HistGradientBoostingRegressor(random_state=0).fit(X_train, y_train)
@@ -67,11 +72,11 @@ for kind, (X, y) in towns.items():
         print(f"{kind:<10}{name:<22}{rmse:>7.2f}{density:>13.2f}  {gain}")
 
 # %%
-# A walk through the blocks
-# -------------------------
-# Along a street of the second town the deep GP alone rounds off every corner, and its interval has to be wide. With
-# neighbours it follows the levels. Flats of other blocks are
-# among its neighbours too, so that it errs at corners, and where a block has few rows.
+# A street through the blocks
+# ---------------------------
+# The picture follows a street of the second town. The black line is the true rent. The deep GP alone rounds off every
+# corner, and its interval has to be wide. With neighbours it follows the levels. But some of the nearest flats belong
+# to other blocks. So the model is wrong near the corners, and in blocks with few rows.
 
 import matplotlib.pyplot as plt
 
@@ -93,8 +98,9 @@ plt.show()
 # %%
 # What it costs
 # -------------
-# The estimator keeps its training rows, at most 50 000. So it is larger, and whoever has the file has the rows.
-# ``n_neighbors=0`` leaves them out.
+# The estimator keeps the features and residuals of the training rows, of at most 50 000. So its file is larger, and
+# everyone who has the file has these rows. ``n_neighbors=0`` leaves them out. :doc:`/predictions` lists what else a
+# file contains.
 
 import pickle
 
@@ -102,5 +108,5 @@ for name in ("deep GP alone", "deep GP, neighbours"):
     print(f"{name:<22}{len(pickle.dumps(models['blocks', name])) / 1e3:>8.0f} kB")
 
 # %%
-# Where rents are smooth nothing is gained, and nothing is taken. In a town of blocks, or of repeats, most of what was
-# noise to the smooth model is known next door.
+# If rents are smooth, the model gains nothing by its neighbours and does not use them. In the town of blocks and in the
+# town of repeats, it does. There the nearest rows explain most of what looks like noise to the smooth model.

@@ -1,17 +1,18 @@
 """
-Noise that is not the same everywhere, and targets far out
-==========================================================
+Noise that varies, and outliers
+===============================
 
-Two things about noise spoil predictions most often. It is larger in one place than in another, so that one deviation
-for all rows is too wide here and too narrow there. Or a few targets are plainly wrong, a slipped decimal point or a
-broken sensor, and pull the function towards them. Both are a matter of one parameter, ``likelihood``.
+What if some targets are noisier than others, or a few targets are plainly wrong? In the first case one standard
+deviation for all rows is too large for some rows and too small for others. In the second case a slipped decimal point
+or a broken sensor pulls the function towards a wrong target. In both cases you need to change only one parameter,
+``likelihood``. It says how targets are distributed around the function (:doc:`/targets`).
 """
 
 # %%
 # A crash
 # -------
-# Accelerations of a helmet in a simulated crash, in g, over milliseconds. Before the impact hardly anything moves, and
-# the sensor agrees with itself. Afterwards readings scatter widely.
+# The data are simulated. They are accelerations of a helmet in a crash, in g, over the time in milliseconds. Before the
+# impact hardly anything moves, and the readings have little noise. Afterwards they scatter widely.
 
 import numpy as np
 
@@ -30,9 +31,10 @@ X, y = make_crash(200)
 X_new, y_new = make_crash(2000)
 
 # %%
-# One deviation for all, and one for each
-# ---------------------------------------
-# ``likelihood="heteroskedastic"`` learns a second function, the logarithm of the noise variance.
+# One standard deviation for all rows, or one for each
+# ----------------------------------------------------
+# ``likelihood="heteroskedastic"`` learns a second function of the features: the logarithm of the noise variance. The
+# negative log predictive density (NLL) compares the predicted distributions with new readings; lower is better.
 
 from skdgp import DSDGPRegressor
 
@@ -43,12 +45,13 @@ for name, model in {"gaussian": plain, "heteroskedastic": varying}.items():
     dist = model.predict_dist(X_new)
     lower, upper = dist.interval(0.9)
     inside, early = (lower <= y_new) & (y_new <= upper), X_new[:, 0] < 10
-    print(f"{name}: NLL {dist.log_score(y_new).mean():.2f}, within 90 % intervals {inside.mean():.0%} of all readings;")
-    print(f"  before the impact {inside[early].mean():.0%}, of a mean width of {(upper - lower)[early].mean():.0f} g")
+    print(f"{name}: NLL {dist.log_score(y_new).mean():.2f}; {inside.mean():.0%} of all readings in 90 % intervals")
+    print(f"  before the impact {inside[early].mean():.0%}, with a mean width of {(upper - lower)[early].mean():.0f} g")
 
 # %%
-# Both hold about nine in ten readings. The first does it by holding nearly all of the early ones, in intervals that are
-# many times too wide, and too few of the later ones.
+# The intervals of both models contain about nine in ten readings. But the first model reaches this share in the wrong
+# way. Before the impact, its intervals are many times too wide and contain nearly all readings. Later they are too
+# narrow, and contain too few.
 
 import matplotlib.pyplot as plt
 
@@ -57,13 +60,13 @@ from skdgp.display import PredictiveIntervalDisplay
 _, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
 for ax, (name, model) in zip(axes, {"gaussian": plain, "heteroskedastic": varying}.items(), strict=True):
     PredictiveIntervalDisplay.from_estimator(model, X, y, ax=ax)
-    ax.set(title=f'likelihood="{name}"', xlabel="Time, ms", ylabel="Acceleration, g")
+    ax.set(title=f'likelihood="{name}"', xlabel="Time (ms)", ylabel="Acceleration (g)")
 plt.show()
 
 # %%
 # A broken sensor
 # ---------------
-# Now a smooth function of two features, and one reading in twenty far out.
+# The second table is a smooth function of two features. One reading in twenty is far off.
 
 from skdgp import SOLVEGPRegressor
 
@@ -76,19 +79,20 @@ y[broken] += rng.choice([-1, 1], 15) * rng.uniform(5, 10, 15)
 X_new = rng.uniform(-2, 2, (2000, 2))
 truth = np.sin(2 * X_new[:, 0]) + 0.5 * X_new[:, 1] ** 2
 for name, targets, likelihood in (
-    ("nothing broken", clean, "gaussian"),
+    ("no outliers", clean, "gaussian"),
     ("gaussian", y, "gaussian"),
     ("student_t", y, "student_t"),
 ):
     model = SOLVEGPRegressor(likelihood=likelihood, random_state=0).fit(X, targets)
     mean, std = model.predict(X_new, return_std=True, latent=True)
     print(
-        f"{name:16s} RMSE {np.sqrt(np.mean((mean - truth) ** 2)):.3f}, mean deviation of the function {std.mean():.3f}"
+        f"{name:16s} RMSE {np.sqrt(np.mean((mean - truth) ** 2)):.3f}, "
+        f"mean standard deviation of the function {std.mean():.3f}"
     )
 
 # %%
-# A Student t distribution expects a target far out now and then, and does not bend the function for it. It also says
-# how often: the fewer degrees of freedom, the heavier the tails.
+# A Student t distribution allows for a target that is far off now and then. So the model does not bend its function
+# towards it. Training also learns how often this happens: the fewer degrees of freedom, the heavier are the tails.
 
 noise = model.module_[0].likelihood
-print(f"{noise.degrees_of_freedom.item():.1f} degrees of freedom")
+print(f"The model has learnt {noise.degrees_of_freedom.item():.1f} degrees of freedom")

@@ -1,31 +1,33 @@
 """
-Orthogonal inducing points: what the second set buys
-====================================================
+Orthogonal inducing points: what a second set gains
+===================================================
 
-How few numbers does it take to stand for two hundred rows? A sparse Gaussian process sums them up in a few
-*inducing points*: places at which it keeps the value of the function, and how sure it is of it. With too few of them
-it is blurred, and every one more costs time, which grows as the cube of their number. Orthogonal inducing points are
-a second set, for what the first leaves over, and two small sets cost somewhat less than one as large as both. This
-example shows how close two sets of five come to one of ten.
+How few numbers can stand for two hundred rows? A *sparse* Gaussian process (GP) summarises the rows by a few *inducing
+points*. At these places it stores the value of the function, and how certain it is of this value. With too few points
+the function becomes blurred. But every further point takes time: in the end, the time of a step grows with the cube of
+their number. *Orthogonal* inducing points are a second set, which describes what the first set leaves over. Two small
+sets take somewhat less time than one set that is as large as both. This example shows how close two sets of five points
+come to one set of ten.
 """
 
 # %%
-# Waves with a gap
-# ----------------
-# One feature, with nothing between 2.7 and 3.4 and nothing outside 0 to 6.
+# The data: waves with a gap
+# --------------------------
+# The only feature lies between 0 and 6, with a gap from 2.7 to 3.4.
 
 from skdgp.datasets import make_waves
 
 X, y = make_waves(200, random_state=0)
 X_test, y_test = make_waves(2000, random_state=1)
-print(f"{len(X)} rows to learn from, {len(X_test)} to be tested on")
+print(f"{len(X)} rows for training, {len(X_test)} for testing")
 
 # %%
-# The exact process
-# -----------------
-# Two hundred rows are few enough for scikit-learn's exact process, the ideal of all sparse ones. Its *log
-# evidence* is the logarithm of the density that the model gives to the training targets. Training a sparse process
-# maximises a *lower bound* of it: the distance between the two is what the summary has lost.
+# The exact GP
+# ------------
+# Two hundred rows are few enough for scikit-learn's exact GP. All sparse GPs approximate it, so it is what we compare
+# them with. Its *log evidence* is the logarithm of the probability density that the model gives to the training
+# targets. Training a sparse GP maximises a *lower bound* of the log evidence. The difference between the two is what
+# the summary has lost.
 
 import numpy as np
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -33,17 +35,25 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 kernel = ConstantKernel() * RBF() + WhiteKernel(0.1)
 exact = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=2, random_state=0).fit(X, y)
-evidence = exact.log_marginal_likelihood_value_ - len(y) * np.log(y.std())  # in the units of y
-print(f"Log evidence of the exact process: {evidence:.1f}")
+evidence = exact.log_marginal_likelihood_value_ - len(y) * np.log(y.std())  # for targets in the units of y
+print(f"Log evidence of the exact GP: {evidence:.1f}")
 
 # %%
-# Four sparse ones
-# ----------------
-# All are :class:`~skdgp.SOLVEGPRegressor`. SVGP has one set of inducing points. ODVGP has a second one, here of a
-# hundred, which moves the mean and leaves the uncertainty alone (``orthogonal_covariance="prior"``). SOLVE-GP's second
-# set has uncertainty of its own. ODVGP learns by minibatches, and ``beta=1`` tells it to maximise the bound itself; the
-# others have the best summary in closed form. The *continuous ranked probability score* (CRPS) compares predictive
-# distributions with fresh rows, in units of the target; lower is better.
+# Four sparse GPs
+# ---------------
+# All of them are :class:`~skdgp.SOLVEGPRegressor`, with different sets of inducing points:
+#
+# * *SVGP* has a single set, of five or of ten points.
+# * *ODVGP* has a second set, here of a hundred points. The second set only moves the mean, and leaves the uncertainty
+#   as it is (``orthogonal_covariance="prior"``).
+# * *SOLVE-GP* has a second set with an uncertainty of its own.
+#
+# ODVGP learns from minibatches. It needs ``beta=1`` to maximise the bound itself, since ``beta`` is 0.1 for minibatches
+# by default. For the other models the best summary has a formula.
+#
+# The output has the bound, what has been lost, and the standard deviation of the noise that the model has learnt. The
+# last column is the *continuous ranked probability score* (CRPS). It compares predicted distributions with test rows,
+# in the units of the target; lower is better.
 
 from skdgp import SOLVEGPRegressor
 from skdgp.metrics import crps, predictive_distribution
@@ -70,8 +80,9 @@ print(
 # %%
 # What they predict
 # -----------------
-# Blue is the sparse process with its 90 % band, dashed the exact one. Ticks at the bottom are the inducing points,
-# where training has put them, in blue the first set and in red the second.
+# The blue line and the blue band are the mean and the 90 % intervals of the sparse GP. The dashed lines are those of
+# the exact GP. The ticks at the bottom are the inducing points where training has put them: the first set in blue, and
+# the second set in red. The titles say what the bound has lost, in *nats*, the unit of the natural logarithm.
 
 import matplotlib.pyplot as plt
 
@@ -85,10 +96,10 @@ for ax, (name, model) in zip(axes.flat, models.items(), strict=True):
     PredictiveIntervalDisplay.from_estimator(model, grid, ax=ax)
     curves = np.transpose([exact_dist.mean, *exact_dist.interval(0.9)])
     lines = ax.plot(grid, curves, color="#8a8a8a", linewidth=1, linestyle="--")
-    lines[0].set_label("exact")
+    lines[0].set_label("exact GP")
     for points, height, colour, label in (
         (model.inducing_points_, -3.6, "#0b5fa5", "inducing points"),
-        (model.orthogonal_points_, -4.1, "#b3261e", "orthogonal ones"),
+        (model.orthogonal_points_, -4.1, "#b3261e", "orthogonal points"),
     ):
         ax.plot(points.ravel(), np.full(points.size, height), "|", color=colour, ms=10, mew=1.5, label=label)
     ax.set_title(f"{name}: {evidence - model.lower_bound_:.1f} nats lost")

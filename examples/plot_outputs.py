@@ -1,16 +1,17 @@
 """
-Targets that help each other
-============================
+Several targets: how a cheap one helps an expensive one
+=======================================================
 
-Often one target is cheap and another is dear. If both have the same causes, rows with the cheap one alone say something
-about the dear one as well.
+Often one target is cheap to measure and another one is expensive. Can rows that have only the cheap target help to
+predict the expensive one? They can, if both targets have the same causes. In this example one of three targets is
+missing in most rows.
 """
 
 # %%
-# A cheap sensor and a laboratory
-# -------------------------------
-# Over a year two cheap sensors measure a lake every day. A laboratory has measured what matters on thirty days, none of
-# them in autumn. What is missing is NaN.
+# The data: two sensors and a laboratory
+# --------------------------------------
+# Two cheap sensors measure the water of a lake every day of a year. A laboratory measures the chlorophyll, which is the
+# target that matters. It does so on thirty days only, and on none after day 230. Missing targets are NaN.
 
 import numpy as np
 
@@ -27,8 +28,9 @@ y[~measured, 0] = np.nan
 # %%
 # Two functions for three targets
 # -------------------------------
-# ``n_latent_outputs=2`` makes every target a sum of two functions, plus a constant. The functions, the sums and the
-# noise of each target are learnt together.
+# With ``n_latent_outputs=2`` every target is a weighted sum of the same two functions, plus a constant. Training learns
+# the functions, the weights, the constants and the noise of each target together. A second model learns from the values
+# of the laboratory alone, for comparison.
 
 from skdgp import SOLVEGPRegressor
 
@@ -40,7 +42,9 @@ print("weights of the two functions in each target\n", np.round(weights, 2))
 # %%
 # Autumn
 # ------
-# Alone, the laboratory's values say nothing about the second bloom. The sensors have seen it.
+# The algae bloom a second time around day 265. The laboratory's own values say nothing about this second bloom, but the
+# sensors have measured it. The picture shows the chlorophyll: the values of the laboratory (points), the truth
+# (dashed), and what each model predicts, with its 95 % band.
 
 import matplotlib.pyplot as plt
 
@@ -49,7 +53,7 @@ for ax, model, title in zip(axes, (alone, together), ("laboratory alone", "with 
     dist = model.predict_dist(days, latent=True)
     mean, std = (each if each.ndim == 1 else each[:, 0] for each in (dist.mean, dist.std))
     error = np.sqrt(np.mean((mean - truth[:, 0])[230:] ** 2))
-    print(f"{title}: error after day 230 is {error:.2f}, stated deviation {std[230:].mean():.2f}")
+    print(f"{title}: RMSE after day 230 is {error:.2f}, predicted standard deviation {std[230:].mean():.2f}")
     ax.fill_between(days[:, 0], mean - 1.96 * std, mean + 1.96 * std, alpha=0.25)
     ax.plot(days, mean)
     ax.plot(days, truth[:, 0], "--", color="black", lw=1)
@@ -61,11 +65,12 @@ plt.show()
 # %%
 # How targets vary together
 # -------------------------
-# Where the laboratory is missing, its uncertainty comes from that of the sensors. ``predict_output_cov`` has the
-# covariances of every day, and draws of functions have them too.
+# After day 230 the model knows the chlorophyll only through the sensors. So its uncertainty about the chlorophyll comes
+# from its uncertainty about the targets of the sensors. ``predict_output_cov`` returns the covariances between the
+# targets, separately for every day. Functions that you draw from the model have the same covariances.
 
 cov = together.predict_output_cov(days[[100, 300]], latent=True)
 deviation = np.sqrt(np.einsum("npp->np", cov))
 correlation = cov / deviation[:, :, None] / deviation[:, None, :]
-print("correlation of the laboratory with each sensor on day 100 and 300")
+print("correlation of the chlorophyll with the target of each sensor, on days 100 and 300")
 print(np.round(correlation[:, 0, 1:], 2))

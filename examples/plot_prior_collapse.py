@@ -2,20 +2,24 @@ r"""
 Prior collapse: what deep GPs expect before they see data
 =========================================================
 
-A chain of Gaussian processes is richer than one. Is a longer chain richer still? Before it has seen data, a model
-is a distribution over functions, its *prior*, from which one can draw. Draws from long chains of ordinary processes
-are known to *collapse*: all inputs end at a few values, as no layer can tell apart what the one before has made
-equal [1]_. Amortised priors, those behind :class:`~skdgp.AVDGPRegressor`, are said to be free of that [2]_. This
-example draws from both, counts the values that are left, and looks at what that means for training.
+A deep Gaussian process (GP) is a chain of layers, and it can describe more functions than a single layer. Does every
+further layer help? Before a model has seen any data, it is a distribution over functions, its *prior*. You can draw
+functions from it. Draws from long chains of ordinary GPs are known to *collapse*: almost all inputs end at a few values
+[1]_. The reason is that no layer can separate two inputs that the layer before has made equal. *Amortised* priors, the
+kind behind :class:`~skdgp.AVDGPRegressor`, are said not to collapse [2]_. This example draws from both kinds of priors,
+counts how many different values are left, and looks at what this means for training.
 """
 
 # %%
-# Chains of ordinary processes
-# ----------------------------
-# A Gaussian process says that values at any inputs are jointly Gaussian, with covariances that fall with the distance
-# of the inputs. So a draw is exact and takes one Cholesky factor, and the next layer takes its values as inputs. Every
-# layer here has variance 1 and lengthscale 1, the distance over which its functions change. Its mean is zero; or it is
-# the identity, as in :class:`~skdgp.DSDGPRegressor`, which adds the draw to the inputs.
+# Chains of ordinary GPs
+# ----------------------
+# A GP says that the values of a function at any inputs have a joint Gaussian distribution. So an exact draw needs only
+# one Cholesky factor of their covariance matrix. The covariance of two values falls as the distance between their
+# inputs grows. The values that were drawn are the inputs of the next layer.
+#
+# Every layer has variance 1 here. It also has lengthscale 1, the distance over which its functions change. Its mean is
+# either zero or the identity. With the identity, the draw is added to the inputs of the layer, as in
+# :class:`~skdgp.DSDGPRegressor`.
 
 import numpy as np
 
@@ -36,18 +40,19 @@ def draw_conventional(x, n_layers, rng, identity=False):
 # Amortised chains
 # ----------------
 # Here every row :math:`n` has a few *inducing points* of its own, :math:`z_{nm} = w_m a_n + b_m`, where :math:`a_n` is
-# what the layer before made of the row (Eq. 3.3 of the paper). Function values there, :math:`u_n`, are drawn from the
-# prior, and the row's own value follows from them (Eq. 4.2 and 4.3):
+# the output of the layer before for this row (Eq. 3.3 of [2]_). The function's values at these points, :math:`u_n`, are
+# drawn from the prior. The value :math:`f_n` of the row follows from them (Eq. 4.2 and 4.3):
 #
 # .. math::
 #
 #     u_n = L_n v_n, \quad L_n L_n^\top = k(Z_n, Z_n), \quad A_n = L_n^{-1} k(Z_n, a_n), \quad
 #     f_n = A_n^\top v_n + \sqrt{1 - A_n^\top A_n}\, e_n,
 #
-# with standard normal :math:`v_n` and :math:`e_n`. That speaks of one row at a time. How draws of different rows hang
-# together is left open, and the paper does not say what its figure assumes. Two extremes are drawn here: new
-# :math:`v_n` and :math:`e_n` for each row, as the equations read, and one draw that all rows share, which makes
-# functions. There are four inducing points, as in the figure, with standard normal :math:`w_m` and :math:`b_m`.
+# with standard normal :math:`v_n` and :math:`e_n`. These equations are about one row at a time. They do not say how the
+# draws for different rows depend on each other, and the paper [2]_ does not say what its figure assumes. So we draw two
+# extreme cases. In the first, every row has new :math:`v_n` and :math:`e_n`, as in the equations. In the second, all
+# rows share one draw of them, and so the draw is a function of the input. There are four inducing points, as in the
+# figure of the paper, with standard normal :math:`w_m` and :math:`b_m`.
 
 
 def draw_amortised(x, n_layers, rng, shared, n_inducing=4):
@@ -66,10 +71,12 @@ def draw_amortised(x, n_layers, rng, shared, n_inducing=4):
 # %%
 # How many values are left
 # ------------------------
-# Values are sorted into bins of width 0.05, a twentieth of the prior's standard deviation. Their effective number is
-# the exponential of the entropy of the bins' shares: :math:`k` if inputs are spread evenly over :math:`k` bins, and 1
-# if all are in one. Below are means over 100 draws with standard errors. The last column is the correlation
-# of values at neighbouring inputs after the last layer: 1 for smooth functions, 0 for noise.
+# We sort the values after each layer into bins of width 0.05, a twentieth of the prior's standard deviation. Then we
+# compute their *effective number*: the exponential of the entropy of the bins' shares. If the inputs are spread evenly
+# over :math:`k` bins, the effective number is :math:`k`. If all inputs are in one bin, it is 1.
+#
+# The output has means over 100 draws, with standard errors. The last column is the correlation between the values at
+# neighbouring inputs, after the last layer. It is near 1 for smooth functions, and 0 for noise.
 
 x = np.linspace(-3, 3, 200)
 n_layers, n_draws, depths = 8, 100, (1, 2, 4, 8)
@@ -102,9 +109,10 @@ for name, draw in priors.items():
 # %%
 # What draws look like
 # --------------------
-# Three draws from each prior. Ordinary functions flatten out, layer by layer. The identity slows that down, but
-# plateaus form nevertheless. With a draw for each row nothing collapses, and neighbours have nothing in common. Where
-# amortised rows share a draw they make functions, and these flatten as ordinary ones do.
+# There are three draws from each prior. Ordinary functions become flat, layer by layer. The identity slows this down,
+# but plateaus form nevertheless. If every row has a draw of its own, nothing collapses, but the values at neighbouring
+# inputs have nothing in common. If all rows share one amortised draw, the draw is a function, and it becomes flat as
+# ordinary functions do.
 
 import matplotlib.pyplot as plt
 
@@ -119,13 +127,16 @@ fig.supxlabel("input")
 plt.show()
 
 # %%
-# Does it matter?
-# ---------------
-# What a chain does not tell apart, training cannot use. Two hundred noisy rows of a wave go to chains whose hidden
-# layers have a single output: ordinary ones, and amortised ones as the estimator has them, where networks tie the
-# rows. All may take 60 passes over the data. The *continuous ranked probability score* (CRPS) compares predictive
-# distributions with fresh rows, in units of the target; lower is better. A model that has learnt nothing predicts the
-# mean and the standard deviation of all targets.
+# Does it matter for training?
+# ----------------------------
+# If a chain gives two inputs the same value, training cannot tell these inputs apart. To see how much this matters, we
+# fit chains to two hundred noisy rows of a wave. All hidden layers have a single output. Some of the chains are
+# ordinary ones. The others are amortised, as in the estimator: its networks compute the inducing variables of every
+# row, so the rows are not independent. Each chain may make 60 passes over the data.
+#
+# The *continuous ranked probability score* (CRPS) compares predicted distributions with new rows, in the units of the
+# target; lower is better. A model that has learnt nothing predicts the mean and the standard deviation of all targets
+# for each row.
 
 from itertools import product
 
@@ -162,9 +173,10 @@ for name, row in losses.items():
 print(f"{'nothing learnt':<26}{nothing:>8.3f}")
 
 # %%
-# Both in one picture
-# -------------------
-# Left, priors, with bars of two standard errors; right, what this much training made of such chains.
+# Priors and trained chains in one picture
+# ----------------------------------------
+# Left: how many values the priors keep. The bars are two standard errors. Right: the CRPS that the chains reach with
+# this much training.
 
 colours = ("#b3261e", "#0b5fa5", "#8a8a8a", "#c8762b")
 fig, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), layout="constrained")
@@ -175,30 +187,30 @@ for (name, row), colour in zip(losses.items(), ("#b3261e", "#0b5fa5", "#7a4a12",
     right.plot(depths, row, color=colour, linewidth=2, marker="o", label=name)
 right.axhline(nothing, color="#8a8a8a", linestyle="--", label="nothing learnt")
 kept = means["ordinary, zero mean"][-1] / means["ordinary, zero mean"][0]
-left.set(ylabel="values left, of 200 inputs", title=f"Ordinary, zero mean: {100 * kept:.0f} % of the values are left")
+left.set(ylabel="effective number of values", title=f"Ordinary, zero mean: {100 * kept:.0f} % of the values left")
 learnt = [name for name, row in losses.items() if row[-1] < 0.5 * nothing]
-right.set(ylabel="test CRPS", xticks=depths, title=f"Still learns with {n_layers} layers: {'; '.join(learnt)}")
+right.set(ylabel="test CRPS", xticks=depths, title=f"{n_layers} layers still learn: {'; '.join(learnt)}")
 for ax in (left, right):
     ax.set(xlabel="layers", ylim=(0, None))
     ax.legend(frameon=False)
 plt.show()
 
 # %%
-# In short
-# --------
+# Summary
+# -------
 
 for name, row in means.items():
-    print(f"{name}: {100 * row[-1] / row[0]:.0f} % of the values of one layer are left after {n_layers}.")
+    print(f"{name}: {100 * row[-1] / row[0]:.0f} % of the values after one layer are left after {n_layers} layers.")
 for name, row in losses.items():
     useful = [depth for depth, loss in zip(depths, row, strict=True) if loss < 0.5 * nothing]
-    print(f"{name}, trained: less than half the CRPS of nothing learnt with {useful} layers.")
+    print(f"{name}, trained: CRPS less than half of 'nothing learnt' for these numbers of layers: {useful}")
 
 # %%
-# So the collapse is what the literature says it is, and for ordinary chains the identity mean is a good remedy: not
-# all values survive, but enough to learn from. Amortised priors escape as long as their rows are independent. Once
-# something ties the rows, long chains flatten too (a shared draw) or get nowhere in so much training (the estimator's
-# networks). It is a reason to keep amortised chains short and wide: :class:`~skdgp.AVDGPRegressor` has three layers by
-# default, with 16, 4 and 1 outputs.
+# So ordinary chains collapse as the literature says, and the identity mean is a good remedy for them. Some values are
+# lost, but enough are left to learn from. Amortised priors do not collapse as long as their rows are independent. If
+# the rows depend on each other, long chains fail, too. With a shared draw they become flat. With the networks of the
+# estimator they learn next to nothing from this much training. So keep amortised chains short and wide.
+# :class:`~skdgp.AVDGPRegressor` has three layers by default, with 16, 4 and 1 outputs.
 #
 # .. [1] D. Duvenaud, O. Rippel, R. P. Adams and Z. Ghahramani, "Avoiding Pathologies in Very Deep Networks", AISTATS
 #    2014.

@@ -1,18 +1,20 @@
 """
-Quick start: a prediction, and how sure it is
+Quick start: a prediction and its uncertainty
 =============================================
 
-How far will a patient's diabetes have progressed in a year? A single number is half an answer. This example fits a
-deep Gaussian process to 294 patients, has it predict a *distribution* for each of 148 others, and checks the
-distributions against what happened, beside two models of scikit-learn.
+How far will a patient's diabetes have progressed in a year, and how sure can you be of the answer? A single number does
+not answer the second half of this question. This example fits a deep Gaussian process (GP) to 294 patients. Then it
+predicts a *distribution* for each of 148 other patients, and checks these distributions against what happened. Two
+models of scikit-learn are checked in the same way.
 
-From a clone, ``python examples/plot_quickstart.py`` prints the scores and saves the last picture.
+From a clone of the repository, ``python examples/plot_quickstart.py`` prints the scores and saves the last picture.
 """
 
 # %%
 # The patients
 # ------------
-# Ten measurements of each patient, and the disease's progression one year later, from 25 to 346.
+# There are ten measurements of each patient. The target says how far the disease had progressed one year later, on a
+# scale from 25 to 346.
 
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import train_test_split
@@ -22,17 +24,18 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=1 / 3, rando
 print(f"{len(X_train)} patients to learn from, {len(X_test)} to be tested on, {X.shape[1]} measurements of each")
 
 # %%
-# A deep Gaussian process
-# -----------------------
-# It is a scikit-learn estimator: ``fit`` and ``predict``. Features and targets are standardised inside, so that no
-# scaler is needed, and everything that comes out is in the units of ``y``. :meth:`~skdgp.AVDGPRegressor.predict_dist`
-# returns the whole distribution of each patient's progression, noise included.
+# Fit a deep Gaussian process
+# ---------------------------
+# A deep GP is a chain of Gaussian processes (:doc:`/deep_gps`). Here it is an estimator of scikit-learn, with ``fit``
+# and ``predict``. The estimator standardises features and targets itself, so you need no scaler. All predictions are in
+# the units of ``y``. :meth:`~skdgp.AVDGPRegressor.predict_dist` returns the whole distribution of each patient's
+# progression, noise included.
 
 import sys
 
 from skdgp import AVDGPRegressor
 
-in_a_terminal = sys.stdout.isatty()  # where a line can show progress
+in_a_terminal = sys.stdout.isatty()  # only a terminal can show the line of progress
 model = AVDGPRegressor(verbose=in_a_terminal, random_state=0).fit(X_train, y_train)
 dist = model.predict_dist(X_test)
 
@@ -40,16 +43,17 @@ lower, upper = dist.interval(0.9)
 chance = 1 - dist.cdf(200)
 for row in range(3):
     print(
-        f"Patient {row}: {dist.mean[row]:.0f} expected, between {lower[row]:.0f} and {upper[row]:.0f} with probability "
-        f"0.9, above 200 with probability {chance[row]:.2f}. It became {y_test[row]:.0f}."
+        f"Patient {row}: the predicted mean is {dist.mean[row]:.0f}, and the 90 % interval is {lower[row]:.0f} to "
+        f"{upper[row]:.0f}. The probability of more than 200 is {chance[row]:.2f}. In fact it was {y_test[row]:.0f}."
     )
 
 # %%
 # Two models to compare with
 # --------------------------
-# An exact Gaussian process predicts a mean and a standard deviation. Boosted trees predict a mean alone; the
-# usual way out gives all rows the standard deviation of cross-validated residuals.
-# :meth:`PredictiveDistribution.gaussian <skdgp.PredictiveDistribution.gaussian>` makes distributions of both.
+# An exact Gaussian process predicts a mean and a standard deviation for each patient. Boosted trees predict only a
+# mean. The usual remedy is to give all rows the same standard deviation, that of the cross-validated residuals.
+# :meth:`PredictiveDistribution.gaussian <skdgp.PredictiveDistribution.gaussian>` makes distributions from the means and
+# standard deviations, so that all three models can be scored in the same way.
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -73,9 +77,10 @@ trees_dist = PredictiveDistribution.gaussian(trees_mean, np.full(len(X_test), re
 # %%
 # Scores
 # ------
-# RMSE judges means alone. The negative log predictive density (NLL) and the continuous ranked probability score (CRPS)
-# judge distributions: both are small if probability lies where the truth is, and no more widely than need be. Coverage
-# is the share of patients inside their 90 % intervals. It should be 90 %, give or take 5 % with so few patients.
+# The root mean squared error (RMSE) judges only the means. Two other scores judge the whole distributions: the negative
+# log predictive density (NLL) and the continuous ranked probability score (CRPS). Both are small if a distribution is
+# narrow and the observation lies where its density is high. *Coverage* is the share of patients whose progression lies
+# inside their 90 % interval. It should be 90 %, give or take 5 % with so few patients.
 
 from skdgp.metrics import coverage, crps, negative_log_predictive_density
 
@@ -89,9 +94,12 @@ for name, predicted in predictions.items():
 # %%
 # Pictures
 # --------
-# Left, the patients sorted by predicted mean, each with an interval of its own: it is wider where
-# the model knows less. Right, intervals of every probability at once. A curve within the grey band is what a
-# calibrated model may well show with so few patients.
+# The left picture shows the patients in the order of their predicted means. Each has an interval of its own, and it is
+# wider where the model is less sure. The right picture checks all quantiles at once. For each probability p, it shows
+# the share of patients below the predicted quantile p. For a perfectly calibrated model with very many patients, this
+# curve is the diagonal. With so few patients, the curve of a calibrated model may lie anywhere in the grey band.
+#
+# :doc:`/predictions` describes what else you can ask of a fitted model.
 
 import matplotlib.pyplot as plt
 

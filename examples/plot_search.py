@@ -2,17 +2,17 @@
 Searching for a deep GP in a pipeline
 =====================================
 
-Six hundred houses, some without the year they were built in, some without what heats them. How many layers, and how
-wide, should a deep Gaussian process (GP) have to predict their prices? The estimators of this package are
-scikit-learn's in all that matters, so that pipelines and searches take them as they are. This example runs two
-searches over the same candidates, a thorough and a quick one. Do they agree?
+How many layers should a deep Gaussian process (GP) have to predict the prices of houses, and how wide should they be?
+There are six hundred houses. For some, the year of construction or the kind of heating is missing. The estimators of
+this package work in scikit-learn's pipelines and searches. This example runs two searches over the same candidates, a
+thorough one and a quick one. Do they agree?
 """
 
 # %%
-# The houses
-# ----------
-# Words and numbers, a tenth of the years and of the heatings missing, and three columns that say nothing about the
-# price.
+# The data: houses and their prices
+# ---------------------------------
+# The table has words and numbers. A tenth of the years and a tenth of the heatings are missing. Three columns say
+# nothing about the price: ``number``, ``month`` and ``floors``.
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,7 @@ def make_houses(n_houses, random_state):
     number, month, floors = (rng.integers(1, most + 1, n_houses) for most in (200, 12, 4))
 
     age = (2024 - year) / 144
-    charm = np.where(district == "old town", 0.5 * age**2, -0.35 * age)  # only there does age add to the price
+    charm = np.where(district == "old town", 0.5 * age**2, -0.35 * age)  # age adds to the price in the old town only
     near = np.where(district == "hills", 0, 0.35 * np.exp(-station / 0.8))
     price = np.array([per_metre[name] for name in district]) * area * (1 + charm + near)
     price = price + 25 * (heating == "heat pump") - 20 * (heating == "oil")
@@ -50,10 +50,15 @@ print(X_train.head().round(1).to_string())
 # %%
 # The pipeline
 # ------------
-# Words become columns of zeros and ones, where a missing heating is a category of its own. Missing years are filled
-# with the mean year, and marked. The deep GP standardises features and prices itself. By default it is an ensemble;
-# here it is a single model with few samples, for speed. The base that predictions are blended with would make the
-# candidates much alike, and is left out; so are neighbours.
+# The first step encodes the table. Words become columns of zeros and ones, and a missing heating is a category of its
+# own. Missing years are filled with the mean year, and an extra column marks them. The estimators of this package also
+# take such columns as they are (:doc:`/tables`). This story encodes them to show a search over a pipeline, and because
+# the linear model at the end needs columns of numbers.
+#
+# The second step is the deep GP. It standardises the features and the prices itself. By default it is an ensemble; here
+# it is a single model, to save time. By default its predictions are also mixed with those of a simpler GP, the *base*.
+# This would make the candidates much alike, so we leave the base out. The correction by the nearest training rows is
+# left out, too.
 
 import warnings
 
@@ -65,7 +70,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from skdgp import AVDGPRegressor
 
-warnings.filterwarnings("ignore", category=ConvergenceWarning)  # of the quick search's first rounds: three epochs
+warnings.filterwarnings("ignore", category=ConvergenceWarning)  # three epochs are too few, and fits warn of it
 
 prepare = make_column_transformer(
     (OneHotEncoder(handle_unknown="ignore", sparse_output=False), make_column_selector(dtype_exclude="number")),
@@ -77,13 +82,15 @@ pipeline = Pipeline([("prepare", prepare), ("model", deep_gp)])
 # %%
 # Nine candidates
 # ---------------
-# A deep GP is a chain of layers. ``hidden_dims`` has the widths of all but the last, so that ``()`` is a shallow GP.
-# ``rule`` is what a layer is told of the one below: every random sample of it (``"ar1"``), or the mean over points that
-# are learnt (``"ar2p"``). A shallow GP has no use for a rule.
+# A deep GP is a chain of layers. ``hidden_dims`` has the widths of all layers but the last. So ``()`` is a *shallow*
+# GP, with one layer. The output of a hidden layer is uncertain, and ``rule`` says what the next layer is told of it:
+# each random sample of the output (``"ar1"``), or the mean over learnt points of its distribution (``"ar2p"``). A
+# shallow GP does not need a rule.
 #
-# Candidates are compared by the continuous ranked probability score (CRPS), an error of whole distributions in units of
-# the price. ``GridSearchCV`` trains all of them for 27 passes over the data (epochs). ``HalvingGridSearchCV`` trains
-# all for 3, the best third for 9, and the best of those for 27.
+# We compare the candidates by the continuous ranked probability score (CRPS), an error of whole predicted distributions
+# in the units of the price; lower is better. ``GridSearchCV`` trains all candidates for 27 passes over the data
+# (epochs). ``HalvingGridSearchCV`` first trains all of them for 3 epochs. Then it trains the best third for 9, and the
+# best one of these for 27.
 
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, KFold
@@ -104,8 +111,8 @@ searches = {
 # %%
 # Two winners
 # -----------
-# The winner of each search is fitted once more to all the houses of the search, and scored on other houses, beside a
-# linear model in the same pipeline.
+# Each search fits its winner once more, to all houses of the search. We score the winners on other houses, together
+# with a linear model in the same pipeline.
 
 from time import perf_counter
 
@@ -129,11 +136,11 @@ linear = Pipeline([("prepare", prepare), ("model", BayesianRidge())]).fit(X_trai
 print(f"{'Bayesian ridge':<65}{-crps_scorer(linear, X_test, y_test):>17.1f}")
 
 # %%
-# What the searches saw
-# ---------------------
-# Left, the candidates of the grid, the best at the top. Right, those of the halving, each with a line from round to
-# round as long as it stays in. Halving costs a third of the epochs, and favours what learns fast, which need not be
-# what is best in the end.
+# What happened in the searches
+# -----------------------------
+# Left: the candidates of the grid, with the best one at the top. Right: the candidates of the halving search. Each has
+# a line from round to round as long as it stays in the search. The halving search needs a third of the epochs. But it
+# prefers candidates that learn fast, and these are not always the best in the end.
 
 import matplotlib.pyplot as plt
 

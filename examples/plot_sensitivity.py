@@ -1,20 +1,21 @@
 """
-What matters: sensitivity with error bars
-=========================================
+Which inputs matter: Sobol indices with error bars
+==================================================
 
-Which inputs does an outcome depend on, and how much would be known if one of them were? Sobol indices answer with a
-share of the variance for each input. They need thousands of runs of a simulator, where often a run takes hours. A model
-of it can be asked instead. But how far can its answer be trusted, after two hundred runs? Functions drawn from a
-Gaussian process (GP) tell: each is a simulator that agrees with the runs, and has indices of its own.
+Which inputs does an outcome depend on, and how much of its variation does each of them explain? Sobol indices answer
+with a share of the variance for each input. To compute them you need thousands of runs of a simulator, and often a run
+takes hours. You can ask a model of the simulator instead. But how far can you trust its answer, if it has learnt from
+two hundred runs? To find out, this example draws functions from a Gaussian process (GP). Each of them is a possible
+simulator that agrees with the runs, and each has indices of its own.
 """
 
 # %%
 # A simulator whose indices are known
 # -----------------------------------
 # Ishigami's function has three inputs, uniform between -π and π. The *first-order* index of an input is the share of
-# the variance that vanishes if the input is known. The *total* index is the share that is left if all others are known.
-# The third input is the interesting one: it has no effect of its own and works only together with the first, so its
-# first-order index is 0 and its total index is not.
+# the variance that vanishes on average if you know this input. The *total* index is the share that is left if you know
+# all other inputs. The third input is the interesting one. It has no effect of its own, and only acts together with the
+# first input. So its first-order index is 0, but its total index is not.
 
 import numpy as np
 
@@ -25,7 +26,7 @@ def ishigami(X):
 
 
 main = [0.5 * (1 + 0.1 * np.pi**4 / 5) ** 2, 7**2 / 8, 0.0]
-interaction = 0.1**2 * np.pi**8 * (1 / 18 - 1 / 50)  # of the first input and the third
+interaction = 0.1**2 * np.pi**8 * (1 / 18 - 1 / 50)  # of the first and the third input
 variance = sum(main) + interaction
 true_first = np.array(main) / variance
 true_total = (np.array(main) + np.array([interaction, 0, interaction])) / variance
@@ -38,16 +39,17 @@ def run_simulator(n_runs, random_state):
 
 
 # %%
-# Which family?
-# -------------
-# A model that is wrong about the simulator is wrong about its indices. So one looks first at how well it predicts runs
-# that it has not seen. All three have one member and the smooth "rbf" kernel.
+# Which estimator?
+# ----------------
+# If a model predicts the simulator badly, its indices are wrong as well. So first look at how well a model predicts
+# runs that it has not seen. Here are the three families of this package (:doc:`/which_estimator`). Each consists of a
+# single model instead of an ensemble, and has the smooth kernel "rbf".
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 
 
 def make_model():
-    """A sparse GP with an inducing point at each run, or at 256 of them."""
+    """A sparse GP with an inducing point at each run, or with 256 points if there are more runs."""
     return SOLVEGPRegressor(n_orthogonal=0, kernel="rbf", method="collapsed", max_iter=60, random_state=0)
 
 
@@ -59,16 +61,17 @@ families = {
 }
 for name, family in families.items():
     family.fit(X[:150], y[:150])
-    print(f"{name:<17} learnt from 150 runs, R² of 50 others {family.score(X[150:], y[150:]):.3f}")
+    print(f"{name:<17} R² on 50 runs, after learning from 150 others: {family.score(X[150:], y[150:]):.3f}")
 
 # %%
-# A smooth simulator without noise is a case for a plain GP. Deep ones would want more runs.
+# A plain GP suits a simulator that is smooth and has no noise. Deep models would need more runs.
 
 # %%
 # A set of indices for each draw
 # ------------------------------
-# :func:`scipy.stats.sobol_indices` takes a function with many outputs, and gives indices for each. A hundred draws are
-# such a function. Their spread is what a few hundred runs leave open.
+# :func:`scipy.stats.sobol_indices` takes a function with many outputs, and computes indices for each output. We pass it
+# a hundred drawn functions as the outputs of one function. The spread of their indices shows how much is still
+# uncertain after a few hundred runs.
 
 from scipy.stats import sobol_indices, uniform
 
@@ -77,7 +80,7 @@ cube = 3 * [uniform(-np.pi, 2 * np.pi)]
 
 
 def learn_indices(n_runs, random_state, n_draws=N_DRAWS):
-    """First-order and total indices (n_draws, 3) of functions drawn after so many runs."""
+    """First-order and total indices (n_draws, 3) of functions drawn from a model of so many runs."""
     draws = make_model().fit(*run_simulator(n_runs, random_state)).sample_functions(n_draws, random_state=0)
     indices = sobol_indices(func=lambda x: draws(x.T).T, n=1024, dists=cube, rng=0)
     return indices.first_order, indices.total_order
@@ -92,13 +95,15 @@ for title, found, truth in (("First-order", first, true_first), ("Total", total,
     for n_runs, values in found.items():
         low, high = np.quantile(values, [0.05, 0.95], axis=0)
         ends = "   ".join(f"{a:.3f} to {b:.3f}" for a, b in zip(low, high, strict=True))
-        print(f"  {n_runs} runs, 90 % of the draws: {ends}")
+        print(f"  {n_runs} runs, the middle 90 % of the draws: {ends}")
 
 # %%
-# A hundred runs tell already that the third input does next to nothing alone, and much with others. That the second one
-# works alone takes more: after two hundred runs its two indices are nearly equal. More runs make the draws agree with
-# each other, and bring them closer to the truth. Indices a little below 0 are the error of ``sobol_indices``, which is
-# about 0.005 here. In the picture, white dots are medians.
+# A hundred runs are enough to see that the third input does next to nothing alone, and much with others. If an input
+# acts alone, its two indices are equal. To see this of the second input takes more runs: its indices are nearly equal
+# after two hundred. With more runs, the draws agree better with each other, and they come closer to the truth. Some
+# indices are a little below 0. This is the error of ``sobol_indices``, which is about 0.005 here.
+#
+# In the picture each shape is the distribution of an index over the draws. The white dots are medians.
 
 import matplotlib.pyplot as plt
 
@@ -106,7 +111,7 @@ blues, red, dark = {100: "#a9cbe8", 200: "#4f94cd", 400: "#0b4a83"}, "#b3261e", 
 
 
 def violins(ax, values, places, colour, width):
-    """Distributions of columns of values, one at each place."""
+    """Draw the distribution of each column of values, one at each place."""
     for body in ax.violinplot(values, places, widths=width, showextrema=False)["bodies"]:
         body.set(facecolor=colour, alpha=0.9, edgecolor="none")
     ax.plot(places, np.median(values, axis=0), "o", color="white", markeredgecolor=dark, markersize=3.5)
@@ -125,10 +130,11 @@ axes[0].legend(frameon=False, loc="upper right")
 plt.show()
 
 # %%
-# How honest are the error bars?
+# Can the error bars be trusted?
 # ------------------------------
-# Some true indices above lie outside their draws. Is that chance? Here are eight other sets of 200 runs. If the spread
-# of the draws were all the doubt there is, their 90 % intervals would hold nine in ten of the true indices.
+# Some true indices above lie outside the range of their draws. Is that chance? To find out, we take eight other sets of
+# 200 runs. If the spread of the draws were the whole uncertainty, the middle 90 % of the draws would contain nine in
+# ten of the true indices.
 
 inside = []
 for random_state in range(1, 9):
@@ -136,26 +142,28 @@ for random_state in range(1, 9):
     low, high = np.quantile(found, [0.05, 0.95], axis=0)
     truth = np.concatenate([true_first, true_total])
     inside.append((low <= truth) & (truth <= high))
-print(f"90 % of the draws hold {np.sum(inside)} of {np.size(inside)} true indices")
+print(f"The middle 90 % of the draws contain {np.sum(inside)} of {np.size(inside)} true indices")
 
 # %%
-# They hold fewer than six in ten. Draws have only the doubt that the model has. It takes its kernel and lengthscales
-# for certain, and this kernel takes the simulator to be equally wavy everywhere, which Ishigami's function is not. So
-# the spread of draws is the least doubt that there is, and not all of it. The indices themselves are close: in the
-# picture, medians after two hundred runs are off by less than 0.05.
+# The middle 90 % of the draws contain fewer than six in ten. The draws show only the uncertainty that the model knows
+# of. The model takes its kernel and its lengthscales as certain. The kernel also assumes that the simulator is equally
+# wavy everywhere, and Ishigami's function is not. So the true uncertainty is larger than the spread of the draws. The
+# indices themselves are close: in the picture, medians after two hundred runs are off by less than 0.05.
 
 # %%
 # Real data
 # ---------
-# scikit-learn's diabetes data: how far the disease had come in a year, for 442 patients with ten measurements each.
-# Here nobody knows the indices.
+# scikit-learn's diabetes data say how far the disease had progressed in a year. There are 442 patients with ten
+# measurements each. The true indices are not known.
 #
-# There is a catch. Sobol indices ask what happens if one input changes and others stay, and assume that inputs are
-# *independent*. Measurements of patients are not. Six are of the blood serum, and two of these, total cholesterol and
-# LDL, almost say the same. Drawn independently, they make patients that cannot exist, where the model has to guess. A
-# way out is to draw together what belongs together: a *group* takes all its values from one random patient, and counts
-# as one input. Then groups alone are taken for independent. What remains of that assumption is an error of this
-# analysis, and one that draws do not show.
+# There is a difficulty. Sobol indices ask what happens if one input changes and the others stay. So they assume that
+# inputs are *independent*, and measurements of patients are not. Six of them are of the blood serum, and two of these,
+# total cholesterol and LDL, say almost the same. If each input is drawn independently, the result is patients that
+# cannot exist, and the model has to guess what would happen to them.
+#
+# One way out is to draw together what belongs together. A *group* of inputs takes all its values from one random
+# patient, and counts as one input. Then only the groups are assumed to be independent. This is still not quite true. It
+# causes an error that the draws do not show.
 
 from scipy.stats import randint
 from sklearn.datasets import load_diabetes
@@ -178,7 +186,7 @@ draws = model.sample_functions(50, random_state=0)
 
 
 def made_up(numbers, inputs):
-    """Patients whose inputs come from patients of the given numbers, one for each input (n_inputs, n)."""
+    """Patients whose inputs come from different patients, whose numbers are given for each input (n_inputs, n)."""
     made = patients.iloc[numbers[0].astype(int)].reset_index(drop=True)
     for number, columns in zip(numbers.astype(int), inputs.values(), strict=True):
         made[columns] = patients[columns].to_numpy()[number]
@@ -186,30 +194,35 @@ def made_up(numbers, inputs):
 
 
 effect = {}
-for title, inputs in (("Ten single inputs", singles), ("Lipids as one", groups)):
+for title, inputs in (("Ten single inputs", singles), ("Lipids as one group", groups)):
     any_patient = [randint(0, len(patients)) for _ in inputs]
     indices = sobol_indices(func=lambda x, inputs=inputs: draws(made_up(x, inputs)).T, n=1024, dists=any_patient, rng=0)
     effect[title] = indices.total_order
     numbers = np.random.default_rng(0).integers(len(patients), size=(len(inputs), 1000))
     doubt = model.predict(made_up(numbers, inputs), return_std=True, latent=True)[1].mean()
     print(f"{title}, made-up patients: mean standard deviation of the model {doubt:.1f}")
-print(f"Real patients: {model.predict(patients, return_std=True, latent=True)[1].mean():.1f}")
+print(
+    "Real patients: mean standard deviation of the model "
+    f"{model.predict(patients, return_std=True, latent=True)[1].mean():.1f}"
+)
 
-for title, inputs in (("Ten single inputs", singles), ("Lipids as one", groups)):
-    print(f"{title}: total indices, median and 90 % of the draws")
+for title, inputs in (("Ten single inputs", singles), ("Lipids as one group", groups)):
+    print(f"{title}: total indices, median and middle 90 % of the draws")
     for name, values in zip(inputs, effect[title].T, strict=True):
         low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
         print(f"  {name:<20}{middle:>6.2f}   {low:.2f} to {high:.2f}")
 
 # %%
 # Among the single inputs, triglycerides and body mass index matter most. LDL and total cholesterol seem to matter
-# hardly at all, but that says little: what they know of a patient, other lipids know mostly too, and the model needs
-# only some of them. The group shows what lipids are worth together: about half of the variance. The made-up patients of
-# the groups leave the model in less doubt than those of single inputs, though in more than real ones.
+# hardly at all. But that says little about them. Most of what they say about a patient is also in the other lipids, and
+# the model needs only some of them. The group shows how much the lipids matter together: they explain about half of the
+# variance. The model is less sure of made-up patients than of real ones. It is surer of the made-up patients of the
+# groups than of those of the single inputs.
 #
-# The spread is wide. The index of the body mass may be a quarter or nearly a half, and 442 patients cannot tell. The
-# choice of made-up patients moves indices a little too, by up to 0.03 with other random numbers. And all are shares of
-# what the *model* predicts. Half of the variance of the disease's progression it cannot predict.
+# The ranges are wide. The index of the body mass may be a quarter or nearly a half, and 442 patients are too few to
+# tell. The choice of made-up patients also moves the indices a little, by up to 0.03 with other random numbers. And all
+# indices are shares of the variance of what the *model* predicts. It leaves half of the variance of the disease's
+# progression unexplained.
 
 fig, axes = plt.subplots(1, 2, figsize=(12, 4.8), width_ratios=(10, 6), sharey=True, layout="constrained")
 for ax, (title, values), inputs in zip(axes, effect.items(), (singles, groups), strict=True):

@@ -1,15 +1,18 @@
 """
-A long series in a second
-=========================
+A long series in seconds: Fourier features
+==========================================
 
-A meter is read every minute for half a year. A sparse GP with inducing points would have to look at all rows again and
-again. With Fourier features it looks at them once.
+A meter is read every minute for half a year. How can a Gaussian process (GP) learn from so many readings in a short
+time? A sparse GP with *inducing points* summarises the readings by the function's values at some times. Training
+changes the points and the kernel in many steps, and has to look at the readings again in each step. With *Fourier
+features*, waves take the place of the points. Then the model has to look at the readings only once.
 """
 
 # %%
-# Readings
-# --------
-# 260 000 of them, noisy, with a daily rhythm that comes and goes with the weather. Two days are missing.
+# The data: readings of a meter
+# -----------------------------
+# There are about 256 000 noisy readings. They have a daily rhythm, which becomes stronger and weaker with the weather.
+# The readings of two days are missing.
 
 import time
 
@@ -20,7 +23,7 @@ days = np.arange(0, 180, 1 / 1440)
 
 
 def power(t):
-    """What is measured, in kilowatts."""
+    """The true power at a time in days, in kilowatts."""
     weather = np.sin(t / 4.7) + 0.6 * np.sin(t / 1.9 + 1.0)
     return 3.0 + weather + (0.6 + 0.3 * weather) * np.sin(2 * np.pi * t)
 
@@ -30,12 +33,15 @@ X, y = days[there, None], power(days[there]) + 0.5 * rng.standard_normal(there.s
 print(f"{len(X)} readings")
 
 # %%
-# Inducing variables that are waves
-# ---------------------------------
-# The inducing variables of ``inducing="fourier"`` are products of the function with cosines and sines on the range of
-# ``X``. What a reading has to do with them does not depend on the kernel's lengthscale or variance. So sums over
-# readings are taken once, and learning goes on with the sums. ``n_inducing`` says how fast the function may change:
-# 1000 features are waves of up to 500 periods in 180 days and their margins, so that a day has room for more than two.
+# Waves instead of points
+# -----------------------
+# *Inducing variables* are the numbers in which the model stores what it has learnt. With ``inducing="fourier"`` they
+# are inner products of the function with cosines and sines on the range of ``X``. The values of these waves at the
+# readings do not change while the lengthscale and the variance of the kernel are learnt. So the model sums over all
+# readings once. Then training needs only these sums.
+#
+# ``n_inducing`` limits how fast the function may change. Here the 1000 features are waves with up to 500 periods. The
+# waves cover the 180 days and a margin at both ends, so the fastest wave has more than two periods in a day.
 
 from skdgp import SOLVEGPRegressor
 
@@ -43,13 +49,14 @@ start = time.perf_counter()
 model = SOLVEGPRegressor(1000, inducing="fourier", n_neighbors=0, base=None, random_state=0).fit(X, y)
 print(f"fitted in {time.perf_counter() - start:.1f} s by method_={model.method_!r}")
 print("kernel", model.kernel_)
-print(f"noise {np.sqrt(model.noise_variance_):.3f} (of the data: 0.5)")
+print(f"standard deviation of the noise {np.sqrt(model.noise_variance_):.3f} (true value: 0.5)")
 
 # %%
 # Four days with a gap
 # --------------------
-# The band holds the curve in 95 % of places. It is wider in the gap, where functions drawn from the model go their own
-# ways.
+# The band should contain the true curve at 95 % of all times. It is wider in the gap, where there are no readings. The
+# thin blue lines are four functions drawn from the model. They stay close together where there are readings, and
+# separate in the gap.
 
 import matplotlib.pyplot as plt
 
@@ -58,7 +65,7 @@ mean, std = model.predict_dist(window, latent=True).mean, model.predict_dist(win
 near = (X[:, 0] > window[0]) & (X[:, 0] < window[-1])
 figure, ax = plt.subplots(figsize=(9, 4), layout="constrained")
 ax.plot(X[near, 0], y[near], ".", ms=1.0, alpha=0.25, color="tab:gray", label="readings")
-ax.fill_between(window[:, 0], mean - 1.96 * std, mean + 1.96 * std, alpha=0.3, label="95 % of the curve")
+ax.fill_between(window[:, 0], mean - 1.96 * std, mean + 1.96 * std, alpha=0.3, label="95 % band of the curve")
 ax.plot(window[:, 0], model.sample_functions(4, random_state=0)(window), lw=0.8, color="tab:blue")
 ax.plot(window[:, 0], power(window[:, 0]), "--", color="black", lw=1.0, label="true curve")
 ax.set(xlabel="day", ylabel="kW", ylim=(0, 7))
@@ -66,10 +73,12 @@ ax.legend(loc="lower right", markerscale=6)
 plt.show()
 
 # %%
-# How well it knows the curve
-# ---------------------------
-# Beside it is the same model with as many inducing points as a patient user would take. It learns by minibatches, from
-# a tenth of the readings to keep this page short.
+# How accurate is the curve?
+# --------------------------
+# For comparison, here is the same model with inducing points, as many as a patient user would take. It learns from
+# minibatches. It gets only a tenth of the readings, so that this example runs quickly. The output has the root mean
+# squared error (RMSE) of each predicted curve, and the standard deviation that the model itself predicts for this
+# error. The two numbers should be similar.
 
 places = rng.uniform(1, 179, (5000, 1))
 start = time.perf_counter()
@@ -78,9 +87,11 @@ print(f"points: fitted in {time.perf_counter() - start:.1f} s")
 for name, each in {"fourier": model, "points": points}.items():
     dist = each.predict_dist(places, latent=True)
     error = np.sqrt(np.mean((dist.mean - power(places[:, 0])) ** 2))
-    print(f"{name:8s} error of the curve {error:.3f}, deviation that the model states {dist.std.mean():.3f}")
+    print(f"{name:8s} RMSE of the curve {error:.3f}, predicted standard deviation {dist.std.mean():.3f}")
 
 # %%
-# Points lie too far apart for a rhythm of one day: 300 of them have more than half a day between them, and the model
-# takes the rhythm for noise. With several features ``inducing="fourier"`` makes the kernel a sum over features. See
-# "What inducing variables are" in :doc:`/choosing`, and the formulas in :doc:`/mathematics`.
+# The 300 points are more than half a day apart. This is too far for a rhythm of one day, so the model with points takes
+# the rhythm for noise.
+#
+# With several features, ``inducing="fourier"`` makes the kernel a sum of kernels, one for each feature. See "What
+# inducing variables are" in :doc:`/choosing`, and the formulas in :doc:`/mathematics`.

@@ -1,17 +1,17 @@
 """
-A jump: what depth does that one Gaussian process cannot
-========================================================
+A jump: where several layers do better than one
+===============================================
 
-How well can a model that knows nothing but smooth functions learn a step? A Gaussian process has one
-*lengthscale*, the distance over which its functions change, and takes it to be the same everywhere. A
-jump wants it short and the flat parts on either side want it long. A deep Gaussian process has a way out: its hidden
-layers bend the feature first, so that the last layer sees something smooth.
+How well can a model learn a step, if it knows only smooth functions? A Gaussian process has one *lengthscale*, the
+distance over which its functions change, and this lengthscale is the same everywhere. A jump needs a short lengthscale,
+but the flat parts on either side need a long one. A deep Gaussian process can solve this. Its hidden layers bend the
+feature first, so that the last layer has to learn only a smooth function.
 """
 
 # %%
-# A step, and noise
+# A step with noise
 # -----------------
-# A hundred rows of one feature. The target jumps from 0 to 1 where the feature is 0.
+# There are a hundred rows with one feature. The target jumps from 0 to 1 where the feature is 0.
 
 import numpy as np
 
@@ -24,9 +24,9 @@ print(f"{len(X)} rows, {np.sum(np.abs(X) < 0.05)} of them within 0.05 of the jum
 # %%
 # One layer, two, four
 # --------------------
-# :class:`~skdgp.DSDGPRegressor` without hidden layers, ``hidden_dims=()``, is an ordinary sparse Gaussian process.
-# Hidden layers of one output each make it deeper. They start as the identity, so that a deep
-# model begins as a shallow one. joblib gives each fit a core.
+# Without hidden layers, ``hidden_dims=()``, :class:`~skdgp.DSDGPRegressor` is an ordinary sparse Gaussian process. Each
+# hidden layer makes it deeper. Here every hidden layer has one output. Hidden layers start as the identity, so a deep
+# model starts as a shallow one. joblib fits the three models side by side, each on a core of its own.
 
 from joblib import Parallel, delayed
 
@@ -41,15 +41,16 @@ params = {
     "max_iter": 400,
     "random_state": 1,
 }
-depths = (4, 2, 1)  # what takes longest first
+depths = (4, 2, 1)  # the deepest takes longest, so it starts first
 models = [DSDGPRegressor((1,) * (depth - 1), **params) for depth in depths]
 fitted = Parallel(n_jobs=-1)(delayed(model.fit)(X, y) for model in models)
 models = dict(reversed([*zip(depths, fitted, strict=True)]))
 
 # %%
-# Two numbers tell them apart, both in units of the target. The error of the mean is its root mean square distance from
-# the truth, inside the data but not within 0.05 of the jump: it counts ringing. The *continuous ranked
-# probability score* (CRPS) compares whole predictive distributions with fresh rows; lower is better.
+# Two numbers compare the models. Both are in the units of the target, and lower is better. The *error of the mean* is
+# the root mean square distance between the predicted mean and the true step. We compute it inside the data, but not
+# within 0.05 of the jump. So it measures how much the mean overshoots and ripples beside the jump. The *continuous
+# ranked probability score* (CRPS) compares whole predictive distributions with new rows.
 
 from skdgp.metrics import crps
 
@@ -63,10 +64,11 @@ for depth, model in models.items():
     print(f"{depth:>6}{errors[depth]:>20.4f}{crps(y_test, model.predict_dist(X_test)):>12.4f}")
 
 # %%
-# What they predict
-# -----------------
-# Bands are 90 % intervals. One layer has to be short-sighted: its mean ripples with the noise, and turns back to the
-# average soon after the data end. The deeper the model, the flatter it is on both sides of the jump.
+# What the models predict
+# -----------------------
+# The bands are 90 % intervals. The model with one layer needs a short lengthscale. So its mean ripples with the noise,
+# and returns to the average soon after the data end. The deeper the model is, the flatter is its mean on both sides of
+# the jump.
 
 import matplotlib.pyplot as plt
 
@@ -84,11 +86,11 @@ axes[0].legend(loc="upper left", frameon=False)
 plt.show()
 
 # %%
-# How the deep one does it
-# ------------------------
-# :class:`~skdgp.display.LatentDisplay` follows the feature through the layers of the deepest model. The first
-# stretches the feature around the jump, so that later ones find the two sides well apart. None of them has to be a
-# step to what it is given.
+# How the deep model does it
+# --------------------------
+# :class:`~skdgp.display.LatentDisplay` shows what each layer of the deepest model makes of the feature. The first layer
+# stretches the feature around the jump. So later layers find the two sides well apart. None of them has to be a step as
+# a function of its own input.
 
 display = LatentDisplay.from_estimator(models[4], X, line_kwargs={"color": "#0b5fa5"})
 for ax in display.axes_:

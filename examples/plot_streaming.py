@@ -2,17 +2,19 @@
 Learning from more rows than fit in memory
 ==========================================
 
-A table in a file is larger than the memory there is for it. Can a Gaussian process learn from it all the same, and as
-well as if it saw all rows at once? :meth:`~skdgp.DSDGPRegressor.partial_fit` takes a table chunk by chunk: each is
-read, learnt from and forgotten.
+A table in a file is larger than the memory of the machine. Can a Gaussian process (GP) learn from it, and as well as
+from all rows at once? With :meth:`~skdgp.DSDGPRegressor.partial_fit` it can learn chunk by chunk: your program reads a
+chunk, the model learns from it, and then the chunk can be forgotten. :doc:`/large_data` has the details.
 """
 
 # %%
-# A long table
-# ------------
-# A Parquet file, written in chunks of ten thousand rows: Friedman's function of five of ten features, with more noise
-# where the sixth is large. Rows come in random order, which matters: the first chunk decides how features are scaled
-# and where the model starts. Where rows are sorted, shuffle them when the file is written.
+# The data: a long table in a file
+# --------------------------------
+# The table is a Parquet file, which we write in chunks of ten thousand rows. The target is Friedman's function of five
+# of ten features. The noise is larger where the sixth feature is large.
+#
+# The rows are in random order. This matters, because the first chunk decides how features are scaled, and where the
+# model starts. If the rows of your table are sorted, shuffle them when you write the file.
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,10 +48,10 @@ print(f"{N_ROWS:,} rows, {table_size:.0f} MiB in memory")
 # %%
 # Chunk by chunk
 # --------------
-# A :class:`~skdgp.DSDGPRegressor` without hidden layers is a sparse Gaussian process: it sums up what it has learnt by
-# its values at 128 points, however many rows there are. ``total_size`` is the number of rows in all, against which it
-# weighs what it believes without data. After each chunk the error on other rows is noted, and how much more memory
-# the process holds than before.
+# A :class:`~skdgp.DSDGPRegressor` without hidden layers is a sparse GP. It summarises what it has learnt by the
+# function's values at 128 *inducing points*, however many rows there are. A penalty holds these values near what was
+# plausible without any data. The more rows there are in all, the less the penalty counts, and ``total_size`` is this
+# number of rows. After each chunk we note the error on test rows, and by how much the memory of the process has grown.
 
 import psutil
 
@@ -57,12 +59,12 @@ from skdgp import DSDGPRegressor
 
 
 def memory():
-    """MiB that this process holds."""
+    """Memory of this process, in MiB."""
     return psutil.Process().memory_info().rss / 2**20
 
 
 def read_chunks(path):
-    with parquet.ParquetFile(path, pre_buffer=False) as file:  # which would keep what it has read
+    with parquet.ParquetFile(path, pre_buffer=False) as file:  # a buffer would keep what has been read
         for batch in file.iter_batches(N_CHUNK):
             yield batch.to_pandas()
 
@@ -86,8 +88,9 @@ for chunk in read_chunks(path):
 # %%
 # All at once
 # -----------
-# The same model, fitted in one pass to the whole table in memory, save a tenth that it holds out to tell its noise by.
-# For scale, the root mean square of the noise, below which no RMSE can be expected.
+# Now the same model learns from the whole table in memory, in one pass. It holds out a tenth of the rows to set the
+# variance of its noise. The last line has the root mean square of the noise, for comparison: no RMSE below this number
+# can be expected.
 
 from skdgp.metrics import coverage, crps
 
@@ -105,12 +108,13 @@ for name, model in {"chunk by chunk": streamed, "all at once": whole}.items():
     }
 print(pd.DataFrame(scores).T.round(3).to_string())
 noise = np.sqrt(np.mean((0.5 + X_test["x5"]) ** 2))
-print(f"Noise: {noise:.3f}")
+print(f"Root mean square of the noise: {noise:.3f}")
 
 # %%
 # Error and memory
 # ----------------
-# Left, the error falls to that of the fit to all rows. Right, memory grows with the first chunks, not with the table.
+# Left: the error falls to that of the fit to all rows. Right: memory grows with the first chunks, and not with the
+# table.
 
 import matplotlib.pyplot as plt
 
@@ -131,6 +135,6 @@ left.yaxis.set_minor_formatter("{x:g}")
 right.plot(thousands, growth, color=blue, linewidth=2, label="learning chunk by chunk")
 right.axhline(table_size, color=grey, linestyle="--", label="the table itself")
 right.set(xlabel="thousand rows read", ylabel="memory (MiB)", ylim=(0, 1.3 * max(table_size, *growth)))
-right.set_title(f"From the tenth chunk to the last memory grew by {growth[-1] - growth[9]:z.0f} MiB")
+right.set_title(f"From the tenth chunk to the last, memory grew by {growth[-1] - growth[9]:z.0f} MiB")
 right.legend(frameon=False, loc="upper left")
 plt.show()

@@ -1,17 +1,19 @@
 """
-A table as it is: categories and missing cells
-==============================================
+A table with categories and missing cells
+=========================================
 
-What does a flat cost, if nobody wrote down how large it is? Tables that people fill in have words and gaps in them.
-This example fits a Gaussian process (GP) to such a data frame without any preparation. Then it looks at what the model
-makes of a district that it has never seen, and of cells that are missing.
+What does it cost to rent a flat, if nobody wrote down how large it is? Tables that people fill in contain words, and
+some of their cells are empty. This example fits a Gaussian process (GP) to such a data frame without any preparation.
+Then it looks at two special cases: a flat in a district that the model has never seen, and a flat with missing cells.
+:doc:`/tables` explains how the model treats both.
 """
 
 # %%
-# Flats that were let
-# -------------------
-# Rents depend on the size, the year in which the house was built, the district, and the state of the kitchen. Size and
-# year belong together: old flats are larger here. A fifth of all cells of these two columns are missing.
+# The data: flats and their rents
+# -------------------------------
+# The rent of a flat depends on its size, the year in which the house was built, the district, and the state of the
+# kitchen. Size and year are related, since old flats are larger in this table. A fifth of the cells in these two
+# columns are missing.
 
 import numpy as np
 import pandas as pd
@@ -20,7 +22,7 @@ DISTRICTS = {"Harbour": 1.35, "Old town": 1.2, "University": 1.1, "Park": 1.0, "
 
 
 def make_flats(n_rows, random_state):
-    """A table of flats, complete, and their rents."""
+    """A table of flats without missing cells, and their rents."""
     rng = np.random.default_rng(random_state)
     year = np.round(rng.uniform(1890, 2020, n_rows))
     size = np.clip(110 - 0.45 * (year - 1890) + rng.normal(0, 14, n_rows), 20, None)
@@ -47,12 +49,18 @@ X_train, y_train, X_test, y_test = X[:700], y[:700], X[700:], y[700:]
 print(X_train.assign(rent=y_train.round()).head(6).to_string())
 
 # %%
-# The frame goes into ``fit`` as it is
-# ------------------------------------
-# Columns of text are categories, which ``is_categorical_`` confirms. Rows with gaps scatter more around the function
-# than others do, so the noise is allowed to differ from row to row. A hundred and fifty inducing points are enough for
-# a function as smooth as this one; by default there are more. Boosted trees, which take such tables too, are fitted
-# beside it.
+# Fit the data frame as it is
+# ---------------------------
+# Columns of text become categories; ``is_categorical_`` says which columns these are. The rent of a flat is harder to
+# predict if cells of its row are missing. So such rents scatter more around the predictions, and we let the noise
+# differ from row to row (``likelihood="heteroskedastic"``).
+#
+# The model summarises what it has learnt by the function's values at some places, the *inducing points*. It has two
+# sets of them here, with 150 points together. These are enough for a function as smooth as this one. By default there
+# are more.
+#
+# Boosted trees learn from the same table, for comparison. The output has the root mean squared error (RMSE) of both
+# models, by the number of missing cells in a row. The last column is the share of rents inside the GP's 90 % intervals.
 
 from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -67,22 +75,25 @@ print("Categories:", list(X.columns[model.is_categorical_]))
 gaps = X_test[["size", "year"]].isna().sum(axis=1).to_numpy()
 errors = pd.DataFrame(
     {
-        "GP": model.predict(X_test) - y_test,
-        "Boosted trees": trees.predict(X_test.astype({"district": "category", "kitchen": "category"})) - y_test,
+        "RMSE, GP": model.predict(X_test) - y_test,
+        "RMSE, boosted trees": trees.predict(X_test.astype({"district": "category", "kitchen": "category"})) - y_test,
     }
 )
 by_gaps = errors.pow(2).groupby(gaps).mean().pow(0.5).round().rename_axis("missing cells")
 covered = [
     coverage(y_test[gaps == n], *model.predict_interval(X_test[gaps == n], confidence_level=0.9).T) for n in range(3)
 ]
-print(by_gaps.assign(**{"GP, 90 % intervals hold": covered}).round(3).to_string())
+print(by_gaps.assign(**{"inside the GP's 90 % intervals": covered}).round(3).to_string())
 
 # %%
-# A flat loses its entries
-# ------------------------
-# We take one flat and forget its entries, one after another. If the model knows what it does not know, its interval
-# widens with what each entry is worth: much for the size, less for the year, which the size tells in part. A district
-# that no training row has is not an error: the prediction is near the mean over districts, and less certain.
+# How a missing cell widens the interval
+# --------------------------------------
+# We take one flat and delete some of its cells. A good model widens its interval by as much as the missing cell
+# matters. So the interval should become much wider without the size. Without the year it should widen less, because the
+# size already says roughly how old the house is.
+#
+# In the last case all cells are known, but no training row has this district. That is not an error. The prediction is
+# near the mean over the districts, and less certain.
 
 flat = pd.DataFrame({"size": [70.0], "year": [1985.0], "district": ["Mills"], "kitchen": ["old"]})
 cases = {
@@ -90,7 +101,7 @@ cases = {
     "year missing": flat.assign(year=np.nan),
     "size missing": flat.assign(size=np.nan),
     "both missing": flat.assign(size=np.nan, year=np.nan),
-    "a new district": flat.assign(district="Airport"),
+    "new district": flat.assign(district="Airport"),
 }
 intervals = {name: model.predict_interval(case, confidence_level=0.9)[0] for name, case in cases.items()}
 means = {name: model.predict(case)[0] for name, case in cases.items()}
@@ -98,8 +109,9 @@ means = {name: model.predict(case)[0] for name, case in cases.items()}
 # %%
 # Which columns matter
 # --------------------
-# Lengthscales of numbers and of categories cannot be compared. What can be compared is the loss when a column is
-# shuffled, and scikit-learn does that with a data frame as it is.
+# Lengthscales do not answer this question, since those of numbers and those of categories cannot be compared. Instead,
+# you can shuffle a column and see how much the error grows. ``permutation_importance`` of scikit-learn does this, and
+# takes the data frame as it is.
 
 from sklearn.inspection import permutation_importance
 
@@ -110,6 +122,9 @@ importance = permutation_importance(
 # %%
 # Pictures
 # --------
+# Left: the mean rent in three districts, for flats of different sizes. All of them have an old kitchen and are in
+# houses of 1950. Middle: the flat whose cells we have deleted. Right: how much the error grows when a column is
+# shuffled.
 
 import matplotlib.pyplot as plt
 
@@ -122,18 +137,18 @@ for district, colour in (("Harbour", "#0b5fa5"), ("Mills", "#5f8f4e"), ("Airport
     label = f"{district} (never seen)" if district == "Airport" else district
     left.plot(sizes, mean, color=colour, label=label)
     left.fill_between(sizes, mean - 1.64 * std, mean + 1.64 * std, color=colour, alpha=0.2, linewidth=0)
-left.set(xlabel="size (square metres)", ylabel="rent", title="Mean rents of houses of 1950, with 90 % bands")
+left.set(xlabel="size (square metres)", ylabel="rent", title="Mean rent in houses of 1950, with 90 % band")
 left.legend(frameon=False, loc="upper left")
 
 for row, name in enumerate(cases):
     middle.plot(intervals[name], [row, row], color="#0b5fa5", linewidth=6, alpha=0.35, solid_capstyle="butt")
     middle.scatter(means[name], row, color="#0b5fa5", zorder=3)
-middle.set(yticks=range(len(cases)), yticklabels=list(cases), xlabel="rent", title="90 % intervals of one flat")
+middle.set(yticks=range(len(cases)), yticklabels=list(cases), xlabel="rent", title="90 % interval of one flat")
 middle.invert_yaxis()
 
 order = importance.importances_mean.argsort()
 right.barh(
     X.columns[order], importance.importances_mean[order], xerr=importance.importances_std[order], color="#8a8a8a"
 )
-right.set(xlabel="loss of root mean squared error", title="A column is shuffled")
+right.set(xlabel="increase of the root mean squared error", title="Error after shuffling a column")
 plt.show()

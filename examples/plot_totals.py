@@ -1,30 +1,31 @@
 """
-Totals over regions: rows that are wrong together
-=================================================
+Totals over regions: errors that go together
+============================================
 
-How much rain fell on a district, how much ore lies in a block, what will a group of customers spend? Such a total is a
-sum over many predictions. Its interval cannot be had from the predictions' own intervals, as neighbours are wrong
-together: where a model is too low, it is too low for all of them. This example makes intervals for totals from joint
-predictions, and counts how often they are right.
+How much rain fell on a district, how much ore lies in a block, what will a group of customers spend? Each of these is a
+total over many predictions. You cannot compute the interval of a total from the intervals of the single predictions.
+The reason is that errors of neighbouring predictions go together: where a model predicts too little for one place, it
+also predicts too little for the places around it. This example computes intervals of totals from joint predictions, and
+counts how many of them contain the true total.
 """
 
 # %%
 # A rainy day
 # -----------
-# A map of 50 by 50 cells, each a square kilometre, and twelve districts. Rain is a smooth random field. Two hundred
-# gauges measure it, with errors, and they get fewer towards the east. As the field is made here, its total over each
-# district is known.
+# The map has 50 by 50 cells of a square kilometre each, and twelve districts. The rain is a smooth random field. Two
+# hundred gauges measure it, with errors. There are fewer gauges towards the east. Since the field is simulated, its
+# true total over each district is known.
 
 import numpy as np
 
 side = np.arange(50) + 0.5
 cells = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)  # kilometres to the east and to the north
 centres = np.random.default_rng(0).uniform(3, 47, (12, 2))
-district = np.linalg.norm(cells[:, None] - centres, axis=-1).argmin(axis=1)  # the nearest centre's
+district = np.linalg.norm(cells[:, None] - centres, axis=-1).argmin(axis=1)  # number of the nearest centre
 
 
 def make_day(random_state):
-    """Gauges (n, 2), what they measured (n,) and the rain on the cells, both in mm."""
+    """Places of gauges (n, 2), their measurements (n,) and the rain on the cells, both in mm."""
     rng = np.random.default_rng(random_state)
     frequencies = rng.standard_normal((200, 2)) / 9
     phases, heights = rng.uniform(0, 2 * np.pi, 200), 12 * rng.standard_normal(200) / 10
@@ -40,7 +41,7 @@ gauges, measured, rain = make_day(random_state=0)
 
 
 def by_district(values):
-    """Totals of cells' values (n, ...) over each district, in millions of cubic metres."""
+    """Totals over each district of values on the cells (n, ...), in millions of cubic metres."""
     return np.stack([values[district == number].sum(axis=0) for number in range(12)]) / 1000
 
 
@@ -51,8 +52,11 @@ print(f"{len(gauges)} gauges, {len(cells)} cells, districts of {sizes.min()} to 
 # %%
 # A model of the rain
 # -------------------
-# A sparse Gaussian process (GP) with 40 inducing points. Its intervals for single cells can be trusted, so whatever
-# goes wrong with totals is not the model's fault. Rain is meant here without the gauges' errors, hence ``latent=True``.
+# The model is a sparse Gaussian process (GP) with 40 inducing points. We want to know the rain itself, and not what a
+# gauge would measure, which has an error. So we pass ``latent=True``, which leaves the noise out.
+#
+# First we check the intervals of single cells. They can be trusted, so whatever goes wrong with totals is not the fault
+# of the model.
 
 from skdgp import SOLVEGPRegressor
 from skdgp.metrics import coverage
@@ -65,22 +69,26 @@ def fit_rain(gauges, measured):
 
 model = fit_rain(gauges, measured)
 covered = coverage(rain, *model.predict_interval(cells, 0.9, latent=True).T)
-print(f"90 % intervals of single cells hold {100 * covered:.1f} % of them")
+print(f"90 % intervals of single cells contain the rain in {100 * covered:.1f} % of the cells")
 
 # %%
 # Four intervals for a total
 # --------------------------
-# The prediction of a total is the sum of its cells' predictions. What is its standard deviation? The variance of a sum
-# is the sum of all entries of the cells' *joint covariance*, which ``return_cov`` gives. If one looks at single cells
-# only, all that is left is to guess. As if cells were *independent*, their variances add up. As if they went up and
-# down *as one*, their standard deviations do.
+# The prediction of a total is the sum of the predictions of its cells. The interval of the total depends on how the
+# errors of the cells go together. We compare four ways to compute it:
 #
-# The fourth way takes no formula at all. *Draws* are whole maps of rain that are possible after the measurements. Each
-# has a total, and the totals' quantiles are the interval.
+# * *Joint covariance*: ``return_cov=True`` returns the covariances of all pairs of cells. The variance of the total is
+#   the sum of all entries of this matrix.
+# * *Independent*: we pretend that the errors of the cells are independent. Their variances then add up.
+# * *As one*: we pretend that all cells are too high or too low together. Their standard deviations then add up.
+# * *Draws*: ``sample_y`` draws whole maps of rain that are possible after the measurements. Each map has a total for
+#   each district. The quantiles of these totals are the ends of the interval.
+#
+# The second and the third way need only the standard deviations of single cells. But each of them is a guess.
 
 
 def total_std(model):
-    """Standard deviations of the districts' totals, by three ways to add, in millions of cubic metres."""
+    """Standard deviations of the districts' totals, computed in three ways, in millions of cubic metres."""
     found = {"Joint covariance": [], "Independent": [], "As one": []}
     for number in range(12):
         covariance = model.predict(cells[district == number], return_cov=True, latent=True)[1]
@@ -104,20 +112,21 @@ for number, row in enumerate(
 ):
     print("{:>8}{:>7.2f}{:>11.2f}{:>20.2f}{:>9.2f}{:>15.2f}{:>10.2f}".format(number + 1, *row))
 for name, width in half_width.items():
-    print(f"{name}: {np.sum(np.abs(truth - predicted) <= width)} of 12 totals inside")
+    print(f"{name}: {np.sum(np.abs(truth - predicted) <= width)} of 12 true totals are inside their intervals")
 
 # %%
-# Draws and the joint covariance agree, up to the chance that is in two hundred draws: they are the same answer, by
-# simulation and by formula. For sums the covariance is quicker. Draws also answer what no formula does, such as which
-# district had the most rain, or by how much the wettest cell exceeds 90 mm.
+# The joint covariance and the draws answer the same question, one by a formula and the other by simulation. Their
+# intervals agree, apart from the chance in two hundred draws. For sums the covariance is quicker. Draws also answer
+# questions that have no formula. Which district had the most rain? By how much does the wettest cell exceed 90 mm?
 #
-# Adding variances as if cells were independent makes intervals that are more than five times too narrow. None of the
+# If variances are added as if cells were independent, the intervals are more than five times too narrow. None of the
 # totals is inside them.
 
 # %%
 # Thirty days
 # -----------
-# One day proves little. Here are thirty more, each with new rain, new gauges and a new model. They make 360 totals.
+# One day may be an exception. So here are thirty more days, each with new rain, new gauges and a new model. They make
+# 360 totals.
 
 import pandas as pd
 
@@ -133,15 +142,18 @@ covered = 100 * pd.DataFrame(inside).mean()
 print(pd.DataFrame({"coverage, %": covered.round(1), "mean width": pd.DataFrame(width).mean().round(2)}).to_string())
 
 # %%
-# Joint intervals hold what they promise. Of the intervals from independent cells, fewer than one in five is right,
-# although those of single cells can be trusted. Standard deviations that are added up err on the safe side, and cost
-# nearly twice the width.
+# The joint intervals contain as many totals as 90 % intervals should. Of the intervals from independent cells, fewer
+# than one in five contains its total, although the intervals of single cells can be trusted. If standard deviations are
+# added, the intervals contain more totals than they need to, but they are nearly twice as wide as the joint ones.
 
 # %%
 # Pictures
 # --------
-# Left, the first day. In the middle its totals: where gauges are few, cells are wrong together over long distances, and
-# the joint intervals are wide, as in district 3. Those of independent cells stay narrow. Right, the thirty days.
+# The left picture shows the first day, and the middle one its totals. Where there are few gauges, the errors of cells
+# go together over long distances. The joint intervals are wide there, as in district 3, but those of independent cells
+# stay narrow. The right picture shows how many totals of the thirty days are inside their intervals.
+#
+# :doc:`/functions` has more about questions that concern several rows together.
 
 import matplotlib.pyplot as plt
 
@@ -156,7 +168,7 @@ for number in range(12):
     axes[0].text(east, north, number + 1, ha="center", va="center", weight="bold")
 axes[0].plot(*gauges.T, "o", color="white", markeredgecolor=dark, markersize=3.5, markeredgewidth=0.6, label="gauges")
 axes[0].set(aspect="equal", xlim=(0, 50), ylim=(0, 50), xlabel="km to the east", ylabel="km to the north")
-axes[0].set_title("The rain, and who measures it")
+axes[0].set_title("The rain and its gauges")
 axes[0].legend(loc="upper right")
 fig.colorbar(image, ax=axes[0], label="rain (mm)", shrink=0.8)
 
@@ -164,15 +176,15 @@ rows = np.arange(12)
 for name, height in (("Joint covariance", 0.7), ("Independent", 0.35)):
     axes[1].barh(rows, 2 * half_width[name], height, -half_width[name], color=colours[name], label=name)
 ends = (from_draws - predicted).ravel()
-axes[1].plot(ends, np.tile(rows, 2), "|", color=dark, markersize=13, markeredgewidth=1.5, label="Draws (its ends)")
+axes[1].plot(ends, np.tile(rows, 2), "|", color=dark, markersize=13, markeredgewidth=1.5, label="Ends from draws")
 axes[1].plot(truth - predicted, rows, "o", color="white", markeredgecolor=dark, label="True total")
-axes[1].set(xlabel="total less its prediction (million m³)", ylabel="district", yticks=rows, yticklabels=rows + 1)
+axes[1].set(xlabel="total minus its prediction (million m³)", ylabel="district", yticks=rows, yticklabels=rows + 1)
 axes[1].set(ylim=(14.6, -0.7), title="90 % intervals of the totals")
 axes[1].legend(frameon=False, loc="lower center", ncols=2)
 
 bars = axes[2].bar(list(covered.index), covered, color=[colours[name] for name in covered.index])
 axes[2].bar_label(bars, fmt="%.0f %%")
-axes[2].axhline(90, color=dark, linewidth=1, linestyle=":", label="what 90 % intervals promise")
+axes[2].axhline(90, color=dark, linewidth=1, linestyle=":", label="expected of 90 % intervals")
 axes[2].set(ylim=(0, 118), ylabel="totals inside their intervals (%)", title="Thirty days: 360 totals")
 axes[2].set_xticks(range(3), ["Joint\ncovariance", "Independent", "As one"])
 axes[2].legend(frameon=False, loc="upper center")
