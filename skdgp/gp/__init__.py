@@ -1,1 +1,4 @@
-"""What a deep GP is: kernels, layers, likelihoods, architectures. Tensors in, tensors out."""
+"""The parts of a deep GP: kernels, layers, likelihoods and whole models.
+
+They compute with tensors, and do not depend on estimators or training.
+"""

@@ -1,4 +1,7 @@
-"""The layer whose inducing variables are a learnt function of every row."""
+"""A GP layer in which each row has inducing variables of its own.
+
+A neural network, called the inference network, computes them from the row. So a few of them are enough for each row.
+"""
 
 import math
 
@@ -15,7 +18,7 @@ from .waves import Streams
 
 
 class AmortisedLayer(Layer):
-    """GP layer whose inducing variables are a learnt function of every row (AVDGP, Sec. 3.1 and 4.1).
+    """GP layer in which a network computes the inducing variables of each row (AVDGP, Sec. 3.1 and 4.1).
 
     Parameters
     ----------
@@ -27,7 +30,7 @@ class AmortisedLayer(Layer):
         Maps an anchor (B, Q) to Z (B, M, Q), mean (M, D, B) and root (M, D, B) or (M, M, D, B);
         see :mod:`skdgp.gp.networks`.
     whiten : bool
-        Whether the inference network speaks of v or of u = m(Z) + L v.
+        Whether the inference network returns the posterior of the whitened v, instead of that of u = m(Z) + L v.
     """
 
     def __init__(self, kernel: Kernel, mean: Mean, inference: InferenceNetwork, *, whiten: bool):
@@ -37,7 +40,7 @@ class AmortisedLayer(Layer):
         self.inference = inference
         self.whiten = whiten
         self.stackable = isinstance(kernel, StationaryKernel)
-        self.coarse = whiten and self.stackable  # a few points, and nothing is inverted
+        self.coarse = whiten and self.stackable  # there are few points, and no covariance is inverted
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the correlations of inducing variables with each other and with the samples."""
@@ -45,12 +48,12 @@ class AmortisedLayer(Layer):
         return n_inducing * n_outputs * (n_inducing + n_samples)
 
     def products(self, n_rows: int, n_samples: int) -> int:
-        """Of the elimination that factorises the inducing variables' correlations, row by row."""
+        """Multiplications of the elimination that factorises the correlations of each row's inducing variables."""
         return self.inference.shape[0] * super().products(n_rows, n_samples)
 
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Marginals of the row's function values, and what its inducing variables cost."""
-        if anchor.dim() == x.dim():  # AR1: every sample is a row with inducing variables of its own
+        """Means and variances (S, B, D) of function values, and the KL divergence (B,) of rows' inducing variables."""
+        if anchor.dim() == x.dim():  # AR1: each sample has inducing variables of its own, like a row
             samples = anchor.shape[-3:-1]
             mean, variance, kl = self(x.flatten(-3, -2).unsqueeze(-3), anchor.flatten(-3, -2))
             mean, variance = (each[..., 0, :, :].unflatten(-2, samples) for each in (mean, variance))
@@ -68,14 +71,15 @@ class AmortisedLayer(Layer):
         return self.mean.added_to(mean, x), variance, kl.sum(0)
 
     def numbers_per_draw(self) -> int:
-        """Correlations of inducing variables, and what the prior's function is at them."""
+        """Number of correlations of inducing variables, and of values there of the function drawn from the prior."""
         n_inducing, n_outputs = self.inference.shape
         return n_inducing * n_outputs * (n_inducing + 1)
 
     def draw(self, streams: Streams) -> LayerDraw:
-        """f(x) = m(x) + g(x) + a(x)ᵀ(u(x) − g(Z(x))), where u(x) follows one ε ~ N(0, I) that all rows share.
+        """Functions f(x) = m(x) + g(x) + a(x)ᵀ(u(x) − g(Z(x))), where g is drawn from the prior.
 
-        That is Matheron's rule row by row, so that marginals are the layer's. g(Z) has the jitter's noise, as u has.
+        u(x) is computed from one ε ~ N(0, I) that all rows share. This is Matheron's rule for each row, so that
+        functions have the marginals of the layer. g(Z) has noise with the variance of the jitter, as u has.
         """
         n_inducing, n_outputs = self.inference.shape
         prior = self.kernel.draw(streams, self.inference.n_inputs, n_outputs)
@@ -90,10 +94,10 @@ class AmortisedLayer(Layer):
         return function
 
     def covariance(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
-        """Of the functions that :meth:`draw` makes.
+        """Covariances (D, B, B) between rows of the functions that :meth:`draw` makes.
 
-        k(x, x') − aᵀk(Z, x') − k(x, Z')a' + aᵀk(Z, Z')a' + bᵀb', where a and b are what Matheron's rule multiplies g(Z)
-        and ε by. Samples that share an anchor share k(Z, Z').
+        They are k(x, x') − aᵀk(Z, x') − k(x, Z')a' + aᵀk(Z, Z')a' + bᵀb', where a and b are the factors of g(Z) and ε
+        in Matheron's rule. Samples that share an anchor share k(Z, Z').
         """
         if anchor.dim() == 3:
             return torch.stack([self.covariance(x[s, None], anchor[s], weight[s, None]) for s in range(len(x))]).sum(0)
@@ -117,18 +121,18 @@ class AmortisedLayer(Layer):
         return (mirrored(found) - cross - cross.mT) * self.kernel.variance[:, None, None]
 
     def _matheron(self, x: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What Matheron's rule needs of every row, for a prior of unit variance.
+        """Numbers that Matheron's rule needs for each row, for a prior of unit variance.
 
         Returns
         -------
         Z : Tensor of shape (S or 1, B, M, Q)
             Inducing points.
         a : Tensor of shape (S, B, D, M)
-            K⁻¹ k(Z, x), by which differences between u and g(Z) reach f.
+            K⁻¹ k(Z, x), the factor of u − g(Z) in f.
         mean : Tensor of shape (S, B, D)
-            Of f.
+            Mean of f, without the mean function.
         b : Tensor of shape (S, B, D, M)
-            What f has of standard normal ε.
+            Factor of the standard normal ε in f.
         """
         if anchor.dim() == 3:
             found = self._matheron(x.flatten(0, 1)[None], anchor.flatten(0, 1))
@@ -147,7 +151,7 @@ class AmortisedLayer(Layer):
         return Z[None], a, mean.permute(2, 0, 1), b
 
     def _unit_inference(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the network says of anchors (B, Q), of inducing variables whose prior has zero mean and no σ."""
+        """The network's Z, mean and root for anchors (B, Q), relative to a prior of zero mean and unit variance."""
         Z, mean, root = self.inference(anchor)  # (B, M, Q), (M, D, B), (M, D, B) or (M, M, D, B)
         if not self.whiten:
             # Dividing u and its prior by σ changes neither the KL nor the conditional.

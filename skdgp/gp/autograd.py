@@ -1,13 +1,13 @@
-"""The base of functions whose gradients are written by hand."""
+"""The base class of functions whose gradients are written by hand."""
 
 import torch
 
 
 class Function(torch.autograd.Function):
-    """``torch.autograd.Function``, whose ``apply`` costs 7 µs instead of 24.
+    """``torch.autograd.Function`` with a faster ``apply``, which takes 7 µs instead of 24.
 
-    Torch looks up default arguments with :mod:`inspect` in every call of a function that has ``setup_context``.
-    Functions here have none, and a step of training calls some twenty of them.
+    If a function has ``setup_context``, torch looks up its default arguments with :mod:`inspect` in each call. The
+    functions of this package have no default arguments, and a training step calls some twenty of them.
     """
 
     @classmethod

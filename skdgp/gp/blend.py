@@ -1,12 +1,15 @@
-"""Two models that predict as one: a deep GP where there are data, and a GP of one layer elsewhere.
+"""Two models that predict as one: a deep GP near the data, and a GP of one layer elsewhere.
 
     f(x) = t(x) h(x) + (1 − t(x)) g(x),        t(x) = w min(1, r(x)/r₀) min(1, v₀/v(x))²
 
-h is the deep GP and g its *base*, a sparse GP with a posterior in closed form. They know nothing of each other, so that
-means, variances and covariances add up, and a function drawn of f is one of h and one of g. r(x) is the largest
-correlation, by g's smooth part, with one of its inducing points, which are rows, and v(x) is the variance of g(x). r₀
-and v₀ are what they are at the edge of the data. Far from all rows r is near zero, or v large. So f is g there, whose
-deviation grows to that of its prior. w, a number between 0 and 1, is the weight of h wherever there are data.
+h is the deep GP and g its *base*, a sparse GP with a posterior in closed form. The two are independent. So their means,
+variances and covariances add up with these weights, and a function drawn from f consists of one drawn from h and one
+drawn from g.
+
+r(x) is the largest correlation of x with an inducing point of g, by the smooth part of g's kernel. Inducing points are
+rows, so that r(x) tells how near the data are. v(x) is the variance of g(x). r₀ and v₀ are their values at the edge of
+the data. Far from all rows r is near zero, or v is large. There f is g, whose deviation grows to that of its prior. w,
+a number between 0 and 1, is the weight of h near the data.
 """
 
 from collections.abc import Callable
@@ -21,25 +24,25 @@ from .kernels import SumKernel
 from .likelihoods import Likelihood
 from .waves import Streams
 
-#: A base with a smaller correlation at the edge of the data does not know where the data are.
+#: If the correlation at the edge of the data is smaller than this, the base cannot tell where the data are.
 LEAST_EDGE = 0.02
 
 
 class Blend(nn.Module):
-    """What the members of an ensemble are blended with; see the module's docstring.
+    """The base that members of an ensemble are blended with, and the weights; see the module's docstring.
 
     Parameters
     ----------
     base : DeepGP
-        Of one layer, with a sum of kernels for all outputs, of which the first is a stationary one.
+        A model of one layer. Its outputs share a kernel, which is a sum whose first kernel is stationary.
     likelihood : Likelihood
-        Of the blend, of targets in the same units as the members'.
+        Likelihood of the blend. Its targets have the same units as those of the members.
     weight : float, or Tensor of shape (1,) or (D,)
-        w, of all function values of the deep GP, or of each.
+        w, one for all function values of the deep GP or one for each.
     edge : float
         r₀.
     spread : float
-        v₀, mean over outputs.
+        v₀, the mean over outputs.
     """
 
     weight: Tensor
@@ -54,17 +57,17 @@ class Blend(nn.Module):
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device="cpu"))
 
     def frozen(self) -> "Blend":
-        """The blend as it is, for many calls; see :meth:`.Layer.frozen`."""
+        """A copy that is faster in many calls; see :meth:`.Layer.frozen`."""
         edges = {"edge": self.edge.item(), "spread": self.spread.item()}
         return Blend(self.base.frozen(), self.likelihood, weight=self.weight, **edges)
 
     def share(self, X: Tensor, base: Marginals) -> Tensor:
-        """t of rows X (B, Q), of shape (B, 1 or D), from the base's marginals there."""
+        """Weights t (B, 1 or D) of the deep GP at rows X (B, Q), from the base's marginals there."""
         near = near_data(nearness(self.base, X), base.variance[0], self.edge, self.spread)
         return self.weight.reshape(-1).to(near) * near  # a single number in files of earlier versions
 
     def joined(self, t: Tensor, deep: Marginals, base: Marginals) -> Marginals:
-        """Marginals of f from those of h, a mixture of any number of Gaussians, and of g, a single one."""
+        """Marginals of f from those of h, a mixture of Gaussians, and those of g, one Gaussian; t is (B, 1 or D)."""
         t, g_mean, g_variance = (each.to(deep.mean) for each in (t, base.mean, base.variance))
         g_mean, g_variance = (like_deep(each, deep.mean) for each in (g_mean, g_variance))
         mean = t * deep.mean + (1 - t) * g_mean
@@ -72,26 +75,26 @@ class Blend(nn.Module):
 
 
 def nearness(base: DeepGP, X: Tensor) -> Tensor:
-    """r of rows X (B, Q), of shape (B, 1)."""
+    """Largest correlations r (B, 1) of rows X (B, Q) with an inducing point of the base."""
     layer = cast(GlobalLayer, base.layers[0])
     smooth = cast(SumKernel, layer.kernel).parts[0]
     return smooth.relative_covariance(layer.Z, X.to(layer.Z)).flatten(0, -2).amax(0)[:, None]
 
 
 def near_data(correlation: Tensor, variance: Tensor, edge: Tensor | float, spread: Tensor | float) -> Tensor:
-    """t/w, (B, 1), from r (B, 1) and v (B, P); r counts only if the base knows where the data are."""
+    """t/w, (B, 1), from r (B, 1) and v (B, P). r counts only if r₀ is at least ``LEAST_EDGE``."""
     known = (spread / variance.mean(-1, keepdim=True)).clamp(max=1.0).square()
     edge = edge.to(correlation) if isinstance(edge, Tensor) else correlation.new_full((), edge)
     return known * torch.where(edge >= LEAST_EDGE, (correlation / edge.clamp(min=LEAST_EDGE)).clamp(max=1.0), 1.0)
 
 
 def like_deep(base: Tensor, deep: Tensor) -> Tensor:
-    """Numbers (..., P) of the base, and zeros for function values of the deep GP (..., D) that it knows nothing of."""
+    """Numbers (..., P) of the base, with zeros appended for function values (..., D) that only the deep GP has."""
     return nn.functional.pad(base, (0, deep.shape[-1] - base.shape[-1]))
 
 
 class Blended(nn.Module):
-    """A member of an ensemble and its base, as one model for predictions; it answers what a :class:`.DeepGP` does.
+    """A member of an ensemble and its base as one model for predictions, with the methods of a :class:`.DeepGP`.
 
     Parameters
     ----------
@@ -105,7 +108,7 @@ class Blended(nn.Module):
 
     @property
     def likelihood(self) -> Likelihood:
-        """Of the blend."""
+        """Likelihood of the blend."""
         return self.blend.likelihood
 
     @property
@@ -151,5 +154,5 @@ class Blended(nn.Module):
         return t * t.mT * h + (1 - t) * (1 - t).mT * like_deep(g.movedim(0, -1), h.movedim(0, -1)).movedim(-1, 0)
 
     def gradient_variance(self, X: Tensor) -> None:
-        """None: derivatives of t, which depend on the row, enter."""
+        """None, since derivatives of t would be needed, too."""
         return None

@@ -1,4 +1,9 @@
-"""Likelihoods of classes: what function values say of them."""
+"""Likelihoods for classification: probabilities of the classes, given function values.
+
+Two classes share one function (:class:`Bernoulli`). Three or more have one function each, and the largest value decides
+(:class:`RobustMax`). Expectations over Gaussian function values have no closed form. Most of this file computes them
+precisely, also if variances are very different.
+"""
 
 import math
 from typing import ClassVar, cast
@@ -14,27 +19,28 @@ from .special import MOST_NODES, N_NODES, gauss_hermite, graded, log_ndtr
 
 _SQRT_2PI = math.sqrt(2 * math.pi)
 
-#: Stands for a probability that has underflowed.
+#: Replaces a probability that has underflowed to zero.
 _TINY = 1e-30
 
-#: Variance from which on Gauss-Hermite quadrature of log Φ is off by more than 1e-6 of its value (and its gradients by
-#: 3e-6), and how many deviations off its bend the mean must then be for that not to matter.
+#: Variance from which on Gauss-Hermite quadrature of log Φ has a relative error of more than 1e-6 (3e-6 in gradients);
+#: and the distance of the mean from the bend, in deviations, from which on the error is small in spite of that.
 _BENT, _UNBENT = 2.5, 6.5
 
-#: How many deviations :func:`~skdgp.gp.special.graded` nodes reach for E log Φ, whose tails grow as f², and for P_c.
+#: Number of deviations to either side that :func:`~skdgp.gp.special.graded` nodes cover: for E log Φ, since log Φ grows
+#: as f² in its tail, and for P_c.
 _REACH_LOG_NDTR, _REACH = 8.0, 5.0
 
 #: Sum of (v_c/v_j)² from which on the product of steps is too steep for Gauss-Hermite quadrature; see :func:`_steep`.
 _STEEP = 7.0
 
-#: Numbers that a tensor may always have, though a plain rule's would be smaller.
+#: Number of entries that a tensor may always have, even if it is larger than in Gauss-Hermite quadrature.
 _FEW_NUMBERS = 2**20
 
 
 class Classification(Likelihood):
-    """Probabilities of K classes; targets (B, 1) are the classes' numbers from 0 on."""
+    """Likelihood of K classes. Targets (B, 1) are the numbers of the classes, from 0 on."""
 
-    #: Variance of the Gaussian noise that function values have before they decide on the class.
+    #: Variance of the Gaussian noise that is added to function values before they decide on the class.
     noise: ClassVar[float]
 
     def log_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
@@ -51,13 +57,13 @@ class Bernoulli(Classification):
         super().__init__(1)
 
     def regressands(self, y: Tensor) -> Tensor:
-        """Minus one and one."""
+        """Targets of least squares (N, 1): −1 and 1 for the two classes."""
         return 2.0 * y - 1.0
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """E log Φ(±f) by quadrature, to 1e-5 of its value or 1e-5.
+        """E log Φ(±f), (S, B), by quadrature with a relative or absolute error of at most 1e-5.
 
-        The nodes are Gauss-Hermite's, but where log Φ bends sharply for the width of N(mean, variance). There they
+        Gauss-Hermite nodes are too far apart if log Φ bends sharply within the width of N(mean, variance). Then nodes
         crowd around the bend, which is at f = 0.
         """
         sign = (2.0 * y - 1.0)[..., 0].unsqueeze(-2)  # (1, B)
@@ -78,7 +84,7 @@ class Bernoulli(Classification):
         return log_ndtr(sign * mean * (1.0 + variance).rsqrt())[..., 0]
 
     def response(self, f: Tensor) -> Tensor:
-        """Φ(∓f)."""
+        """Probabilities Φ(∓f), (S, B, 2)."""
         return torch.special.ndtr(torch.cat([-f, f], dim=-1))
 
     def log_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
@@ -88,14 +94,15 @@ class Bernoulli(Classification):
 
 
 class Tempered(Classification):
-    """Classes decided by f/τ and Gaussian noise of variance one: a large τ makes all of them alike probable.
+    """Likelihood in which f/τ and Gaussian noise of variance one decide on the class.
 
-    τ is a temperature, which held-out rows set. With τ = 1 and two classes this is the likelihood that it is made of.
+    τ is a temperature: the larger it is, the closer are the probabilities of all classes to each other. It is fitted to
+    held-out rows. With τ = 1 and two classes this is the same as ``likelihood``.
 
     Parameters
     ----------
     likelihood : Classification
-        What decides on the class; not to be trained.
+        The likelihood that is given f/τ and the noise. It is not trained any more.
     """
 
     noise = 1.0
@@ -114,7 +121,7 @@ class Tempered(Classification):
         return self.likelihood.regressands(y)
 
     def calibrated(self) -> list[nn.Parameter]:
-        """log τ²."""
+        """The parameter log τ²."""
         return [self.log_square]
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -130,7 +137,7 @@ class Tempered(Classification):
         return self.log_probabilities(f, torch.zeros_like(f)).exp()
 
     def _tempered(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """Moments of f/τ, and of the noise that the likelihood within has none of."""
+        """Moments of f/τ, with the noise added that the inner likelihood does not have itself."""
         square = self.log_square.exp().to(mean)
         return mean * square.rsqrt(), variance / square + (self.noise - cast(Classification, self.likelihood).noise)
 
@@ -143,7 +150,7 @@ def _mean_log_ndtr(mean: Tensor, deviation: Tensor, nodes: Tensor, weights: Tens
 
 @torch.no_grad()
 def _around_the_bend(mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes z and weights, (..., K), of E g(mean + deviation z) for z ~ N(0, 1), where g(f) bends at f = 0."""
+    """Nodes z and weights, (..., K), for E g(mean + deviation z) with z ~ N(0, 1), if g(f) bends at f = 0."""
     low, high = mean - _REACH_LOG_NDTR * deviation, mean + _REACH_LOG_NDTR * deviation
     f, weights = graded(low, high)
     z = (f - mean[..., None]) / deviation[..., None]
@@ -151,20 +158,21 @@ def _around_the_bend(mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class RobustMax(Classification):
-    """The class is the largest function value's, but for a slip of probability ε to any other one.
+    """The class with the largest function value, or with probability ε any other class.
 
     p(y = c | f) = 1 − ε if c = argmax f, else ε/(K − 1) (Hernández-Lobato et al., 2011), so that all
     integrals follow from P_c = P(argmax f = c) = ∫ N(f_c | m_c, v_c) Π_{j≠c} Φ((f_c − m_j)/√v_j) df_c.
 
-    P_c is correct to 5e-5 for any means, and variances up to 1e16 times another. Its gradients for m_j and √v_j are
-    correct to 2e-4 in units of 1/√(v_c + v_j), and those for m_c and √v_c in the largest such unit.
+    The error of P_c is at most 5e-5 for any means, and for variances up to 1e16 times another. The error of its
+    gradients is at most 2e-4: for m_j and √v_j in units of 1/√(v_c + v_j), and for m_c and √v_c in the largest such
+    unit.
 
     Parameters
     ----------
     n_classes : int
         K, at least 2.
     epsilon : float, default=1e-3
-        Probability of a slip.
+        Probability that the class is not the one with the largest value.
     """
 
     noise = 0.0
@@ -175,7 +183,7 @@ class RobustMax(Classification):
         self.log_miss = math.log(epsilon / (n_classes - 1))
 
     def regressands(self, y: Tensor) -> Tensor:
-        """A column for each class, of ones in its rows and zeros elsewhere."""
+        """Targets of least squares (N, K): a column for each class, with ones in its rows and zeros elsewhere."""
         return nn.functional.one_hot(y[:, 0].long(), self.n_outputs).to(y)
 
     def numbers_per_row(self, n_samples: int) -> int:
@@ -192,19 +200,19 @@ class RobustMax(Classification):
         return torch.log(miss + (hit - miss) * self._wins(y, mean, variance))
 
     def response(self, f: Tensor) -> Tensor:
-        """1 − ε for the class of the largest value, and what is left for the others."""
+        """Probabilities (S, B, K): 1 − ε for the class with the largest value; the others share ε equally."""
         hit, miss = math.exp(self.log_hit), math.exp(self.log_miss)
         largest = f.detach().argmax(-1, keepdim=True)
         return torch.full_like(f, miss, requires_grad=False).scatter_(-1, largest, hit)
 
     def log_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """See :meth:`Classification.log_probabilities`; before they are normalised they add up to 1 ± 5e-5 K."""
+        """See :meth:`Classification.log_probabilities`. Probabilities add up to 1 ± 5e-5 K, and are then normalised."""
         numbers = mean.new_tensor(range(self.n_outputs))
         classes = [self.log_predictive(number.expand(mean.shape[1], 1), mean, variance) for number in numbers]
         return torch.stack(classes, dim=-1).log_softmax(-1)
 
     def _wins(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """P_y, of shape (S, B)."""
+        """Probabilities P_y, (S, B), that the class y has the largest function value."""
         index = y.long().unsqueeze(-3).expand(*mean.shape[:-1], 1)
         return _ProbabilityOfLargest.apply(mean, variance.sqrt(), index)[0]
 
@@ -212,12 +220,12 @@ class RobustMax(Classification):
 class _ProbabilityOfLargest(Function):
     """P_c = Σ_n w_n Π_{j≠c} Φ(x_nj), x_nj = (f_n − m_j)/s_j, at the nodes f_n = m_c + s_c z_n.
 
-    With G_nj = w_n φ(x_nj) Π_{i≠c,j} Φ(x_ni) / s_j the gradients are −Σ_n G_nj for m_j, −Σ_n x_nj G_nj for
-    s_j, and Σ_nj G_nj and Σ_nj z_n G_nj more for m_c and s_c. They are summed over nodes in the forward
-    pass: what has to wait for the backward one is then no larger than the inputs.
+    With G_nj = w_n φ(x_nj) Π_{i≠c,j} Φ(x_ni) / s_j the gradients are −Σ_n G_nj for m_j and −Σ_n x_nj G_nj for s_j of
+    the other classes j, and Σ_nj G_nj for m_c and Σ_nj z_n G_nj for s_c. The forward pass computes these sums over
+    nodes, so that the tensors kept for the backward pass are no larger than the inputs.
 
-    The nodes are Gauss-Hermite's, but for rows with :func:`_steep` factors, where they are :func:`graded`. While a
-    CUDA graph is recorded nobody knows which rows these are, and all have graded nodes.
+    Nodes are those of Gauss-Hermite quadrature, but rows with :func:`_steep` factors have :func:`graded` nodes. While a
+    CUDA graph is recorded, numbers cannot be read, and so all rows have graded nodes.
     """
 
     @staticmethod
@@ -261,8 +269,9 @@ def _steep(mean: Tensor, deviation: Tensor, index: Tensor) -> Tensor:
 
     20 nodes are 0.7 s_c apart, and the error for one factor in the middle is about exp(−2π² v_j / 0.5 v_c). That is
     1e-4 of the gradient for s_j = 0.6 s_c. n factors of the same width have a product as steep as one whose v_j is √n
-    times smaller, hence the sum of (v_c/v_j)². A factor δ off m_c matters less by exp(−½ δ²/v_c), hence v_j + δ²/120.
-    Factors far below another one have no say at all: there the product is zero already.
+    times smaller, hence the sum of (v_c/v_j)². A factor whose step is a distance δ from m_c matters less, by the factor
+    exp(−½ δ²/v_c), hence v_j + δ²/120. Factors far below another one do not matter at all, since the product is zero
+    there already.
     """
     lower = torch.sub(mean, deviation, alpha=7.0).amax(-1, keepdim=True)
     hidden = torch.sub(mean, deviation, alpha=2.5) < lower
@@ -272,7 +281,7 @@ def _steep(mean: Tensor, deviation: Tensor, index: Tensor) -> Tensor:
 
 
 def _by_gauss_hermite(mean: Tensor, deviation: Tensor, index: Tensor, gradients: bool) -> list[Tensor]:
-    """P_c (R,) by nodes around m_c, and its gradients (R, K) on demand, for rows of means and deviations (R, K)."""
+    """P_c (R,) by nodes around m_c, and if wanted its gradients (R, K), for rows of means and deviations (R, K)."""
     nodes, weights = gauss_hermite(N_NODES, mean)
     f = mean.gather(-1, index) + deviation.gather(-1, index) * nodes  # (R, nodes)
     x = (f[..., None] - mean[..., None, :]).div_(deviation[..., None, :])  # (R, nodes, K)
@@ -280,7 +289,7 @@ def _by_gauss_hermite(mean: Tensor, deviation: Tensor, index: Tensor, gradients:
 
 
 def _by_parts(mean: Tensor, deviation: Tensor, index: Tensor, gradients: bool) -> list[Tensor]:
-    """:func:`_by_graded_nodes` of so few rows at once that tensors are no larger than Gauss-Hermite's for all rows."""
+    """:func:`_by_graded_nodes` by parts, so that tensors are no larger than for Gauss-Hermite nodes and all rows."""
     n_rows = max(N_NODES * len(mean), _FEW_NUMBERS // mean.shape[-1]) // MOST_NODES
     parts = zip(*(each.split(max(1, n_rows)) for each in (mean, deviation, index)), strict=True)
     sums = [_by_graded_nodes(m, s, c, gradients) for m, s, c in parts]
@@ -288,12 +297,12 @@ def _by_parts(mean: Tensor, deviation: Tensor, index: Tensor, gradients: bool) -
 
 
 def _by_graded_nodes(mean: Tensor, deviation: Tensor, index: Tensor, gradients: bool) -> list[Tensor]:
-    """As :func:`_by_gauss_hermite` for any variances, by nodes that crowd where the product of the others begins.
+    """The same as :func:`_by_gauss_hermite` for any variances, by nodes that crowd where the others' product rises.
 
-    Below f₀ = max_j (m_j − 5 s_j) the integrand is zero. Above it no factor begins any more, so that a factor which
-    is not yet one at f₀ + d has s_j > d/10. The integrand is therefore as smooth as graded nodes resolve, in units of
-    s₀, the deviation of the class that f₀ comes from. They are densest at m₀ − 2 s₀, three of these units above f₀.
-    All is measured from there: f itself would round away a narrow factor.
+    Below f₀ = max_j (m_j − 5 s_j) the integrand is zero. All factors have begun to rise there, so that a factor which
+    is still less than one at f₀ + d has s_j > d/10. The integrand is therefore smooth enough for graded nodes, in units
+    of s₀, the deviation of the class that determines f₀. Nodes are densest at m₀ − 2 s₀, three of these units above f₀.
+    All distances are measured from there, since a narrow factor would be lost in the rounding errors of f itself.
     """
     first = (mean - _REACH * deviation).argmax(-1, keepdim=True)
     scale = deviation.gather(-1, first) / deviation  # s₀/s_j, (R, K)
@@ -312,7 +321,7 @@ def _sums_over_nodes(
     x: Tensor, z: Tensor, weights: Tensor, deviation: Tensor, index: Tensor, gradients: bool
 ) -> list[Tensor]:
     """The formulas of :class:`_ProbabilityOfLargest` for x (R, nodes, K), which is overwritten."""
-    # The integral is wanted to an absolute precision, which 1 + erf has; Φ > 0 may be divided by.
+    # 1 + erf has the absolute precision that the integral needs. Φ is kept above zero, since G is divided by it.
     ndtr = x.mul(math.sqrt(0.5)).erf_().add_(1.0).mul_(0.5).clamp_(min=_TINY)
     own = index[:, None].expand(-1, x.shape[1], -1)
     ndtr.scatter_(-1, own, 1.0)

@@ -1,10 +1,11 @@
-"""Kernels that are composed: constants, stationary, periodic and linear parts, their sums, products and powers.
+"""Kernels that are composed of parts: constants, stationary, periodic and linear kernels, sums, products and powers.
 
-Each part has numbers that are learnt between bounds, or fixed (:class:`Positive`). A part reads inputs in units of its
-own, so that it can speak of days or metres where the layer sees standardised inputs.
+Each part has numbers that are learnt between bounds, or fixed (:class:`Positive`). A part multiplies inputs by units of
+its own. So its lengthscales may be in days or metres, although the layer sees standardised inputs.
 
-Functions are drawn term by term (:class:`Term`). A product of stationary kernels is stationary: its frequencies are
-sums of frequencies, one from each. A linear factor multiplies a function by each of the features.
+A kernel is a sum of terms, and functions are drawn for each of them (:class:`Term`). A product of stationary kernels is
+stationary: its frequencies are sums of frequencies, one from each. A linear factor has features. Each feature is
+multiplied by a function of its own, and the products are added up.
 """
 
 import math
@@ -19,32 +20,34 @@ from .correlations import correlation
 from .kernels import PROFILES, Kernel
 from .waves import N_WAVES, Functions, Streams, spread, waves
 
-#: Share of the range between bounds by which an initial value keeps away from them: at a bound nothing is learnt.
+#: Smallest distance of an initial value from its bounds, as a share of half their range. At a bound gradients are zero.
 EDGE = 1e-3
 
-#: Most features that functions of products of linear kernels have, and the same if each is multiplied by waves.
+#: Largest number of features of a product of linear kernels whose functions can be drawn; and the same if each feature
+#: is multiplied by waves.
 MOST_FEATURES, MOST_WAVY_FEATURES = 2000, 64
 
-#: Harmonics of a periodic kernel.
+#: Number of harmonics of a periodic kernel.
 N_HARMONICS = 200
 
-#: Squared distances below which the square root has no slope.
+#: Added to squared distances before the square root, which has no finite slope at zero.
 _NEAR = 1e-20
 
 
 class Positive(nn.Module):
     """Positive numbers (D, n), learnt between bounds or fixed.
 
-    log θ = middle + reach tanh(p/reach) for what is learnt, p: a step of p is one of log θ far from the bounds.
+    The learnt parameter p gives log θ = middle + reach tanh(p/reach). Far from the bounds a step of p changes log θ by
+    the same step.
 
     Parameters
     ----------
     n_outputs : int
         D.
     values : sequence of float
-        Initial ones.
+        Initial values.
     bounds : sequence of pairs of float, or None
-        Of each value; None fixes them.
+        Bounds of each value. None fixes the values.
     """
 
     log_value: Tensor
@@ -77,18 +80,18 @@ class Positive(nn.Module):
 
 
 class Term(NamedTuple):
-    """A product: of a number, stationary parts with the columns that they see, and linear parts."""
+    """A product of a number, stationary parts and linear parts, each part with the columns that it sees."""
 
     scale: Tensor  # (D,)
     waves: tuple[tuple["Part", tuple[int, ...] | None], ...] = ()
     linear: tuple[tuple["Part", tuple[int, ...] | None], ...] = ()
 
     def times(self, other: "Term") -> "Term":
-        """The product of two."""
+        """The product of two terms."""
         return Term(self.scale * other.scale, self.waves + other.waves, self.linear + other.linear)
 
     def selected(self, columns: tuple[int, ...]) -> "Term":
-        """The same of some columns of the inputs."""
+        """The same term, for inputs of which it sees only some columns."""
 
         def those(parts):
             return tuple((part, columns if own is None else tuple(columns[i] for i in own)) for part, own in parts)
@@ -97,31 +100,31 @@ class Term(NamedTuple):
 
 
 class Part(Kernel):
-    """A kernel that others are composed of."""
+    """A kernel of which others are composed."""
 
     def terms(self) -> list[Term]:
-        """What it is the sum of; ValueError where functions cannot be drawn."""
+        """The terms whose sum it is; ValueError if functions cannot be drawn."""
         raise ValueError(
             f"Functions cannot be drawn with {type(self).__name__}: sums and products of stationary kernels, dot "
             "products and constants, and whole powers of them, can be."
         )
 
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
-        """Functions of each term, added up."""
+        """Sums of functions drawn for each term; see :meth:`.Kernel.draw`."""
         draws = [_draw_term(term, streams, n_inputs, n_outputs) for term in self.terms()]
         return lambda x: torch.stack([draw(x) for draw in draws]).sum(0)
 
-    # What a stationary part says.
+    # Methods of stationary parts.
 
     def dims(self, n_inputs: int) -> int:
-        """Uniform numbers that a frequency takes."""
+        """Number of uniform random numbers from which a frequency is computed."""
         return n_inputs
 
     def frequencies(self, points: Tensor) -> Tensor:
-        """Frequencies (..., D, F, Q) from the spectral density, by uniform ``points`` (..., D, F, dims)."""
+        """Frequencies (..., D, F, Q) from the spectral density, given uniform ``points`` (..., D, F, dims)."""
         raise NotImplementedError
 
-    # What a linear part says.
+    # Methods of linear parts.
 
     def features(self, x: Tensor) -> Tensor:
         """φ(x) (..., D, N, M), with k(x, x') = φ(x)·φ(x')."""
@@ -129,7 +132,7 @@ class Part(Kernel):
 
 
 class Constant(Part):
-    """k = c.
+    """Constant kernel, k = c.
 
     Parameters
     ----------
@@ -146,31 +149,31 @@ class Constant(Part):
         return {"constant_value": self.value()}
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """c everywhere."""
+        """c for all pairs, (..., D, N1, N2)."""
         shape = (*X1.shape[:-2], self.n_outputs, X1.shape[-2], X2.shape[-2])
         return self.value()[..., None].expand(shape)
 
     def diagonal(self, X: Tensor) -> Tensor:
-        """c."""
+        """c for all inputs, (..., D, N)."""
         return self.value().expand(*X.shape[:-2], self.n_outputs, X.shape[-2])
 
     def terms(self) -> list[Term]:
-        """A number."""
+        """A term that is a number."""
         return [Term(self.value()[:, 0])]
 
 
 class Stationary(Part):
-    """Of the distance of inputs over lengthscales, one or one for each input.
+    """Stationary kernel of distances over lengthscales, with one lengthscale for all inputs or one for each.
 
     Parameters
     ----------
     profile : {"rbf", "matern12", "matern32", "matern52"}
     lengthscale : Positive
-        (D, 1 or Q), in the units of the inputs times ``unit``.
+        Lengthscales (D, 1 or Q), in the units of inputs times ``units``.
     units : Tensor of shape (Q,)
-        What inputs are multiplied by.
+        Factors of the inputs.
     index : sequence of int, default=None
-        Of each input the place of its lengthscale, where some share one.
+        Position of each input's lengthscale, if some inputs share one.
     """
 
     units: Tensor
@@ -195,46 +198,46 @@ class Stationary(Part):
         return {"length_scale": self.lengthscale()}
 
     def rate(self) -> Tensor:
-        """What inputs are multiplied by before distances are taken, (D, Q)."""
+        """Factors (D, Q) of the inputs before distances are computed."""
         lengthscale = self.lengthscale()
         return self.units[..., None, :] / (lengthscale if self.index is None else lengthscale[..., self.index])
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Correlations."""
+        """Correlations (..., D, N1, N2)."""
         profile = PROFILES[self.profile]
         rate = (profile.rate * self.rate())[..., None, :]  # (D, 1, Q)
-        centre = X1.detach().mean(-2, keepdim=True)  # near the origin less is rounded and less cancels
+        centre = X1.detach().mean(-2, keepdim=True)  # rounding errors are smaller near the origin
         return correlation((X1 - centre).unsqueeze(-3) * rate, (X2 - centre).unsqueeze(-3) * rate, profile)
 
     def diagonal(self, X: Tensor) -> Tensor:
-        """1."""
+        """1 for all inputs, (..., D, N)."""
         return X.new_ones(*X.shape[:-2], self.n_outputs, X.shape[-2])
 
     def dims(self, n_inputs: int) -> int:
-        """One for the mixture of Gaussians that Matérn kernels have."""
+        """One for each input, and one for the mixture of Gaussians that Matérn kernels have."""
         return n_inputs + 1
 
     def frequencies(self, points: Tensor) -> Tensor:
-        """As of :meth:`.StationaryKernel.frequencies`."""
+        """See :meth:`.StationaryKernel.frequencies`."""
         normal, nu = torch.special.ndtri(points[..., 1:]), PROFILES[self.profile].nu
         if math.isfinite(nu):
             normal = normal * (_gamma_quantile(nu, points[..., :1]) / nu).rsqrt()
         return normal * self.rate()[:, None]
 
     def terms(self) -> list[Term]:
-        """Waves."""
+        """A term of waves."""
         return [Term(self.unit, ((self, None),))]
 
 
 class RationalQuadratic(Stationary):
-    """(1 + r²/2α)^−α, r the distance over the lengthscale: RBF kernels of many lengthscales, mixed.
+    """Mixture of RBF kernels of many lengthscales: (1 + r²/2α)^−α, where r is the distance over the lengthscale.
 
     Parameters
     ----------
     lengthscale, alpha : Positive
-        (D, 1) both.
+        ℓ and α, (D, 1) each.
     units : Tensor of shape (Q,)
-        As of :class:`Stationary`.
+        Factors of the inputs.
     """
 
     def __init__(self, n_outputs: int, lengthscale: Positive, alpha: Positive, units: Tensor):
@@ -251,7 +254,7 @@ class RationalQuadratic(Stationary):
         return (1 + squared_distances(X1, X2, self.rate()) / (2 * alpha)) ** -alpha
 
     def frequencies(self, points: Tensor) -> Tensor:
-        """A Gaussian's whose precision is from a gamma distribution."""
+        """Frequencies of RBF kernels whose inverse squared lengthscales are from a gamma distribution."""
         alpha = self.alpha().detach()[:, None]  # (D, 1, 1)
         quantile = gammaincinv(alpha.expand(points[..., :1].shape).cpu().numpy(), points[..., :1].cpu().numpy())
         mixed = torch.as_tensor(quantile, dtype=points.dtype, device=points.device) / alpha
@@ -259,14 +262,14 @@ class RationalQuadratic(Stationary):
 
 
 class Periodic(Part):
-    """exp(−2 sin²(π r/p)/ℓ²), r the distance of inputs.
+    """Periodic kernel, exp(−2 sin²(π r/p)/ℓ²), where r is the distance of inputs.
 
     Parameters
     ----------
     lengthscale, periodicity : Positive
-        ℓ, without unit, and p, (D, 1) both.
+        ℓ, which has no unit, and p, (D, 1) each.
     units : Tensor of shape (Q,)
-        What inputs are multiplied by.
+        Factors of the inputs.
     """
 
     units: Tensor
@@ -290,11 +293,11 @@ class Periodic(Part):
         return (-2.0 * ((math.pi * turn).sin() / self.lengthscale()[..., None]).square()).exp()
 
     def diagonal(self, X: Tensor) -> Tensor:
-        """1."""
+        """1 for all inputs, (..., D, N)."""
         return X.new_ones(*X.shape[:-2], self.n_outputs, X.shape[-2])
 
     def dims(self, n_inputs: int) -> int:
-        """One: harmonics."""
+        """One, which chooses the harmonic."""
         if n_inputs > 1:
             raise ValueError(
                 f"Functions cannot be drawn with a periodic kernel of {n_inputs} inputs: with Select, which chooses "
@@ -303,7 +306,7 @@ class Periodic(Part):
         return 1
 
     def frequencies(self, points: Tensor) -> Tensor:
-        """2πj/p with the probability of the harmonic j: exp(−1/ℓ²) I_j(1/ℓ²), twice for j > 0."""
+        """Frequencies 2πj/p. The harmonic j has the probability exp(−1/ℓ²) I_j(1/ℓ²), or twice that for j > 0."""
         place = (1 / self.lengthscale().detach().double()[:, 0].square()).cpu().numpy()  # (D,)
         share = torch.stack([torch.as_tensor(ive(j, place)) * (1 if j == 0 else 2) for j in range(N_HARMONICS)], -1)
         steps = share.cumsum(-1).to(points)  # (D, J)
@@ -318,19 +321,19 @@ class Periodic(Part):
         return 2 * math.pi * harmonic.clamp(max=N_HARMONICS - 1).to(points) * rate[:, None]
 
     def terms(self) -> list[Term]:
-        """Waves."""
+        """A term of waves."""
         return [Term(self.unit, ((self, None),))]
 
 
 class DotProduct(Part):
-    """σ₀² + x·x'.
+    """Linear kernel, σ₀² + x·x'.
 
     Parameters
     ----------
     sigma_0 : Positive
-        (D, 1).
+        σ₀, (D, 1).
     units, shift : Tensor of shape (Q,)
-        x is inputs times the one plus the other.
+        x is the inputs times ``units`` plus ``shift``.
     """
 
     units: Tensor
@@ -356,12 +359,12 @@ class DotProduct(Part):
         return self._x(X).square().sum(-1).unsqueeze(-2) + self.sigma_0().square()
 
     def features(self, x: Tensor) -> Tensor:
-        """x and σ₀."""
+        """Features x and σ₀, (..., D, N, Q + 1)."""
         x = self._x(x).unsqueeze(-3).expand(*x.shape[:-2], self.n_outputs, -1, -1)
         return torch.cat([x, self.sigma_0()[..., None].expand(*x.shape[:-1], 1)], dim=-1)
 
     def terms(self) -> list[Term]:
-        """A linear one."""
+        """A linear term."""
         return [Term(self.unit, linear=((self, None),))]
 
     def _x(self, X: Tensor) -> Tensor:
@@ -369,7 +372,7 @@ class DotProduct(Part):
 
 
 class Sum(Part):
-    """k₁ + k₂."""
+    """The sum of two kernels, k₁ + k₂."""
 
     def __init__(self, k1: Part, k2: Part):
         super().__init__(k1.n_outputs)
@@ -384,12 +387,12 @@ class Sum(Part):
         return self.k1.diagonal(X) + self.k2.diagonal(X)
 
     def terms(self) -> list[Term]:
-        """Those of both."""
+        """The terms of both kernels."""
         return self.k1.terms() + self.k2.terms()
 
 
 class Product(Part):
-    """k₁ k₂."""
+    """The product of two kernels, k₁ k₂."""
 
     def __init__(self, k1: Part, k2: Part):
         super().__init__(k1.n_outputs)
@@ -404,12 +407,12 @@ class Product(Part):
         return self.k1.diagonal(X) * self.k2.diagonal(X)
 
     def terms(self) -> list[Term]:
-        """Each of the one times each of the other."""
+        """Each term of the first kernel times each term of the second."""
         return [first.times(second) for first in self.k1.terms() for second in self.k2.terms()]
 
 
 class Power(Part):
-    """k to the power of a number.
+    """A kernel to the power of a number.
 
     Parameters
     ----------
@@ -430,7 +433,7 @@ class Power(Part):
         return self.kernel.diagonal(X) ** self.exponent
 
     def terms(self) -> list[Term]:
-        """As of a product."""
+        """The terms of a product, if the exponent is a whole number up to 4."""
         if self.exponent not in (1, 2, 3, 4):
             return super().terms()
         found = self.kernel.terms()
@@ -440,7 +443,7 @@ class Power(Part):
 
 
 class Columns(Part):
-    """A kernel of some of the inputs.
+    """A kernel that sees only some columns of the inputs.
 
     Parameters
     ----------
@@ -461,7 +464,7 @@ class Columns(Part):
         return self.kernel.diagonal(X[..., self.columns])
 
     def terms(self) -> list[Term]:
-        """Those of the kernel."""
+        """The terms of the kernel, for these columns."""
         return [term.selected(self.columns) for term in self.kernel.terms()]
 
 
@@ -478,7 +481,7 @@ def _gamma_quantile(shape: float, points: Tensor) -> Tensor:
 
 
 def _draw_term(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
-    """Functions (S, N, D) whose covariance is a term's."""
+    """Functions with values (S, N, D), whose covariance is a term."""
     n_kernels = len(term.scale)
     sizes = [1 + (n_inputs if columns is None else len(columns)) for _, columns in term.linear]
     n_features = math.prod(sizes)
@@ -506,7 +509,7 @@ def _draw_term(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> F
 
 
 def _draw_waves(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
-    """Functions of unit variance with the product of the stationary parts."""
+    """Functions of unit variance, whose covariance is the product of a term's stationary parts."""
     n_kernels = len(term.scale)
     n_frequencies = N_WAVES if n_outputs == n_kernels else N_WAVES // 2
     widths = [n_inputs if columns is None else len(columns) for _, columns in term.waves]

@@ -1,17 +1,17 @@
-"""The one conditional of every sparse GP, and the KL divergence that pays for it.
+"""Marginals of function values given inducing variables, and the KL divergence of inducing variables.
 
-With K = k(Z, Z) = L Lᵀ, W = L⁻¹ and A = W k(Z, x), a Gaussian q(u) = N(μ, Σ) over the inducing
-variables gives the marginals of f(x) in one of two coordinate systems:
+All layers use these formulas. With K = k(Z, Z) = L Lᵀ, W = L⁻¹ and A = W k(Z, x), a Gaussian q(u) = N(μ, Σ) over the
+inducing variables gives the marginals of f(x) in one of two coordinate systems:
 
 - plain: the variable is u itself. mean = αᵀ μ with α = Wᵀ A, penalty KL(N(μ, Σ) ‖ N(0, K));
 - whitened: u = L v and N(μ, Σ) is over v. mean = Aᵀ μ, penalty KL(N(μ, Σ) ‖ N(0, I)).
 
-In both, var = k(x, x) − diag(AᵀA) + a quadratic form in Σ. Mean functions are added by the caller: they shift
-``μ`` by m(Z) and the result by m(x). Σ is given by ``root``: its square root's diagonal (..., M), or a
-lower triangular square root (..., M, M).
+In both, var = k(x, x) − diag(AᵀA) + a quadratic form in Σ. The caller adds mean functions: they shift ``μ`` by m(Z) and
+the result by m(x). ``root`` is a square root of Σ: the diagonal (..., M) of a diagonal root, or a lower triangular root
+(..., M, M).
 
-Where D outputs share W and A, these may come without the dimension of outputs that the rest has in front of M:
-products with matrices that are shared are fewer and larger.
+Other tensors have a dimension of D outputs in front of M. If outputs share W and A, these two may come without it.
+Products with shared matrices are fewer and larger, and so they are faster.
 """
 
 from typing import cast
@@ -26,7 +26,7 @@ from .autograd import Function
 #: derivative of its square root must stay finite.
 VARIANCE_FLOOR = 1e-8
 
-#: The same where float64 is enough for it: functions without noise can be known better than float32 can say.
+#: The same in float64. Functions without noise can be known more precisely than float32 can represent.
 VARIANCE_FLOOR_DOUBLE = 1e-13
 
 
@@ -46,9 +46,9 @@ def conditional(
     root : Tensor of shape (..., M) or (..., M, M)
         Square root of Σ.
     kxx : float or Tensor broadcastable to (..., N), default=1.0
-        Prior variances; 1 where ``W`` and ``Kzx`` are of correlations.
+        Prior variances. They are 1 if ``W`` and ``Kzx`` are computed from correlations.
     whiten : bool
-        Which coordinates ``mean`` and ``root`` are given in.
+        Whether ``mean`` and ``root`` are in whitened coordinates.
 
     Returns
     -------
@@ -61,12 +61,12 @@ def conditional(
 def contribution(
     W: Tensor | None, A: Tensor, mean: Tensor, root: Tensor | None, *, whiten: bool
 ) -> tuple[Tensor, Tensor]:
-    """What inducing variables add to the prior's mean and variance.
+    """Changes of the prior's mean and variance by inducing variables.
 
     Parameters
     ----------
     W : Tensor of shape (..., M, M), or None
-        Inverse Cholesky factor of their prior covariance, of use to plain coordinates alone.
+        Inverse Cholesky factor of their prior covariance. Only plain coordinates need it.
     A : Tensor of shape (..., M, N)
         ``W`` times their covariances with function values. Outputs may share both; see the module's docstring.
     mean, root, whiten
@@ -75,7 +75,7 @@ def contribution(
     Returns
     -------
     mean, change : Tensors of shape (..., N)
-        Aᵀμ and diag(Aᵀ(Σ − I)A), or the same of u.
+        Aᵀμ and diag(Aᵀ(Σ − I)A), or in plain coordinates the same in terms of u.
     """
     diagonal, shared = root is not None and root.dim() == mean.dim(), A.dim() == mean.dim()
     if diagonal and whiten:
@@ -130,10 +130,10 @@ class _DiagonalContribution(Function):
 def covariance_factors(
     W: Tensor | None, A: Tensor, mean: Tensor, root: Tensor | None, *, whiten: bool
 ) -> list[tuple[Tensor, Tensor]]:
-    """Pairs (..., M, N) whose products leftᵀ right, added up, are Aᵀ(Σ − I)A, or the same of u.
+    """Pairs (..., M, N) whose products leftᵀ right add up to Aᵀ(Σ − I)A, or to the same in terms of u.
 
-    That is what inducing variables add to the prior's covariance of function values; its diagonal is the ``change`` of
-    :func:`contribution`, which has the same arguments.
+    The sum is the change of the prior's covariance of function values by inducing variables. Its diagonal is the
+    ``change`` of :func:`contribution`, which has the same arguments.
     """
     if root is None:
         return []
@@ -146,7 +146,7 @@ def covariance_factors(
 
 
 def with_variances(covariance: Tensor, variance: Tensor) -> Tensor:
-    """A matrix (..., N, N) with the correlations of ``covariance`` and other variances (..., N)."""
+    """A matrix (..., N, N) with the correlations of ``covariance`` and the variances ``variance`` (..., N)."""
     own = covariance.diagonal(dim1=-2, dim2=-1)
     ratio = (variance / own.clamp(min=VARIANCE_FLOOR * own.max())).sqrt()
     return covariance * ratio[..., None] * ratio[..., None, :]

@@ -1,8 +1,9 @@
 """Outputs that share functions: the linear model of coregionalisation, f = W g (tutorial, Eq. 25).
 
-G functions g are independent, and P outputs f are sums of them and a constant each, f = W g + c. So outputs are
-correlated, Cov f(x) = W diag(v) Wᵀ with the variances v of g, and of a target that is missing from a row the others say
-something. The constants mend means of targets, which are those of few rows where most are missing.
+The P outputs f are weighted sums of G independent functions g, plus a constant each, f = W g + c. So outputs are
+correlated, with Cov f(x) = W diag(v) Wᵀ, where v are the variances of g. If a target of a row is missing, the row's
+other targets help to predict it. The constants correct the means of targets, which come from few rows if most targets
+are missing.
 """
 
 from collections.abc import Sequence
@@ -20,17 +21,17 @@ from .likelihoods import _LOG_2PI, Gaussian, noise_floor
 from .units import Units
 from .waves import Streams
 
-#: Least length of an output's row of W at the start: what shares nothing with others must be able to learn to.
+#: Smallest initial length of an output's row of W, so that an output which shares no function at first can learn to.
 LEAST_LOADING = 0.3
 
 
 class Mixed(Layer):
-    """A layer whose outputs are sums of those of another.
+    """A layer whose outputs are weighted sums of the outputs of another layer.
 
     Parameters
     ----------
     layer : GlobalLayer
-        Of G outputs.
+        A layer of G outputs.
     W : Tensor of shape (P, G)
         Initial weights.
     """
@@ -42,7 +43,7 @@ class Mixed(Layer):
 
     @property
     def kernel(self) -> Kernel:  # type: ignore[override]
-        """Of g."""
+        """Kernel of g."""
         return self.layer.kernel
 
     @property
@@ -51,15 +52,15 @@ class Mixed(Layer):
         return self.layer.Z
 
     def numbers_per_row(self, n_samples: int) -> int:
-        """Of g or of f."""
+        """Size of the largest tensor for each row, which belongs to g or to f."""
         return max(self.layer.numbers_per_row(n_samples), n_samples * self.W.shape[-2])
 
     def products(self, n_rows: int, n_samples: int) -> int:
-        """Of g."""
+        """Multiplications of the largest operation, which belongs to g."""
         return self.layer.products(n_rows, n_samples)
 
     def numbers_per_draw(self) -> int:
-        """Of g."""
+        """See :meth:`.Layer.numbers_per_draw`; those of g."""
         return self.layer.numbers_per_draw()
 
     def frozen(self) -> Self:
@@ -69,43 +70,43 @@ class Mixed(Layer):
         return layer
 
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Means W m + c and variances W² v."""
+        """Means W m + c and variances W² v, (S, B, P), and the KL divergence."""
         mean, variance, kl = self.layer(x, anchor, targets)
         W = self.W.mT.unsqueeze(-3)  # (..., 1, G, P)
         return mean @ W + self.constant[..., None, None, :], variance @ W.square(), kl
 
     def covariance(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
-        """Sums of those of g."""
+        """Covariances (P, B, B) between rows: weighted sums of those of g."""
         return torch.einsum("pg,gbc->pbc", self.W.square(), self.layer.covariance(x, anchor, weight))
 
     def between_outputs(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
-        """W diag(v) Wᵀ."""
+        """Covariances W diag(v) Wᵀ between outputs, (B, P, P)."""
         _, variance, _ = self.layer(x, anchor)  # (S, B, G)
         return (self.W * (weight[..., None] * variance).sum(0)[:, None]) @ self.W.mT
 
     def draw(self, streams: Streams) -> LayerDraw:
-        """Sums of functions g."""
+        """Functions W g + c, where functions g are drawn."""
         draw = self.layer.draw(streams)
         return lambda x, anchor: draw(x, anchor) @ self.W.mT + self.constant
 
     def gradient_variance(self, x: Tensor) -> Tensor | None:
-        """Sums of those of g."""
+        """Variances (N, P, Q) of partial derivatives: weighted sums of those of g."""
         found = self.layer.gradient_variance(x)
         return None if found is None else torch.einsum("pg,ngq->npq", self.W.square(), found)
 
 
 class Incomplete(Gaussian):
-    """Gaussian noise on targets, of which some rows lack some: they are NaN, and nothing is asked of them.
+    """Gaussian noise on targets that may be missing in some rows. Missing targets are NaN, and are left out.
 
     Parameters
     ----------
     n_targets : int
-        P.
+        P, number of targets.
 
     Attributes
     ----------
     correlations : Tensor of shape (P, P)
-        Of the targets that training started with, for :meth:`loadings`.
+        Correlations of the targets with which training started, for :meth:`loadings`.
     """
 
     correlations: Tensor
@@ -116,11 +117,11 @@ class Incomplete(Gaussian):
 
     @property
     def has_base(self) -> bool:
-        """Least squares need all targets."""
+        """False, since least squares needs all targets."""
         return False
 
     def units_of(self, y: np.ndarray, weight: np.ndarray | None, *, normalize: bool) -> Units:
-        """Of what is known of every column."""
+        """Units from the known targets of each column; ValueError if a column has none."""
         known, shift, scale = ~np.isnan(y), [], []
         for p, column in enumerate(y.T):
             if not known[:, p].any():
@@ -138,7 +139,7 @@ class Incomplete(Gaussian):
         self.units = units
 
     def initialise(self, y: Tensor, weight: Tensor) -> None:
-        """Where targets look rounded, the noise is never less than what rounding has added."""
+        """Set the smallest noise, which is larger if targets look rounded, and the correlations of targets."""
         known = ~y.isnan()
         floors = [noise_floor(y[rows, p : p + 1], weight[rows]) for p, rows in enumerate(known.mT)]
         self.floor.copy_(torch.cat(floors))
@@ -156,28 +157,28 @@ class Incomplete(Gaussian):
         return (W * (length.clamp(min=LEAST_LOADING) / length.clamp(min=1e-6))).float()
 
     def regressands(self, y: Tensor) -> Tensor:
-        """With means for what is missing."""
+        """Targets, with their means in place of missing ones."""
         return y.nan_to_num(0.0)
 
     def log_jacobian(self, y: Tensor, weight: Tensor) -> float:
-        """Of targets that are known."""
+        """See :meth:`.Likelihood.log_jacobian`; for targets that are known."""
         known = (~y.isnan()).double() * weight.double()[:, None]
         return -float(known.sum(0).cpu().numpy() @ np.log(self.units.scale))
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """See :class:`.Gaussian`; the sum over targets that are known."""
+        """See :class:`.Gaussian`, summed over targets that are known."""
         noise, known = self.variance[..., None, None, :], ~y.isnan().unsqueeze(-3)
         squares = (y.nan_to_num(0.0).unsqueeze(-3) - mean).square()
         return -0.5 * (known * ((squares + variance) / noise + noise.log() + _LOG_2PI)).sum(-1)
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """See :class:`.Gaussian`; the sum over targets that are known."""
+        """See :class:`.Gaussian`, summed over targets that are known."""
         total, known = variance + self.variance[..., None, None, :], ~y.isnan().unsqueeze(-3)
         squares = (y.nan_to_num(0.0).unsqueeze(-3) - mean).square()
         return -0.5 * (known * (squares / total + total.log() + _LOG_2PI)).sum(-1)
 
 
 def mixed(layers: Sequence[Layer], likelihood: Incomplete, n_functions: int) -> list[Layer]:
-    """Layers of which the last has outputs that share its functions."""
+    """The layers, of which the last is mixed: its outputs share ``n_functions`` functions."""
     *hidden, last = layers
     return [*hidden, Mixed(cast(GlobalLayer, last), likelihood.loadings(n_functions))]

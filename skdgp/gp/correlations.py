@@ -1,7 +1,8 @@
 """Correlations of a stationary kernel between two sets of points, with gradients written by hand.
 
-The kernel is a *profile* k(a) of a = c‖x − x'‖/ℓ with a rate c of its own. Gradients need nothing but h(a) = −k'(a)/a,
-for dk = −h d(a²)/2. Profiles are given b = −a, as most of them start with exp(−a), and may overwrite it.
+The kernel is a *profile* k(a) of a = c‖x − x'‖/ℓ with a rate c of its own. Gradients need only h(a) = −k'(a)/a, since
+dk = −h d(a²)/2. The function of a profile is called with b = −a, since most of them start with exp(−a), and it may
+overwrite b.
 """
 
 import math
@@ -14,15 +15,15 @@ from torch.autograd.function import once_differentiable
 
 from .autograd import Function
 
-#: Squared distances, in lengthscales, are cut off here: all correlations are zero by then.
+#: Larger squared distances, in lengthscales, are replaced by this one, at which all correlations are zero.
 FARTHEST_SQUARED = 1e12
 
-#: ‖x‖², in lengthscales, up to which products in float32 are precise enough: k is then right to some 5e-5.
+#: Largest ‖x‖², in lengthscales, for which products in float32 are precise enough: the error of k is then some 5e-5.
 CANCELS_SQUARED = 300.0
 
 
 class Profile(NamedTuple):
-    """Correlation as a function of a, with the constants kept out of the loop over numbers."""
+    """Correlation as a function of a. Constant factors are separate, so that they multiply smaller tensors."""
 
     evaluate: Callable[[Tensor], tuple[Tensor, Tensor | None]]  # −a -> k(a), h(a)/slope or None where that is k
     rate: float  # c
@@ -37,9 +38,10 @@ def correlation(X1: Tensor, X2: Tensor, profile: Profile) -> Tensor:
 
 
 def _cancels(X1: Tensor, X2: Tensor) -> bool:
-    """Whether products of these points in float32 would leave too little of small distances.
+    """Whether products of these points in float32 would lose too much of small distances to cancellation.
 
-    Their values can be looked at on the CPU, outside of vmap and its like. A GPU would have to be waited for.
+    The values of the points decide on the CPU, outside of vmap and similar transforms. On a GPU reading them would mean
+    waiting for it, and the answer is True.
     """
     if X1.is_cuda or torch._C._are_functorch_transforms_active():
         return True
@@ -53,8 +55,8 @@ class _Correlation(Function):
     dk = −h d(a²)/2, C = −k̄ h makes x̄_i = Σ_j C_ij (x_i − x'_j) and x̄'_j = Σ_i C_ij (x'_j − x_i): sums that are
     products of C and the same augmented points.
 
-    What cancels in these products is of the size of eps ‖x‖², which is much where points are many lengthscales from
-    the origin. ``exact`` takes the products, and nothing else, in float64.
+    The products have rounding errors of the size eps ‖x‖², which are large if points are many lengthscales from the
+    origin. With ``exact`` the products, and nothing else, are computed in float64.
     """
 
     generate_vmap_rule = True

@@ -1,8 +1,8 @@
-"""Deep GPs whose layers know of each other: posteriors that are coupled across depth.
+"""Deep GPs whose posteriors couple the layers.
 
-A posterior that treats layers as independent lets hidden layers collapse to single functions, although many
+A posterior in which layers are independent lets hidden layers collapse to single functions, although many
 compositions of functions explain the same data (Ustyuzhaninov, Kazlauskaite, Kaiser, Bodin, Campbell and Ek,
-"Compositional uncertainty in deep Gaussian processes", UAI 2020). Three others:
+"Compositional uncertainty in deep Gaussian processes", UAI 2020). Here are three others:
 
 =============== ====================================================================================================
 ``Joint``       q(v_1, ..., v_L) is one Gaussian (Eq. 12). v is drawn, and given v every layer is a GP (Eq. 13)
@@ -10,9 +10,9 @@ compositions of functions explain the same data (Ustyuzhaninov, Kazlauskaite, Ka
 ``Locations``   function values at inducing points of one layer are the inducing points of the next (Eq. 18 to 23)
 =============== ====================================================================================================
 
-v_l, of D_l M_l numbers, are the whitened inducing variables of all outputs of layer l, u = m(Z) + σ L v, whose prior is
-N(0, I). Here and below f = m(x) + σ (Aᵀv + r), A = L⁻¹ k(Z, x), and r has what variance inducing variables leave:
-1 − AᵀA, relative to σ². Shapes are those of :mod:`skdgp.gp.deep_gp`, with T_l for D_l M_l.
+v_l are the D_l M_l whitened inducing variables of all outputs of layer l, with u = m(Z) + σ L v and the prior N(0, I).
+Here and below f = m(x) + σ (Aᵀv + r) with A = L⁻¹ k(Z, x). r has the variance that inducing variables leave, which is
+1 − AᵀA relative to σ². Shapes are those of :mod:`skdgp.gp.deep_gp`, with T_l for D_l M_l.
 """
 
 import math
@@ -32,27 +32,27 @@ from .linalg import NO_JITTER, cholesky, inverse_cholesky
 from .propagation import Propagation, Route
 from .waves import Streams
 
-#: Most numbers of a matrix that couples layers: a quarter of a gigabyte in float32, for parameters, their gradients and
-#: what Adam remembers of them.
+#: Largest number of entries of a matrix that couples layers. In float32 the parameters, their gradients and Adam's two
+#: moments then take a quarter of a gigabyte.
 MOST_COUPLINGS = 2**24
 
 
-#: Jitter of covariances at points that are drawn, which crowd more often than learnt ones.
+#: Jitter of covariances at random points, which are close to each other more often than learnt points.
 DRAWN_JITTER = 1e-4
 
-#: Functions that a joint covariance is computed from.
+#: Number of drawn functions from which a joint covariance is computed.
 COVARIANCE_FUNCTIONS = 256
 
 
 class Conditional(NamedTuple):
-    """What whitened inducing variables of a layer say of function values at S·B inputs."""
+    """Conditional of a layer's function values at S·B inputs, given whitened inducing variables."""
 
     A: Tensor  # (S, B, D or 1, M)
     left: Tensor  # (S, B, D or 1), relative variance that they leave
 
     @classmethod
     def of(cls, layer: GlobalLayer, x: Tensor) -> "Conditional":
-        """At inputs x (S, B, Q)."""
+        """The conditional at inputs x (S, B, Q)."""
         rows = x.flatten(0, 1)
         [(_, A)] = layer.whitened(rows)
         A = (A if A.dim() == 3 else A[None]).movedim(-1, 0)  # (S·B, D or 1, M)
@@ -73,18 +73,18 @@ def _white(layer: GlobalLayer, like: Tensor) -> Tensor:
 
 
 class CoupledGP(DeepGP):
-    """A deep GP with a posterior across layers; subclasses say which, in :meth:`_travel` and :meth:`_drawn`.
+    """A deep GP whose posterior couples the layers; subclasses define it in :meth:`_travel` and :meth:`_drawn`.
 
     Parameters
     ----------
     layers : sequence of GlobalLayer
-        With one set of inducing points each, and whitened posteriors.
+        Layers with one set of inducing points each, and whitened posteriors.
     propagation : Propagation
-        Of random samples. Its points have :meth:`widths` numbers.
+        A propagation of random samples, whose points have as many numbers as :meth:`widths` returns.
     likelihood : Likelihood
     """
 
-    #: Whether many models may be one; see :mod:`skdgp.inference.stacks`.
+    #: Whether many models can be computed as one; see :mod:`skdgp.inference.stacks`.
     stackable = False
 
     #: Whether all rows of a minibatch have the same samples of inducing variables.
@@ -102,26 +102,26 @@ class CoupledGP(DeepGP):
 
     @staticmethod
     def widths(n_outputs: int, n_inducing: int) -> int:
-        """Standard normal numbers that a sample of a hidden layer takes: for its values, and its inducing variables."""
+        """Standard normal numbers for a sample of a hidden layer: for its values and its inducing variables."""
         return n_outputs * (1 + n_inducing)
 
     @staticmethod
     def couplings(totals: Sequence[int]) -> int:
-        """Numbers of the largest matrix that couples layers of so many inducing variables."""
+        """Number of entries of the largest matrix that couples layers with ``totals`` inducing variables."""
         raise NotImplementedError
 
     def numbers_per_row(self) -> int:
-        """With inducing variables of all outputs, for every sample."""
+        """See :meth:`.DeepGP.numbers_per_row`; each sample has inducing variables of all outputs."""
         return max(super().numbers_per_row(), self.propagation.n_samples * max(self.totals))
 
     def _split(self, point: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        """Of a hidden layer's points those for its values (S, B or 1, D), and for its inducing variables (…, T)."""
+        """The parts of a hidden layer's points for its values (S, B or 1, D) and for its inducing variables (…, T)."""
         return tuple(point.split([self.sizes[depth][0], self.totals[depth]], dim=-1))  # type: ignore[return-value]
 
     # Functions.
 
     def _layer_draws(self, streams: Streams) -> list[LayerDraw]:
-        """Functions of all layers, which belong together."""
+        """Functions of all layers, whose inducing variables are drawn together."""
         return [layer.draw(streams, v) for layer, v in zip(self._global, self._drawn(streams), strict=True)]
 
     def _drawn(self, streams: Streams) -> list[Tensor]:
@@ -129,7 +129,7 @@ class CoupledGP(DeepGP):
         raise NotImplementedError
 
     def covariance(self, X: Tensor, streams: Streams) -> Tensor:
-        """See :meth:`.DeepGP.covariance`: of whole functions that are drawn, with the variances of predictions."""
+        """See :meth:`.DeepGP.covariance`. Correlations are those of drawn functions, variances those of predictions."""
         parts = torch.arange(COVARIANCE_FUNCTIONS).split(len(streams))
         draws = (self.draw(Streams(part.tolist(), X.device), of_rows=self.has_latents) for part in parts)
         values = torch.cat([draw(X) for draw in draws])  # (S, B, P)
@@ -146,8 +146,8 @@ class CoupledGP(DeepGP):
 class Joint(CoupledGP):
     """One Gaussian over the inducing variables of all layers; see the module's docstring.
 
-    Its root R is lower triangular. Blocks of single outputs are those of the layers' posteriors; left of these it is
-    their deviations times ``cross``, which starts at zero.
+    The root R of its covariance is lower triangular. The diagonal block of each output is the root in the layer's own
+    posterior. Left of these blocks R is the deviations of the posteriors times ``cross``, which starts at zero.
     """
 
     def __init__(self, layers: Sequence[Layer], propagation: Propagation, likelihood: Likelihood):
@@ -157,7 +157,7 @@ class Joint(CoupledGP):
 
     @staticmethod
     def couplings(totals: Sequence[int]) -> int:
-        """The square of all."""
+        """The square of the number of all inducing variables."""
         return sum(totals) ** 2
 
     def root(self) -> Tensor:
@@ -182,7 +182,7 @@ class Joint(CoupledGP):
     def _travel(
         self, X: Tensor, route: Route, targets: Tensor | None = None
     ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
-        """Every sample has inducing variables of all hidden layers; those of the last one are integrated out."""
+        """Each sample has inducing variables of all hidden layers. Those of the last layer are integrated out."""
         root, means, ends = self.root(), self._means(), [0, *torch.tensor(self.totals).cumsum(0).tolist()]
         kl, about = self._kl(root), (route.log_ratio, route.n_replicates)
         F, epsilon, last = route.inputs, None, len(self.layers) - 1
@@ -203,7 +203,7 @@ class Joint(CoupledGP):
             variance = variance * layer.kernel.variance + _white(layer, mean)
             if depth < last:
                 F = mean + variance.sqrt() * noise
-            share = kl if depth == last else torch.zeros_like(kl)  # of all layers together
+            share = kl if depth == last else torch.zeros_like(kl)  # the last layer stands for all
             yield Marginals(mean, variance, route.log_weight_of(mean), share, *about), F, X
 
     def _drawn(self, streams: Streams) -> list[Tensor]:
@@ -212,9 +212,9 @@ class Joint(CoupledGP):
 
 
 class Chain(CoupledGP):
-    """A Gaussian whose layers depend on the one before alone; see the module's docstring.
+    """A Gaussian in which each layer depends only on the layer before; see the module's docstring.
 
-    C_l is the covariance of the layer's own posterior. J starts at zero.
+    C_l is the covariance in the layer's own posterior. J starts at zero.
     """
 
     def __init__(self, layers: Sequence[Layer], propagation: Propagation, likelihood: Likelihood):
@@ -227,16 +227,16 @@ class Chain(CoupledGP):
 
     @staticmethod
     def widths(n_outputs: int, n_inducing: int) -> int:
-        """For its values alone."""
+        """Standard normal numbers for a sample of a hidden layer: for its values alone."""
         return n_outputs
 
     @staticmethod
     def couplings(totals: Sequence[int]) -> int:
-        """Products of neighbours, and squares of what is integrated out."""
+        """Entries of J and of the covariance of inducing variables, for the layer that has most of them."""
         return max(total * (below + total) for below, total in zip([0, *totals[:-1]], totals, strict=True))
 
     def numbers_per_row(self) -> int:
-        """With what outputs of earlier layers have said of inducing variables."""
+        """See :meth:`.DeepGP.numbers_per_row`; U has a row of inducing variables for each output of earlier layers."""
         return self.propagation.n_samples * max(self.totals) * self.outputs
 
     def _own(self, depth: int) -> Tensor:
@@ -248,9 +248,9 @@ class Chain(CoupledGP):
     def _travel(
         self, X: Tensor, route: Route, targets: Tensor | None = None
     ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
-        """A Kalman filter over layers: v_l | f_1, ..., f_{l−1} ~ N(m̃, P − U Uᵀ), of which P is the same for all rows.
+        """A Kalman filter over layers: v_l | f_1, ..., f_{l−1} ~ N(m̃, P − U Uᵀ), where P is the same for all rows.
 
-        U has what each output of an earlier layer has said, of one rank each.
+        Each output of an earlier layer has reduced the covariance by one rank of U Uᵀ.
         """
         about, last = (route.log_ratio, route.n_replicates), len(self.layers) - 1
         F, P = route.inputs, self._own(0)
@@ -271,7 +271,7 @@ class Chain(CoupledGP):
             if depth < last:
                 L, J = cholesky(V, NO_JITTER), self.J[depth]
                 F = mean + (L @ point[..., None])[..., 0]
-                # What f_l says of v_{l+1}: J times P first, which rows share, for it is the product that costs most.
+                # Condition v_{l+1} on f_l. J P comes first: it takes longest, and all rows share it.
                 JP = J @ P
                 JU: Tensor | None = None if U is None else U @ J.mT
                 said = self._with_values(JP, JU, A, known) * sigma  # (S, B, T', D)
@@ -280,12 +280,12 @@ class Chain(CoupledGP):
                 U = W if JU is None else torch.cat([JU.expand(len(W), -1, -1, -1), W], dim=-2)  # (S, B, r, T')
                 P = self._own(depth + 1) + JP @ J.mT
                 expected = self._global[depth + 1].q.mean + shift.unflatten(-1, self.sizes[depth + 1])
-            share = penalty if depth == last else torch.zeros_like(penalty)  # of all layers together
+            share = penalty if depth == last else torch.zeros_like(penalty)  # the last layer stands for all
             yield Marginals(mean, V.diagonal(dim1=-2, dim2=-1), route.log_weight_of(mean), share, *about), F, X
 
     @staticmethod
     def _with_values(P: Tensor, U: Tensor | None, A: Tensor, known: Tensor | None) -> Tensor:
-        """(P − U Uᵀ) h for the values h of all outputs of a row, over σ: (S, B, T, D). ``known`` is Uᵀh."""
+        """Covariances (P − U Uᵀ) h, over σ, with the values h of a row's outputs: (S, B, T, D). ``known`` is Uᵀh."""
         found = torch.einsum("tdm,sbdm->sbtd", P.unflatten(1, A.shape[-2:]), A)
         return found if U is None else found - U.mT @ cast(Tensor, known)
 
@@ -302,11 +302,11 @@ class Chain(CoupledGP):
 
 
 class Locations(CoupledGP):
-    """Values f_l^z of layer l at the inducing points of the first one are inducing points of layer l + 1.
+    """Values f_l^z of layer l at the inducing points of the first layer are the inducing points of layer l + 1.
 
-    q(f_l^z) = N(m_l, S_l) is independent of other layers. Its parameters are in better coordinates: m_l = m(z̄) + L̄ v
-    and S_l = L̄ R Rᵀ L̄ᵀ, where z̄ are the means of the layer before, and L̄ is the root of the kernel's matrix there.
-    All layers have as many inducing points.
+    q(f_l^z) = N(m_l, S_l) is independent of other layers. Its parameters v and R are easier to learn than m_l and S_l:
+    m_l = m(z̄) + L̄ v and S_l = L̄ R Rᵀ L̄ᵀ, where z̄ are the means of the layer before, and L̄ is the root of the
+    kernel's matrix there. All layers have the same number of inducing points.
     """
 
     shared_by_rows = True
@@ -318,15 +318,15 @@ class Locations(CoupledGP):
 
     @staticmethod
     def couplings(totals: Sequence[int]) -> int:
-        """None."""
+        """0, since no matrix couples layers."""
         return 0
 
     def inducing_points(self) -> list[Tensor]:
-        """Those of the first layer, and the means of what the others are given."""
+        """Inducing points (M, Q) of the first layer, and the means of those of the other layers."""
         return [self._global[0].Z, *(m.mT for m, _ in self._posteriors()[:-1])]
 
     def _posteriors(self) -> list[tuple[Tensor, Tensor]]:
-        """m_l (D, M) and roots (D, M, M) of S_l."""
+        """Means m_l (D, M) and roots (D, M, M) of S_l, for each layer."""
         points, found = self._global[0].Z, []
         for layer in self._global:
             L = cholesky(self._prior(layer, points[None])[0], NO_JITTER).to(points)  # (D or 1, M, M)
@@ -339,7 +339,7 @@ class Locations(CoupledGP):
     def _travel(
         self, X: Tensor, route: Route, targets: Tensor | None = None
     ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
-        """Samples have values f^z of hidden layers, which all rows share; those of the last one are integrated out."""
+        """Each sample has values f^z of hidden layers, which rows share. Those of the last layer are integrated out."""
         about, last = (route.log_ratio, route.n_replicates), len(self.layers) - 1
         F, points = route.inputs, self._global[0].Z[None]  # (S or 1, M, Q)
         known = zip(self._global, self._posteriors(), strict=True)
@@ -370,12 +370,12 @@ class Locations(CoupledGP):
         K, white = layer.kernel.covariance(exact, exact), _white(layer, exact)
         n_kernels = max(white.numel(), K.shape[1])
         own = (white[..., None] if white.dim() else white).expand(len(K), n_kernels, K.shape[-1])
-        # Jitter is part of the model here: gradients know that it grows with the kernel's variance.
+        # Jitter is part of the model here, so that gradients include its growth with the kernel's variance.
         jitter = DRAWN_JITTER * K.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
         return K + torch.diag_embed(own + jitter)
 
     def _layer_draws(self, streams: Streams) -> list[LayerDraw]:
-        """Matheron's rule, with the inducing points that belong to each function."""
+        """Functions by Matheron's rule, each with inducing points of its own."""
         draws, points = [], self._global[0].Z.expand(len(streams), -1, -1)
         for layer, (m, root), size in zip(self._global, self._posteriors(), self.sizes, strict=True):
             fz = m + (root @ streams.normal(*size, 1))[..., 0]
@@ -405,9 +405,9 @@ COUPLED: dict[str, type[CoupledGP]] = {"joint": Joint, "chain": Chain, "location
 
 
 def check_size(name: str, totals: Sequence[int]) -> None:
-    """ValueError if a posterior of this name would take too much memory."""
+    """Raise ValueError if a posterior of this name would take too much memory."""
     number = COUPLED[name].couplings(totals)
-    # In float32, and as many numbers for gradients and each of Adam's two memories.
+    # In float32, with as many numbers again for gradients and for each of Adam's two moments.
     needed, most = (4 * torch.float32.itemsize * each / 2**30 for each in (number, MOST_COUPLINGS))
     if number > MOST_COUPLINGS:
         raise ValueError(

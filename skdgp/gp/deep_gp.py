@@ -1,4 +1,7 @@
-"""A deep GP: a chain of layers, a way to travel between them, and a likelihood at its end."""
+"""A deep GP: a chain of layers, a rule for the propagation of uncertainty between them, and a likelihood.
+
+It computes marginals of function values, joint covariances of rows and outputs, and whole functions.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -14,19 +17,19 @@ from .likelihoods import Likelihood
 from .propagation import Propagation, Route, Share, Source
 from .waves import Streams
 
-#: Values of a row's latent variables over which means of a joint covariance are taken.
+#: Number of values of a row's latent variables over which a joint covariance is averaged.
 COPIES = 8
 
 
 class Marginals(NamedTuple):
-    """Per row a mixture of S Gaussians over the D outputs of a layer; of the last one, P function values."""
+    """For each row a mixture of S Gaussians over the D outputs of a layer; the last layer has P function values."""
 
     mean: Tensor  # (S, B, D)
     variance: Tensor  # (S, B, D)
     log_weight: Tensor  # (S, 1), or (S, B) where weights differ between rows
     kl: Tensor  # (B,), or () where no inducing variables depend on the row
     log_ratio: Tensor | None = None  # (S, B) or (1, B), log p(h)/q(h) of latent variables of rows in training
-    n_replicates: int = 1  # K, components in turn that one importance sum is made of
+    n_replicates: int = 1  # K, number of successive components in one importance sum
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """Mean and variance (B, D) of the mixture."""
@@ -35,14 +38,15 @@ class Marginals(NamedTuple):
         return mean, (weight * (self.variance + (self.mean - mean).square())).sum(0)
 
     def rows(self, index: slice) -> "Marginals":
-        """Of some of the rows."""
+        """Marginals of some of the rows."""
         weight = self.log_weight if self.log_weight.shape[-1] == 1 else self.log_weight[:, index]
         return Marginals(self.mean[:, index], self.variance[:, index], weight, self.kl)
 
     def over_rows(self, row: Tensor, n_rows: int) -> "Marginals":
-        """Of ``n_rows`` rows, each of which several rows stand for, with equal weights; ``row`` (B,) says which.
+        """Marginals of ``n_rows`` rows, each an average over its copies; ``row`` (B,) is the row of each copy.
 
-        Components keep their number: means and variances are those over the rows that stand for one.
+        The number of components stays the same. The mean and variance of a component are those over all copies of a
+        row, which have equal weights.
         """
         weight = self.log_weight.exp()[..., None].expand(self.mean.shape[0], len(row), 1)  # (S, B, 1)
 
@@ -55,7 +59,10 @@ class Marginals(NamedTuple):
         return Marginals(mean, variance, (total[..., 0] / count).log(), self.kl)
 
     def output_covariance(self, within: Tensor | None = None) -> Tensor:
-        """Covariances (B, D, D) between outputs of the mixture; ``within`` components none by default."""
+        """Covariances (B, D, D) between outputs of the mixture.
+
+        ``within`` (B, D, D) has those within components, where outputs are independent by default.
+        """
         weight = self.log_weight.exp()[..., None]
         if within is None:
             within = torch.diag_embed((weight * self.variance).sum(0))
@@ -64,16 +71,16 @@ class Marginals(NamedTuple):
 
 
 class DeepGP(nn.Module):
-    """y ~ likelihood(f_L(... f_2(f_1(x)))), every f a layer of :mod:`skdgp.gp.layers`.
+    """The model y ~ likelihood(f_L(... f_2(f_1(x)))), where each f is a layer of :mod:`skdgp.gp.layers`.
 
-    Many models of one shape may be one (:mod:`skdgp.inference.stacks`). All shapes then have a dimension of members in
-    front, of parameters, rows and marginals alike.
+    Many models of one shape can be computed as one (:mod:`skdgp.inference.stacks`). Parameters, rows and marginals then
+    all have a dimension of members in front.
 
     Parameters
     ----------
     layers : sequence of Layer
     propagation : Propagation
-        How uncertainty goes from layer to layer, and the rule that chooses the anchor of the next one.
+        Determines how uncertainty travels from layer to layer, and the anchor of the next layer.
     likelihood : Likelihood
     """
 
@@ -92,28 +99,28 @@ class DeepGP(nn.Module):
         return max(part.numbers_per_row(self.propagation.n_samples) for part in parts)
 
     def numbers_per_draw(self) -> int:
-        """Numbers that one function of the model computes with at a time, for each row."""
+        """Number of entries of the tensors that one drawn function computes with, for each row."""
         return max(layer.numbers_per_draw() for layer in (self._layers if self.draws_hidden else self._layers[-1:]))
 
     def products(self, n_rows: int, *, mixture: bool = True) -> int:
-        """Multiplications of the largest operation for so many rows, roughly; ``mixture`` as of :meth:`propagate`."""
+        """Multiplications of the largest operation for this many rows, roughly; ``mixture`` as in :meth:`propagate`."""
         n_fewest = 0 if mixture else self.propagation.n_fewest
         return max(layer.products(n_rows, n_fewest or self.propagation.n_samples) for layer in self._layers)
 
     @property
     def coarse(self) -> bool:
-        """Whether predictions in float32 are as good; see :class:`.Layer`."""
+        """Whether predictions in float32 are as good as in float64; see :class:`.Layer`."""
         return all(layer.coarse for layer in self._layers)
 
     def frozen(self) -> Self:
-        """The model as it is, for many calls without gradients; see :meth:`.Layer.frozen`."""
+        """A copy that is faster in many calls without gradients; see :meth:`.Layer.frozen`."""
         model = copy(self)
         model._modules = self._modules | {"layers": nn.ModuleList(layer.frozen() for layer in self._layers)}
         return model
 
     @property
     def _layers(self) -> Sequence[Layer]:
-        """The layers, as what they are."""
+        """The layers, with their type."""
         return cast(Sequence[Layer], self.layers)
 
     def forward(self, X: Tensor, generator: Source | None = None, **options) -> Marginals:
@@ -126,7 +133,7 @@ class DeepGP(nn.Module):
             Source of fresh samples, for training; a stack of models has one for each. Without it the stored points are
             used, which all rows share: the result for a row then depends on that row alone.
         **options
-            Of :meth:`propagate`.
+            Options of :meth:`propagate`.
 
         Returns
         -------
@@ -149,13 +156,14 @@ class DeepGP(nn.Module):
         Parameters
         ----------
         X, generator
-            As of :meth:`forward`.
+            See :meth:`forward`.
         targets : Tensor of shape (B, P), default=None
             Targets of the rows in training, for layers that infer something from them.
         share : Share, default=None
-            Which rows of a minibatch ``X`` are, where processes share it; all by default.
+            Position of ``X`` in a minibatch that several processes share. By default ``X`` is a whole minibatch.
         mixture : bool, default=True
-            Whether the whole mixture is wanted, or the fewest samples that estimate a mean over it without bias.
+            Whether to return the whole mixture. With False there are only as many samples as an unbiased estimate of a
+            mean over it needs.
         """
         known = None if targets is None else self.likelihood.regressands(targets)
         route = self.propagation(X, generator, share, mixture=mixture, targets=known)
@@ -164,7 +172,7 @@ class DeepGP(nn.Module):
     def _travel(
         self, X: Tensor, route: Route, targets: Tensor | None = None
     ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
-        """Layer by layer its marginals, and the inputs and anchors of the next one."""
+        """Yields for each layer its marginals, and the inputs and anchors of the next layer."""
         weight, about = route.log_weight.exp()[..., None], (route.log_ratio, route.n_replicates)
         F, anchor = route.inputs, X  # (1 or S, B, Q)
         for layer, point in zip_longest(self._layers, route.points):
@@ -178,10 +186,10 @@ class DeepGP(nn.Module):
                 anchor = self.propagation.anchor(F, mean, weight)
             yield Marginals(mean, variance, route.log_weight_of(mean), kl, *about), F, anchor
 
-    # Rows together.
+    # Functions, and joint covariances of rows and outputs.
 
     def inducing_points(self) -> list[Tensor]:
-        """Inducing points of layers that have some for all rows, (M, Q)."""
+        """Inducing points (M, Q) of each layer in which all rows share them."""
         return [cast(Tensor, layer.Z) for layer in self._layers if hasattr(layer, "Z")]
 
     @property
@@ -192,15 +200,14 @@ class DeepGP(nn.Module):
     def draw(self, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], Tensor]:
         """Functions of the model, one for each of S streams of random numbers: from X (B, Q) to values (S, B, P).
 
-        Which function it is depends on its stream alone. White noise of hidden layers is no part of it. Latent
-        variables have one value for each function; or for each row anew in every call, if its values are to be
-        ``of_rows`` as these are observed.
+        A function depends only on its stream. White noise of hidden layers is not part of it. Latent variables have one
+        value for each function. With ``of_rows`` each row has new values in each call, as observed rows have.
         """
         draw = self.draw_layers(streams, of_rows=of_rows)
         return lambda X: draw(X)[-1]
 
     def draw_layers(self, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], list[Tensor]]:
-        """The same, with the values of all layers: (S, B, D) from the first to the last."""
+        """Functions as in :meth:`draw` that return the values (S, B, D) of all layers, from the first to the last."""
         *hidden, last = self._layer_draws(streams)
         components = None
         if not (self.draws_hidden or self.has_latents) and len(self.layers) > 1:
@@ -218,7 +225,7 @@ class DeepGP(nn.Module):
         return function
 
     def _layer_draws(self, streams: Streams) -> list[LayerDraw]:
-        """Functions of all layers, or of the last one alone, where hidden layers have none of their own."""
+        """Functions of all layers, or only of the last one if hidden layers have no functions of their own."""
         last = self._layers[-1].draw(streams)
         return [*self._hidden_draws(streams), last]
 
@@ -232,9 +239,9 @@ class DeepGP(nn.Module):
         ----------
         X : Tensor of shape (B, Q)
         streams : Streams
-            Where hidden layers have functions of their own, the mixture is of as many. Else it is that of the stored
-            points; covariances within components are then an average over as many components, the heaviest. With latent
-            variables, which every row has of its own, all is an average over as many.
+            S streams. If hidden layers have functions of their own, the mixture has S components. Otherwise it is the
+            mixture of the stored points, and covariances within components are averaged over the S components of
+            largest weight. With latent variables, of which each row has its own, everything is averaged over S draws.
         """
         if self.has_latents:
             return self._covariance_over_latents(X, streams)
@@ -251,12 +258,12 @@ class DeepGP(nn.Module):
         return spread + with_variances(within, (weight[:, None, None] * variance).sum(0).mT)
 
     def _covariance_over_latents(self, X: Tensor, streams: Streams) -> Tensor:
-        """The same where every row has latent variables of its own: between rows only the function is shared."""
+        """The same if each row has latent variables of its own, so that rows share only the function."""
         inputs = self._inputs(self._hidden_draws(streams), streams, of_rows=True)
         F, anchor = inputs(X.repeat(COPIES, 1))[-1]  # (S, COPIES·B, D): one function for all copies of a row
         weight = X.new_full((len(F),), 1 / len(F))
         found = self._layers[-1].covariance(F[:, : len(X)], anchor[..., : len(X), :], weight)
-        if len(self.layers) > 1:  # what hidden functions move, by means over copies
+        if len(self.layers) > 1:  # the part of hidden functions, by means over copies
             mean, _, _ = self._layers[-1](F, anchor)
             found = found + _covariance_of_means(mean.unflatten(1, (COPIES, -1)).mean(1), weight)
         own, (_, variance) = found.diagonal(dim1=-2, dim2=-1), self(X).moments()
@@ -271,19 +278,22 @@ class DeepGP(nn.Module):
         return marginals.output_covariance(within)
 
     def gradient_variance(self, X: Tensor) -> Tensor | None:
-        """Variances (B, P, Q) of partial derivatives of functions at the rows of ``X``, where they are known."""
+        """Variances (B, P, Q) of partial derivatives of functions at the rows of ``X``; None if they are not known."""
         known = len(self.layers) == 1 and not self.has_latents
         return self._layers[0].gradient_variance(X) if known else None
 
     @property
     def draws_hidden(self) -> bool:
-        """Whether there are hidden layers, and functions have their own."""
+        """Whether there are hidden layers, and drawn functions have hidden functions of their own."""
         return self.propagation.sampled and len(self.layers) > 1
 
     def _inputs(
         self, draws: Sequence[LayerDraw], streams: Streams, *, of_rows: bool = False
     ) -> Callable[[Tensor], list[tuple[Tensor, Tensor]]]:
-        """What every layer is given for rows, inputs (S or 1, B, D) and anchors; ``draws`` are of hidden layers."""
+        """A function of rows that returns each layer's inputs (S or 1, B, D) and anchors.
+
+        ``draws`` are the functions of hidden layers, if they have any.
+        """
         propagation, n_hidden = self.propagation, len(self.layers) - 1
         route_of = propagation.of_functions(streams, of_rows=of_rows)
 
@@ -296,7 +306,7 @@ class DeepGP(nn.Module):
                 return steps + [(F, anchor) for _, F, anchor in layers]
             for draw in draws:
                 F = draw(F, anchor)
-                # An anchor at the mixture's mean is the one of predictions.
+                # The mixture's mean is the same anchor as in predictions.
                 mean = next(layers)[0].mean if propagation.anchored_at_mean else F
                 anchor = propagation.anchor(F, mean, route.log_weight.exp()[..., None])
                 steps.append((F, anchor))
@@ -306,7 +316,7 @@ class DeepGP(nn.Module):
 
 
 def _correlated(root: Tensor, point: Tensor) -> Tensor:
-    """Standard normal points (S, B, D), of which K in turn get the covariance with the root (S/K, B, D, K, K)."""
+    """Points (S, B, D): each K successive standard normal ones get the covariance of a root (S/K, B, D, K, K)."""
     K = root.shape[-1]
     noise = point.unflatten(-3, (-1, K)).movedim(-3, -1)[..., None]  # (S/K, B, D, K, 1)
     return (root @ noise)[..., 0].movedim(-1, -3).flatten(-4, -3)

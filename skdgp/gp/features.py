@@ -1,12 +1,12 @@
-"""Inducing features: what the inducing variables of a layer are.
+"""Inducing features, which define the inducing variables of a layer.
 
-Every inducing variable is a linear functional of the function f, such as its value at a point. A layer asks three
-things of T of them, always without the kernel's factor σ²:
+Each inducing variable is a linear functional of the function f, such as its value at a point. A layer needs three
+things from a set of T features, always without the kernel's factor σ²:
 
 ================================== ======================= ======================================================
 ``covariance(kernel, dtype)``      (D or 1, T, T)          K_uu, their prior covariance
 ``cross(kernel, x)``               (..., D or 1, T, N)     k_u(x), their covariances with f at x (..., N, Q)
-``values(kernel, prior, streams)`` (S, D, T)               what they are of functions that are drawn from the prior
+``values(kernel, prior, streams)`` (S, D, T)               their values for functions that are drawn from the prior
 ================================== ======================= ======================================================
 
 ``Points`` are values at points, u_m = f(z_m). Others are in :mod:`skdgp.gp.interdomain`.
@@ -23,14 +23,14 @@ from .waves import Functions, Streams
 
 
 def kernel_name(kernel: Kernel) -> str:
-    """For messages."""
+    """Name of a kernel in messages."""
     return repr(kernel.profile) if isinstance(kernel, StationaryKernel) else f"a {type(kernel).__name__}"
 
 
 class Features(nn.Module):
     """Inducing features; see the module's docstring."""
 
-    #: Whether it counts its dimensions from the last one; see :class:`.Layer`.
+    #: Whether its code counts dimensions from the last one; see :class:`.Layer`.
     stackable = False
 
     #: Whether K_uu = I.
@@ -42,12 +42,12 @@ class Features(nn.Module):
 
     @staticmethod
     def instead_of(n_points: int, n_inputs: int) -> int:
-        """What "auto" stands for where it would be so many points."""
+        """Number that "auto" stands for, if it would be ``n_points`` for points."""
         return n_points
 
     @classmethod
     def initial(cls, kernel: Kernel, inputs: Tensor, points: Tensor, n_features: int) -> "Features":
-        """Initial ones for a layer's inputs (N, Q): at points (M, Q), or as many as asked for at most.
+        """Initial features for a layer's inputs (N, Q): at points (M, Q), or at most ``n_features`` of them.
 
         Raises
         ------
@@ -57,19 +57,19 @@ class Features(nn.Module):
         raise NotImplementedError
 
     def __len__(self) -> int:
-        """T."""
+        """Number T of features."""
         raise NotImplementedError
 
     def covariance(self, kernel: Kernel, dtype: torch.dtype) -> Tensor:
-        """K_uu."""
+        """Prior covariances K_uu, (D or 1, T, T)."""
         raise NotImplementedError
 
     def cross(self, kernel: Kernel, x: Tensor) -> Tensor:
-        """k_u(x)."""
+        """Covariances k_u(x) with f at x (..., N, Q), (..., D or 1, T, N)."""
         raise NotImplementedError
 
     def values(self, kernel: Kernel, prior: Functions, streams: Streams) -> Tensor:
-        """Those of functions ``prior``, from (1, N, Q) to (S, N, D)."""
+        """Values (S, D, T) for the functions ``prior``, which map (1, N, Q) to (S, N, D)."""
         raise NotImplementedError
 
     def gradient(self, kernel: Kernel, x: Tensor) -> Tensor:
@@ -82,12 +82,12 @@ class Features(nn.Module):
 
 
 class Points(Features):
-    """Values at points.
+    """Values of the function at points.
 
     Parameters
     ----------
     Z : Tensor of shape (T, Q)
-        Initial ones.
+        Initial points.
     """
 
     stackable = True
@@ -98,11 +98,11 @@ class Points(Features):
 
     @classmethod
     def initial(cls, kernel: Kernel, inputs: Tensor, points: Tensor, n_features: int) -> "Points":
-        """At these points."""
+        """Values at these points."""
         return cls(points)
 
     def __len__(self) -> int:
-        """T, the last dimension but one, in a stack of models too."""
+        """Number T of points: the last dimension but one, in a stack of models too."""
         return self.Z.shape[-2]
 
     def covariance(self, kernel: Kernel, dtype: torch.dtype) -> Tensor:
@@ -118,7 +118,7 @@ class Points(Features):
         return prior(self.Z[None]).mT
 
     def gradient(self, kernel: Kernel, x: Tensor) -> Tensor:
-        """Of pairs, since kernels may have gradients of their own."""
+        """See :meth:`Features.gradient`. Points and inputs are paired, since kernels may have their own gradients."""
         Z = self.Z.detach()
         with torch.enable_grad():
             copies = x.detach().expand(len(Z), -1, -1).clone().requires_grad_()  # (T, N, Q): pairs
@@ -129,7 +129,7 @@ class Points(Features):
 
 
 def all_points(sets: list[Features]) -> Tensor | None:
-    """Points of all sets, one after the other; None if some are no points."""
+    """Points of all sets, one after the other; None if a set does not consist of points."""
     points: list[Tensor] = [each.Z for each in sets if isinstance(each, Points)]
     if len(points) < len(sets):
         return None
@@ -137,7 +137,7 @@ def all_points(sets: list[Features]) -> Tensor | None:
 
 
 def joint_covariance(sets: list[Features], kernel: Kernel, dtype: torch.dtype) -> Tensor:
-    """K_uu of all sets. Of two, one at least is of points: what the other has to do with these, its k_u says."""
+    """K_uu of all sets. Of two sets at least one consists of points; the other's covariances with these are its k_u."""
     if len(sets) == 1:
         return sets[0].covariance(kernel, dtype)
     if (points := all_points(sets)) is not None:
@@ -165,26 +165,26 @@ def joint_cross(sets: list[Features], kernel: Kernel, x: Tensor) -> Tensor:
 
 
 class Orthonormal(Features):
-    """Features with K_uu = I. What they are of a drawn function, its values at many places say."""
+    """Features with K_uu = I. Their values for a drawn function follow from its values at many places."""
 
     orthonormal = True
 
     def covariance(self, kernel: Kernel, dtype: torch.dtype) -> Tensor:
-        """I."""
+        """The identity, (1, T, T)."""
         return torch.eye(len(self), dtype=dtype, device=kernel.unit.device)[None]
 
     def places(self, kernel: Kernel) -> Tensor:
-        """Inputs (G, Q), in float64, between which functions hold no surprises that features would notice."""
+        """Inputs (G, Q), in float64, where a function's values determine its features almost exactly."""
         raise NotImplementedError
 
     def values(self, kernel: Kernel, prior: Functions, streams: Streams) -> Tensor:
-        """Drawn from their distribution given the function's values at places, which leave next to nothing open."""
+        """Values drawn from their distribution given the function at :meth:`places`, which almost determines them."""
         G = self.places(kernel)
         L = cholesky(kernel.relative_covariance(G, G))  # (D or 1, G, G)
         A = torch.linalg.solve_triangular(L, self.cross(kernel, G).mT, upper=False)  # (D or 1, G, T)
         g = prior(G[None]).mT.to(A)  # (S, D, G)
         found = (A.mT @ torch.linalg.solve_triangular(L, g[..., None], upper=False))[..., 0]
         left = torch.eye(len(self), dtype=A.dtype, device=A.device) - A.mT @ A
-        variances, vectors = torch.linalg.eigh(left)  # of nearly no rank, where roundings matter
+        variances, vectors = torch.linalg.eigh(left)  # nearly zero, so that rounding errors matter
         root = vectors * variances.clamp(min=0.0).sqrt()[..., None, :]
         return found + (root @ streams.normal(g.shape[1], len(self), 1).to(A))[..., 0]

@@ -1,4 +1,8 @@
-"""Fourier features: what a function has to do with waves on an interval (Hensman, Durrande and Solin, JMLR 2018)."""
+"""Fourier features: inner products of a function with waves on an interval (Hensman, Durrande and Solin, JMLR 2018).
+
+Hyperparameters change their covariances with function values only by a factor. So sums over rows are computed once, and
+many features for a long series take little time.
+"""
 
 import math
 from collections.abc import Sequence
@@ -12,21 +16,21 @@ from .features import Orthonormal, kernel_name
 from .kernels import PROFILES, Kernel, StationaryKernel
 from .linalg import NO_JITTER, being_recorded, cholesky
 
-#: By how much of the data's range intervals are longer, at either end.
+#: Length by which intervals are longer than the data at either end, as a share of the data's range.
 MARGIN = 0.1
 
-#: Places for each feature at which drawn functions are looked at, and the fewest.
+#: Number of places for each feature at which drawn functions are evaluated, and the smallest number of places.
 PLACES, FEWEST_PLACES = 4, 65
 
-#: Features along each input that "auto" stands for at least.
+#: Smallest number of features along each input that "auto" stands for.
 FEW = 14
 
-#: Rows whose waves are summed at a time, so that they stay in the processor's cache.
+#: Number of rows whose waves are summed at a time, so that they stay in the processor's cache.
 ROWS_AT_A_TIME = 2**15
 
 
 class Along(NamedTuple):
-    """A Matérn kernel of one input, relative to the layer's."""
+    """A Matérn kernel of one input, which is a summand of the layer's kernel without the factor σ²."""
 
     column: int
     nu: float
@@ -40,11 +44,11 @@ class Along(NamedTuple):
 
     @property
     def rate(self) -> Tensor:
-        """λ (D,)."""
+        """λ = √(2ν)/ℓ, (D,)."""
         return math.sqrt(2 * self.nu) / self.lengthscale
 
     def root_of_state(self) -> Tensor:
-        """Of the covariance of f, f', ... of orders below p, (D, p, p), in float64."""
+        """Root of the covariance of f, f', ... of orders below p, (D, p, p), in float64."""
         rate = self.rate.double()
         none, slope = torch.zeros_like(rate), rate.square() / (3 if self.order == 3 else 1)
         P = torch.stack([none + 1, none, -slope, none, slope, none, -slope, none, rate**4], dim=-1).unflatten(
@@ -75,7 +79,7 @@ def along_inputs(kernel: Kernel) -> list[Along] | None:
 
 
 class Root(NamedTuple):
-    """What divides the features of a term: waves, which come first, and what these leave of powers."""
+    """A root R of the prior covariance of a term's waves and powers, by which these are divided. Waves come first."""
 
     scale: Tensor  # (D, T', 1)
     change: Tensor  # (D, T', p)
@@ -99,19 +103,19 @@ class Root(NamedTuple):
 
 
 class Fourier(Orthonormal):
-    """Inner products with cosines, sines and a few powers on an interval, of Matérn kernels along inputs.
+    """Inner products with cosines, sines and a few powers on an interval, for Matérn kernels along inputs.
 
     On [a, b] let t = x − a, ω_m = 2πm/(b − a), and ⟨·, ·⟩ the inner product of the kernel's own space of functions.
-    For a function φ of that space, the inducing variable ⟨f, φ⟩ has the covariance φ(x) with f(x): it is the same for
-    all hyperparameters. Beyond the interval φ goes on with the smallest norm, as a polynomial times exp(−λr), with
-    λ = √(2ν)/ℓ. The φ are cos ω_m t, sin ω_m t and, as sums of waves return at b to where they were at a, p = ν + ½
-    powers t, ..., t^p. With s for the spectral density, H for derivatives of φ at a of orders below p, and P for the
-    prior covariance of the same derivatives of f,
+    For a function φ of that space, the inducing variable ⟨f, φ⟩ has the covariance φ(x) with f(x). It is the same for
+    all hyperparameters. Beyond the interval φ continues with the smallest norm, as a polynomial times exp(−λr), with
+    λ = √(2ν)/ℓ. The φ are cos ω_m t, sin ω_m t and p = ν + ½ powers t, ..., t^p. Powers are needed, since a sum of
+    waves has the same value at b as at a. With s for the spectral density, H for derivatives of φ at a of orders below
+    p, and P for the prior covariance of the same derivatives of f,
 
         ⟨φ, φ'⟩ = ∫ Lφ Lφ' dt / q + H P⁻¹ H'ᵀ,    L = (λ + d/dt)^p,    q = s(ω) (λ² + ω²)^p
 
     so that K_uu of the waves is diagonal plus a matrix of rank p: diag(α) + H P⁻¹ Hᵀ with α = (b − a)/(2 s(ω)), twice
-    that for ω = 0. Features are divided by a root of it, which takes O(T p) for each row, and the powers come last.
+    that for ω = 0. Features are divided by a root of K_uu, with the powers last, which takes O(T p) for each row.
     A kernel that is a sum over inputs has features along each of them.
 
     Parameters
@@ -145,12 +149,12 @@ class Fourier(Orthonormal):
 
     @staticmethod
     def instead_of(n_points: int, n_inputs: int) -> int:
-        """No fewer than a few along each input."""
+        """Number that "auto" stands for: at least ``FEW`` along each input."""
         return max(n_points, FEW * n_inputs)
 
     @classmethod
     def initial(cls, kernel: Kernel, inputs: Tensor, points: Tensor, n_features: int) -> "Fourier":
-        """On intervals somewhat longer than inputs; ValueError for other kernels, or too few features."""
+        """Features on intervals somewhat longer than the inputs; ValueError for other kernels, or too few features."""
         along = along_inputs(kernel)
         if along is None:
             raise ValueError(
@@ -171,7 +175,7 @@ class Fourier(Orthonormal):
         return cls(low - margin, high + margin, n_frequencies, orders, inputs.shape[1])
 
     def inside(self, kernel: Kernel, x: Tensor) -> Tensor:
-        """Waves and powers (..., T, N), as they are on the intervals."""
+        """Waves and powers (..., T, N), by their formulas on the intervals."""
         parts = [self._functions(each, x[..., each.column] - a, b - a) for each, a, b in self._terms(kernel)]
         return torch.cat(parts, dim=-2)
 
@@ -179,7 +183,7 @@ class Fourier(Orthonormal):
         """Σ w φ φᵀ (T, T) and Σ w φ y (T, P) over rows inside the intervals, for waves and powers φ.
 
         Products of two waves are sums of waves, cos α cos β = ½ cos(α − β) + ½ cos(α + β). With one term, sums over
-        rows of twice as many waves are therefore enough, and those take O(N T) instead of O(N T²).
+        rows of twice as many waves are therefore enough, which take O(N T) instead of O(N T²).
         """
         terms, T = self._terms(kernel), len(self)
         G, b = X.new_zeros(T, T), X.new_zeros(T, y.shape[1])
@@ -194,7 +198,7 @@ class Fourier(Orthonormal):
         return G, b
 
     def _sums_along(self, along: Along, t: Tensor, length: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The same for t (N,) of few rows along one input."""
+        """The same for inputs t (N,) of a few rows along one input."""
         m, powers = self.n_frequencies, torch.stack([(t / length) ** j for j in range(1, along.order + 1)])
         weighted = weight * torch.cat([torch.ones_like(t)[None], powers, y.mT])  # (1 + p + P, N)
         step = torch.polar(torch.ones_like(t), 2 * math.pi / length * t)  # exp(iω_1 t)
@@ -222,7 +226,7 @@ class Fourier(Orthonormal):
         return self.orthonormal_of(kernel, self._everywhere(kernel, x))
 
     def roots(self, kernel: Kernel) -> list[Root]:
-        """Of the prior covariances of all terms."""
+        """Roots of the prior covariances of all terms."""
         return [self._root(along, b - a) for along, a, b in self._terms(kernel)]
 
     def orthonormal_of(self, kernel: Kernel, k: Tensor, roots: Sequence[Root] | None = None) -> Tensor:
@@ -231,21 +235,24 @@ class Fourier(Orthonormal):
         return torch.cat([root(each) for root, each in zip(roots, k.split(self.sizes, dim=-2), strict=True)], dim=-2)
 
     def places(self, kernel: Kernel) -> Tensor:
-        """Along each input, with the others in the middle: a function that is a sum has no more to it."""
+        """Places along each input, with the other inputs in the middle of their intervals.
+
+        They are enough, since a function is a sum of functions of one input each.
+        """
         middle, rows = self.low.new_zeros(self.n_inputs), []
         for each, a, b in self._terms(kernel):
             middle[each.column] = 0.5 * (a + b)
         for each, a, b in self._terms(kernel):
             even = torch.linspace(0.0, 1.0, max(FEWEST_PLACES, PLACES * 2 * self.n_frequencies + 1)).to(a)
             ends = torch.logspace(-3, -1, 9, dtype=torch.float64, device=a.device) / self.n_frequencies
-            share = torch.cat([even, ends, 1.0 - ends])  # derivatives at the ends count
+            share = torch.cat([even, ends, 1.0 - ends])  # features depend on derivatives at the ends
             row = middle.repeat(len(share), 1)
             row[:, each.column] = a + (b - a) * share
             rows.append(row)
         return torch.cat(rows)
 
     def _terms(self, kernel: Kernel) -> list[tuple[Along, Tensor, Tensor]]:
-        """Of every term the kernel, and the interval."""
+        """The kernel and the interval of each term."""
         return list(zip(along_inputs(kernel) or (), self.low, self.high, strict=True))
 
     def _omega(self, length: Tensor) -> Tensor:
@@ -253,7 +260,7 @@ class Fourier(Orthonormal):
         return 2 * math.pi * torch.arange(self.n_frequencies + 1, dtype=torch.float64, device=length.device) / length
 
     def _functions(self, along: Along, t: Tensor, length: Tensor) -> Tensor:
-        """φ at t (..., N); powers are of t/(b − a)."""
+        """φ at t (..., N), of shape (..., T, N). Powers are those of t/(b − a)."""
         angle = self._omega(length).to(t)[:, None] * t[..., None, :]
         powers = [(t / length.to(t)) ** j for j in range(1, along.order + 1)]
         return torch.cat([angle.cos(), angle[..., 1:, :].sin(), torch.stack(powers, dim=-2)], dim=-2)
@@ -290,7 +297,10 @@ class Fourier(Orthonormal):
         return torch.cat([each.expand(*each.shape[:-3], n_kernels, -1, -1) for each in found], dim=-2)
 
     def _root(self, along: Along, length: Tensor) -> Root:
-        """Of waves, with E orthonormal columns that span D^−½ H, it is D^½ (I + E (T − I) Eᵀ)."""
+        """Root of a term's prior covariance. For waves it is D^½ (I + E (T − I) Eᵀ).
+
+        D is diag(α), E has orthonormal columns that span D^−½ H, and T is a root of a p × p matrix.
+        """
         alpha, V, B, C = self._structure(along, length)  # (D, T'), (D, T', p), (D, T', p), (D, p, p)
         U = cholesky(V.mT @ V, 1e-14)  # V = E Uᵀ
         E = torch.linalg.solve_triangular(U, V.mT, upper=False).mT
@@ -335,7 +345,10 @@ class Fourier(Orthonormal):
 
 
 def _continued(along: Along, edge: Tensor, r: Tensor) -> Tensor:
-    """Functions with outward derivatives ``edge`` (T, 3) at a distance r (..., N) from it, of the smallest norm."""
+    """Functions (..., D, T, N) at distances r (..., N) from an edge, where outward derivatives are ``edge`` (T, 3).
+
+    The functions continue with the smallest norm.
+    """
     rate, r = along.rate[:, None, None].to(r), r[..., None, None, :]  # (D, 1, 1)
     h0, h1, h2 = (each[:, None] for each in edge.to(r).unbind(-1))  # (T, 1)
     found = h0 + 0.0 * rate * r

@@ -1,4 +1,4 @@
-"""Layers whose inducing variables all rows share: one set of them, or a second, orthogonal one."""
+"""Layers whose inducing variables are the same for all rows: in one set, or with a second, orthogonal set."""
 
 import math
 from copy import copy
@@ -23,10 +23,11 @@ from .linalg import JITTER, NO_JITTER, Factor, cholesky, factorise, whiten_sets
 from .means import Mean
 from .waves import Streams
 
-#: Inducing variables that are whitened together. Fewer spare more products with zeros, more make larger ones.
+#: Largest number of inducing variables that are whitened together. Smaller blocks avoid more products with zeros, but
+#: larger ones make larger products, which are faster.
 MAX_BLOCK = 512
 
-#: Variance of noise, over the prior's, between inputs of one row that are looked at together: they may coincide.
+#: Variance of noise, relative to the prior's, that is added at several inputs of one row, since they may coincide.
 REPLICATE_NOISE = 1e-6
 
 
@@ -40,7 +41,7 @@ class Posterior(nn.Module):
     root : Tensor of shape (D, M, M), or (1, M, M) where outputs share the covariance
         Lower triangular root of initial covariances.
     covariance : {"diag", "full", "prior"}
-        What is learnt of the covariance; with "prior" nothing, it stays the prior's.
+        Which part of the covariance is learnt. With "prior" nothing is learnt, and it stays the prior's.
     """
 
     def __init__(self, mean: Tensor, root: Tensor, covariance: str):
@@ -48,7 +49,7 @@ class Posterior(nn.Module):
         self.mean = nn.Parameter(mean.clone())
         self.log_diagonal, self.below = None, None
         if covariance != "prior":
-            # The logarithm lets deviations grow from next to nothing at the pace of any other parameter.
+            # With logarithms, deviations that start near zero grow as fast as any other parameter.
             full = covariance == "full"
             diagonal = root.diagonal(dim1=-2, dim2=-1) if full else root.square().sum(-1).sqrt()
             self.log_diagonal = nn.Parameter(diagonal.log())
@@ -64,7 +65,7 @@ class Posterior(nn.Module):
 
     @torch.no_grad()
     def set(self, mean: Tensor, root: Tensor) -> None:
-        """Become another posterior, of means (D, M) and full covariances with roots (D, M, M)."""
+        """Set the means (D, M), and the covariances by full roots (D, M, M)."""
         self.mean.copy_(mean)
         cast(Tensor, self.log_diagonal).copy_(root.diagonal(dim1=-2, dim2=-1).log())
         cast(Tensor, self.below).copy_(root.tril(-1))
@@ -84,19 +85,19 @@ class GlobalLayer(Layer):
     v : Tensor of shape (D, M)
         Initial posterior means, whitened.
     covariance : {"diag", "full"}
-        Of the inducing variables' posterior.
+        Covariance of the inducing variables' posterior.
     whiten : bool
-        Whether the posterior is of v or of u = m(Z) + L v.
+        Whether the posterior is that of the whitened v, instead of that of u = m(Z) + L v.
     initial_deviation : float, default=1.0
-        Posterior deviations to start from, in units of the prior's: 1 is the prior, and a small number an
-        all but deterministic layer.
+        Initial posterior deviations, in units of the prior's. 1 is the prior, and with a small number the layer is
+        nearly deterministic.
     white_noise : float, default=None
-        Initial variance of white noise that the layer adds, learnt per output; None is no noise. It is added
-        to the marginals, and not to the inducing variables' prior covariance; the paper's kernel has it in both.
+        Initial variance of white noise that the layer adds, learnt for each output; None is no noise. It is added
+        to the marginals, but not to the inducing variables' prior covariance; the paper's kernel has it in both.
     jitter : float, default=JITTER
         Added to the unit diagonal of the inducing points' correlations.
     share_covariance : bool, default=False
-        Whether the posterior's covariance is the same for all outputs, as with a kernel and a noise that they share.
+        Whether the posterior's covariance is the same for all outputs. This suits outputs that share kernel and noise.
     """
 
     _factor: Factor | None = None  # of a frozen layer
@@ -134,7 +135,7 @@ class GlobalLayer(Layer):
 
     @property
     def Z(self) -> Tensor:
-        """Inducing points (M, Q); AttributeError where other features have none."""
+        """Inducing points (M, Q); AttributeError if the features are not points."""
         return cast(Points, self.inducing).Z
 
     @property
@@ -159,16 +160,16 @@ class GlobalLayer(Layer):
         return n_samples * n_inducing * max(1 if shared else n_outputs, self.kernel.numbers())
 
     def products(self, n_rows: int, n_samples: int) -> int:
-        """Of whitening rows, or where they are few of the inverse Cholesky factor, a third of a square product."""
+        """Multiplications for whitening the rows; for few rows, those for the inverse Cholesky factor."""
         n_features = sum(self.sizes)
         return n_features * max(super().products(n_rows, n_samples), n_features**2 // 3)
 
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Marginals of function values; rows do not matter to what the inducing variables cost."""
+        """Means and variances (S, B, D) of function values, and the KL divergence (), which does not depend on rows."""
         return self._at(x, self._blocks(x))
 
     def jointly(self, x: Tensor, anchor: Tensor, n_replicates: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """See :meth:`.Layer.jointly`; K** + Aᵀ(Σ − I)A for the inputs of every row."""
+        """See :meth:`.Layer.jointly`; covariances are K** + Aᵀ(Σ − I)A for the inputs of each row."""
         blocks, shape = self._blocks(x), (*x.shape[:-3], -1, n_replicates, *x.shape[-2:])
         rows = x.reshape(shape).movedim((-4, -2), (0, 1))  # (S/K, B, K, Q)
         K = self.kernel.relative_covariance(rows, rows)  # (S/K, B, D or 1, K, K)
@@ -187,11 +188,11 @@ class GlobalLayer(Layer):
         return *self._at(x, blocks), cholesky(K, NO_JITTER).movedim((0, 1), (-5, -4))
 
     def _blocks(self, x: Tensor) -> list:
-        """For each set of inducing variables W and A at inputs (S, B, Q), and the posterior of a unit prior."""
+        """For each set of inducing variables W and A at inputs (S, B, Q), and the posterior for a unit prior."""
         return list(zip(self.whitened(x.flatten(-3, -2)), self._unit_posteriors(), strict=True))
 
     def _at(self, x: Tensor, blocks: list) -> tuple[Tensor, Tensor, Tensor]:
-        """Marginals and penalty."""
+        """Marginals (S, B, D) and the KL divergence (), from what :meth:`_blocks` returns."""
         prior = self.kernel.relative_diagonal(x.flatten(-3, -2))  # (D or 1, N), N = S·B, or a number
         f_mean, f_variance, kl = x.new_zeros(()), prior, x.new_zeros(())
         for (W, A), (mean, root) in blocks:
@@ -203,13 +204,14 @@ class GlobalLayer(Layer):
         return *self._marginals(x, f_mean, f_variance), kl
 
     def numbers_per_draw(self) -> int:
-        """Covariances with inducing variables."""
+        """Number of covariances with inducing variables, for each row."""
         return self.kernel.n_outputs * sum(self.sizes)
 
     def draw(self, streams: Streams, v: Tensor | None = None) -> LayerDraw:
-        """f(x) = m(x) + g(x) + k_u(x)ᵀ K⁻¹ (u − g_u), with the inducing features of all sets; g_u are those of g.
+        """Functions f(x) = m(x) + g(x) + k_u(x)ᵀ K⁻¹ (u − g_u), with the inducing features of all sets.
 
-        Whitened inducing variables ``v`` (S, D, T) come from the posterior, if they are not given.
+        g is drawn from the prior, and g_u are its features. Whitened inducing variables ``v`` (S, D, T) come from the
+        posterior, if they are not given.
         """
         n_outputs = len(self.q.mean)
         prior = self.kernel.draw(streams, self.inducing.n_inputs, n_outputs)
@@ -218,7 +220,7 @@ class GlobalLayer(Layer):
         noise = (self.jitter * K.diagonal(dim1=-2, dim2=-1).mean(-1)).sqrt()[:, None, None]
         parts = [each.values(self.kernel, prior, streams) for each in self.feature_sets]
         g_u = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)  # (S, D, T)
-        g = g_u[..., None] + noise * streams.normal(n_outputs, K.shape[-1], 1)  # as K has jitter
+        g = g_u[..., None] + noise * streams.normal(n_outputs, K.shape[-1], 1)  # since K has jitter
         v = self._drawn(streams, L) if v is None else v
         residual = v[..., None] - torch.linalg.solve_triangular(L, g, upper=False)
         change = torch.linalg.solve_triangular(L.mT, residual, upper=True)[..., 0]  # (S, D, T)
@@ -247,7 +249,7 @@ class GlobalLayer(Layer):
         return torch.cat(parts, dim=-1)
 
     def covariance(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
-        """K** + Σ Aᵀ(Σ − I)A, summed over sets of inducing variables."""
+        """See :meth:`.Layer.covariance`: K** + Σ Aᵀ(Σ − I)A, summed over sets of inducing variables."""
         n_rows = x.shape[1]
         found = x.new_zeros(len(self.q.mean), n_rows, n_rows)
         for share, each in zip(weight, x, strict=True):
@@ -261,9 +263,9 @@ class GlobalLayer(Layer):
         return mirrored(found) * self.kernel.variance[:, None, None]
 
     def gradient_variance(self, x: Tensor) -> Tensor | None:
-        """See :meth:`Layer.gradient_variance`; the kernel decides whether there is one.
+        """See :meth:`Layer.gradient_variance`; None if the kernel has no closed form.
 
-        A derivative of f is Gaussian as f is, with the derivative of k_u(x) for k_u(x).
+        A derivative of f is Gaussian like f itself, with the derivative of k_u(x) in place of k_u(x).
         """
         prior = self.kernel.gradient_variance(x.shape[-1])  # (D or 1, Q)
         if prior is None:
@@ -282,8 +284,8 @@ class GlobalLayer(Layer):
         """For each set of inducing variables W = L⁻¹ and A (see :func:`~.linalg.whiten_sets`), without the kernel's σ².
 
         W is (M, M), and A, whitened covariances with function values at ``x`` (N, Q), is (M, N); with a
-        kernel per output there are D of both. Whitened posteriors have no use for W, which is None then.
-        Covariances are factorised in float64, whatever the layer's precision, since inducing points may crowd.
+        kernel per output there are D of both. Whitened posteriors do not need W, which is None then. Covariances are
+        factorised in float64, whatever the layer's precision, since inducing points may be close to each other.
         """
         return self._whitened(joint_cross(self.feature_sets, self.kernel, x).squeeze(-3))
 
@@ -313,16 +315,16 @@ class GlobalLayer(Layer):
 
     @property
     def _block_sizes(self) -> list[int]:
-        """Numbers of inducing variables that are whitened together: a set, or a part of one without its own W."""
+        """Numbers of inducing variables that are whitened together: a set, or a part of it if W is not needed."""
         return [block for size in self.sizes for block in _even_parts(size, MAX_BLOCK)] if self.whiten else self.sizes
 
     def _covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Of function values without σ², (N1, N2) if outputs share a kernel, else (D, N1, N2)."""
+        """Prior covariances of function values without σ², (N1, N2) if outputs share a kernel, else (D, N1, N2)."""
         K = self.kernel.relative_covariance(X1, X2)
         return K.squeeze(-3)
 
     def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
-        """For each set of inducing variables the mean and root of the posterior, of a unit prior."""
+        """Mean and root of the posterior of each set of inducing variables, for a prior of variance one."""
         mean = self.q.mean if self.whiten else self.q.mean - self.mean(self.Z).mT
         return [self._in_units(mean, self.q.root)]
 
@@ -349,20 +351,20 @@ class GlobalLayer(Layer):
 
 
 class OrthogonalLayer(GlobalLayer):
-    """Global layer with a second set of inducing points, for what the first leaves over (SOLVE-GP, Sec. 3).
+    """Global layer with a second set of inducing points, for the part of f that the first leaves (SOLVE-GP, Sec. 3).
 
-    f = f∥ + f⊥, where f∥ is what the inducing variables at Z say of f, and f⊥ is independent of them, with
-    covariance C(a, b) = k(a, b) − k(a, Z) K⁻¹ k(Z, b). Variables v at O summarise f⊥. Where O meets Z nothing
-    is left of C but the jitter, which keeps it positive definite.
+    f = f∥ + f⊥, where f∥ is the part of f that the inducing variables at Z determine. f⊥ is independent of them, with
+    covariance C(a, b) = k(a, b) − k(a, Z) K⁻¹ k(Z, b). Variables v at O summarise f⊥. If a point of O coincides with a
+    point of Z, C has nothing but the jitter there, which keeps it positive definite.
 
     Parameters
     ----------
     O : Tensor of shape (M₂, Q) or Features
-        Initial inducing points of f⊥, or its features. One of the two sets at least is of points.
+        Initial inducing points of f⊥, or its features. At least one of the two sets must consist of points.
     orthogonal_covariance : {"diag", "full", "prior"}
-        Of the posterior of v. "prior" learns its mean alone (ODVGP, Sec. 5).
+        Covariance of the posterior of v. With "prior" only its mean is learnt (ODVGP, Sec. 5).
     **options
-        Of :class:`GlobalLayer`.
+        Arguments of :class:`GlobalLayer`.
     """
 
     def __init__(self, *args, O: Tensor | Features, orthogonal_covariance: str, **options):  # noqa: E741
@@ -380,7 +382,7 @@ class OrthogonalLayer(GlobalLayer):
 
     @property
     def O(self) -> Tensor:  # noqa: E743
-        """Inducing points (M₂, Q) of the second set; AttributeError where other features have none."""
+        """Inducing points (M₂, Q) of the second set; AttributeError if the features are not points."""
         return cast(Points, self.orthogonal).Z
 
     @property

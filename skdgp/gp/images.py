@@ -3,11 +3,11 @@
     f(X) = Σ_p w_p g(X[p]),    g ~ GP(0, k)
 
 (van der Wilk, Rasmussen and Hensman, NeurIPS 2017; SOLVE-GP, Sec. 4.1). X[p] are the pixels of the p-th of P patches,
-which overlap. So k_f(X, X') = Σ_pp' w_p w_p' k(X[p], X'[p']). Inducing variables are values of g at patches Z: their
-covariances are k(Z, Z), with function values Σ_p w_p k(Z, X[p]), and no sum over pairs of patches.
+which overlap. So k_f(X, X') = Σ_pp' w_p w_p' k(X[p], X'[p']). Inducing variables are values of g at patches Z. Their
+covariances are k(Z, Z), and those with function values are Σ_p w_p k(Z, X[p]). Neither has a sum over pairs of patches.
 
-In a sum with other kernels, f = f_1 + f_2, patches say something about f_1 alone. Other inducing variables are then
-values of f_2 alone at images (:class:`Summands`).
+In a sum with other kernels, f = f_1 + f_2, patches tell only about f_1. There are then further inducing variables,
+which are values of f_2 at images (:class:`Summands`).
 """
 
 import torch
@@ -18,29 +18,29 @@ from .features import Features
 from .kernels import Kernel
 from .waves import Functions, Streams
 
-#: Numbers of a sum over pairs of patches that are computed at a time: 8 MiB.
+#: Number of terms of a sum over pairs of patches that are computed at a time: 8 MiB.
 PAIRS = 2**21
 
-#: Patches that inducing ones may be centres of.
+#: Largest number of patches that are clustered, whose centres are the initial inducing patches.
 MOST_PLACES = 100_000
 
 
 class Convolution(Part):
-    """See the module's docstring. Inputs of d numbers are patches, and all others images.
+    """The convolutional kernel; see the module's docstring. Inputs of d numbers are patches, and all others are images.
 
     Parameters
     ----------
     kernel : Part
         k, of patches in the user's units.
     index : Tensor of shape (P, d)
-        Numbers of the pixels of every patch, in a row of numbers that is an image.
+        Positions of the pixels of each patch, in the row of numbers that is an image.
     scale, shift : Tensor of shape (Q,)
-        What turns the pixels that a layer sees into the user's units.
+        Factor and summand that bring the pixels that a layer sees into the user's units.
 
     Attributes
     ----------
     change : Parameter of shape (D, P)
-        Of weights w = (1 + change)/P, so that a step means the same for all numbers of patches.
+        Relative change of the weights, w = (1 + change)/P. So a step means the same for any number of patches.
     """
 
     index: Tensor
@@ -56,11 +56,11 @@ class Convolution(Part):
 
     @property
     def weight(self) -> Tensor:
-        """w, (D, P)."""
+        """Weights w, (D, P)."""
         return (1.0 + self.change) / self.change.shape[-1]
 
     def hyperparameters(self) -> dict[str, Tensor]:
-        """The weights."""
+        """The weights, by name."""
         return {"weights": self.weight}
 
     def are_patches(self, X: Tensor) -> bool:
@@ -74,7 +74,7 @@ class Convolution(Part):
         return pixels[..., index]
 
     def places(self, X: Tensor) -> Tensor:
-        """Patches, of the first images only where there are many."""
+        """All patches (N·P, d) of images, or of the first images if there are too many."""
         return self.patches(X[: max(1, MOST_PLACES // self.index.shape[-2])]).flatten(0, 1)
 
     def numbers(self) -> int:
@@ -82,7 +82,7 @@ class Convolution(Part):
         return self.index.shape[-2]
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Between patches, between patches and images, or between images."""
+        """Covariances between patches, between patches and images, or between images."""
         if self.are_patches(X1) and self.are_patches(X2):
             return self.kernel.covariance(X1, X2)
         if self.are_patches(X2):
@@ -95,30 +95,30 @@ class Convolution(Part):
         return torch.cat([self._between(rows, X2) for rows in X1.split(n_rows, dim=-2)], dim=-2)
 
     def _between(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Of few images and others."""
+        """Covariances (..., D, n, N) of a few images with others."""
         k = self.covariance(self.patches(X1).flatten(-3, -2), X2)  # (..., D, n·P, N)
         return (self.weight[..., None, None, :] @ k.unflatten(-2, (X1.shape[-2], -1)))[..., 0, :]
 
     def diagonal(self, X: Tensor) -> Tensor:
-        """Σ_pp' w_p w_p' k(x_p, x_p') of images, in chunks."""
+        """Variances Σ_pp' w_p w_p' k(x_p, x_p') of images, (..., D, N), computed in chunks."""
         if self.are_patches(X):
             return self.kernel.diagonal(X)
         n_rows = max(1, PAIRS // self.index.shape[-2] ** 2)
         return torch.cat([self._variances(rows) for rows in X.split(n_rows, dim=-2)], dim=-1)
 
     def _variances(self, X: Tensor) -> Tensor:
-        """Of few images."""
+        """Variances (..., D, N) of a few images."""
         own = self.patches(X).movedim(-3, 0)  # (N, ..., P, d): rows before outputs
         k = self.kernel.covariance(own, own)  # (N, ..., D, P, P)
         w = self.weight[..., None, :]
         return (w @ k @ w.mT)[..., 0, 0].movedim(0, -1)
 
     def terms(self) -> list[Term]:
-        """Those of functions of patches."""
+        """Terms of the kernel of patches."""
         return self.kernel.terms()
 
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
-        """Weighted sums of a function of patches that is drawn."""
+        """Weighted sums of drawn functions of patches; see :meth:`.Kernel.draw`."""
         draws = [_draw_term(term, streams, self.index.shape[-1], n_outputs) for term in self.terms()]
 
         def function(x: Tensor) -> Tensor:
@@ -133,18 +133,18 @@ class Convolution(Part):
 
 
 class Added:
-    """The sum of two drawn functions, which remain at hand."""
+    """The sum of two drawn functions, which keeps both."""
 
     def __init__(self, first: Functions, second: Functions):
         self.parts = (first, second)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Values."""
+        """Values of the sum, (S, N, D)."""
         return self.parts[0](x) + self.parts[1](x)
 
 
 class ConvolutionalSum(Kernel):
-    """A convolution and a kernel of whole images.
+    """The sum of a convolutional kernel and a kernel of whole images.
 
     Parameters
     ----------
@@ -157,15 +157,15 @@ class ConvolutionalSum(Kernel):
         self.convolution, self.whole = convolution, whole
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Between images."""
+        """Covariances between images, (..., D, N1, N2)."""
         return self.convolution.covariance(X1, X2) + self.whole.covariance(X1, X2)
 
     def diagonal(self, X: Tensor) -> Tensor:
-        """Of images."""
+        """Variances of images, (..., D, N)."""
         return self.convolution.diagonal(X) + self.whole.diagonal(X)
 
     def places(self, X: Tensor) -> Tensor:
-        """Patches."""
+        """Patches of images; see :meth:`Convolution.places`."""
         return self.convolution.places(X)
 
     def numbers(self) -> int:
@@ -173,7 +173,7 @@ class ConvolutionalSum(Kernel):
         return self.convolution.numbers()
 
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Added:
-        """A function of each."""
+        """The sum of a function drawn from each kernel."""
         first = self.convolution.draw(streams, n_inputs, n_outputs)
         return Added(first, self.whole.draw(streams, n_inputs, n_outputs))
 
@@ -195,19 +195,19 @@ class Summands(Features):
         return len(self.patches) + len(self.images)
 
     def covariance(self, kernel: Kernel, dtype: torch.dtype) -> Tensor:
-        """Two blocks, since the functions are independent."""
+        """Prior covariances: two diagonal blocks, since the two functions are independent."""
         first, second = _summands(kernel)
         patches, images = self.patches.to(dtype), self.images.to(dtype)
         blocks = zip(first.covariance(patches, patches), second.covariance(images, images), strict=True)
         return torch.stack([torch.block_diag(*each) for each in blocks])
 
     def cross(self, kernel: Kernel, x: Tensor) -> Tensor:
-        """Those of the one function and of the other."""
+        """Covariances with f of the values of the one function, and of those of the other."""
         first, second = _summands(kernel)
         return torch.cat([first.covariance(self.patches, x), second.covariance(self.images, x)], dim=-2)
 
     def values(self, kernel: Kernel, prior: Functions, streams: Streams) -> Tensor:
-        """Of the two functions that were drawn."""
+        """Values of the two functions that were drawn."""
         assert isinstance(prior, Added)
         first, second = prior.parts
         return torch.cat([first(self.patches[None]).mT, second(self.images[None]).mT], dim=-1)

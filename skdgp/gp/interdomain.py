@@ -1,4 +1,4 @@
-"""Inducing features beyond points.
+"""Inducing features other than function values at points.
 
 ``Derivatives`` u_m = f(z_m), and ℓ_q ∂f/∂x_q at z_m (tutorial, Eq. 22 and 23)
 ``Fourier``     inner products of f with waves on an interval, in :mod:`skdgp.gp.fourier`
@@ -16,7 +16,8 @@ from .fourier import Fourier
 from .kernels import Kernel, StationaryKernel
 from .waves import Functions, Streams
 
-#: Places for each eigenfunction at which drawn functions are looked at, and the most.
+#: Number of places along each input, for each eigenfunction, at which drawn functions are evaluated; and the largest
+#: number of places.
 PLACES, MOST_PLACES = 4, 600
 
 
@@ -42,12 +43,12 @@ class Derivatives(Features):
 
     @staticmethod
     def instead_of(n_points: int, n_inputs: int) -> int:
-        """Points with as many variables in all."""
+        """Number of points with no more inducing variables than ``n_points`` in all."""
         return max(1, n_points // (1 + n_inputs))
 
     @classmethod
     def initial(cls, kernel: Kernel, inputs: Tensor, points: Tensor, n_features: int) -> "Derivatives":
-        """At these points; ValueError for a kernel without derivatives."""
+        """Features at these points; ValueError for a kernel without derivatives."""
         if not isinstance(kernel, StationaryKernel) or kernel.profile == "matern12":
             raise ValueError(
                 'inducing="derivatives" needs a kernel by name whose functions have derivatives: kernel="rbf", '
@@ -105,11 +106,11 @@ def _smooth(profile: str, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Eigen(Orthonormal):
-    """Inner products with eigenfunctions of the RBF kernel under a Gaussian measure, over roots of eigenvalues.
+    """Inner products with eigenfunctions of the RBF kernel under a Gaussian measure, divided by roots of eigenvalues.
 
     For inputs t of mean 0 and variance 1, with a = 1/4, b = 1/(2ℓ²), c = √(a² + 2ab), A = a + b + c and B = b/A (Zhu,
     Williams, Rohwer and Morciniec, 1997; Rasmussen and Williams, Sec. 4.3), eigenvalues are √(2a/A) Bⁿ, and
-    k_u(t) = √λ_n φ_n(t) follows from two before:
+    k_u(t) = √λ_n φ_n(t) follows from the two before:
 
         g_0 = (2c/A)^¼ exp(−(c − a)t²),    g_{n+1} = √(2B/(n + 1)) √(2c) t g_n − B √(n/(n + 1)) g_{n−1}
 
@@ -138,12 +139,12 @@ class Eigen(Orthonormal):
 
     @staticmethod
     def instead_of(n_points: int, n_inputs: int) -> int:
-        """No fewer than there must be."""
+        """Number that "auto" stands for: at least a constant feature and one for each input."""
         return max(n_points, 1 + n_inputs)
 
     @classmethod
     def initial(cls, kernel: Kernel, inputs: Tensor, points: Tensor, n_features: int) -> "Eigen":
-        """For the mean and deviation of inputs; ValueError for other kernels, or too few features."""
+        """Features for the mean and deviation of inputs; ValueError for other kernels, or too few features."""
         if not isinstance(kernel, StationaryKernel) or kernel.profile != "rbf":
             raise ValueError(
                 'inducing="eigen" needs kernel="rbf", whose eigenfunctions are known, got '
@@ -169,7 +170,7 @@ class Eigen(Orthonormal):
         return product
 
     def places(self, kernel: Kernel) -> Tensor:
-        """Spread evenly over where features are not zero, which is farther out for higher degrees."""
+        """Places spread evenly where features are not zero, which is a larger region for higher degrees."""
         n_inputs, highest = self.n_inputs, int(self.degrees.max())
         n_places = min(MOST_PLACES, PLACES**n_inputs * (len(self) + 8))
         reach = 2.0 + math.sqrt(2.0 * highest + 1.0)
@@ -193,7 +194,7 @@ def _eigenfunctions(t: Tensor, length: Tensor, highest: int) -> Tensor:
 
 
 def _lowest_degrees(n_inputs: int, n_features: int) -> Tensor:
-    """Degrees (T, Q) of products, from the constant one on."""
+    """Degrees (T, Q) of the products with the lowest total degrees, from the constant one on."""
     found: list[list[int]] = []
     for total in count():
         for chosen in combinations_with_replacement(range(n_inputs), total):
@@ -203,5 +204,5 @@ def _lowest_degrees(n_inputs: int, n_features: int) -> Tensor:
     raise AssertionError
 
 
-#: By the names of estimators' parameters.
+#: Features by the names that estimators' parameters have for them.
 FEATURES: dict[str, type[Features]] = {"points": Points, "derivatives": Derivatives, "fourier": Fourier, "eigen": Eigen}

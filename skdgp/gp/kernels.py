@@ -5,11 +5,12 @@ A kernel holds D covariance functions, one for each output of a layer, or a sing
 =================================== ====================== =================================
 ``covariance(X1, X2)``              (..., D, N1, N2)       k_d(x, x') for x in X1 (..., N1, Q) and x' in X2
 ``diagonal(X)``                     (..., D, N)            k_d(x, x)
-``hyperparameters()``               by name                what is learnt, in units that people read
+``hyperparameters()``               by name                the numbers that are learnt, such as lengthscales
 =================================== ====================== =================================
 
-A new kernel defines these. Where a variance σ² is a factor of the whole kernel, it may define instead what is left
-without the factor (:meth:`Kernel.relative_covariance`): layers compute with that, and multiply by σ once at the end.
+A new kernel defines these three methods. If a variance σ² is a factor of the whole kernel, it may instead define the
+kernel without the factor (:meth:`Kernel.relative_covariance`). Layers compute with that, and multiply by σ once at the
+end.
 """
 
 import math
@@ -63,12 +64,12 @@ class Kernel(nn.Module):
         return self.covariance(X1, X2)
 
     def hyperparameters(self) -> dict[str, Tensor]:
-        """What is learnt, by name; "lengthscale" of shape (D, Q) or (D, 1) where there is one."""
+        """The numbers that are learnt, by name; "lengthscale", if there is one, has the shape (D, Q) or (D, 1)."""
         return {}
 
     @property
     def deviation(self) -> Tensor:
-        """σ (D,), whose square is a factor of the whole kernel; 1 where none is."""
+        """σ (D,), whose square is a factor of the whole kernel; 1 if there is no such factor."""
         return self.unit
 
     @property
@@ -85,11 +86,11 @@ class Kernel(nn.Module):
         return self.diagonal(X)
 
     def places(self, X: Tensor) -> Tensor:
-        """What inducing points are like (N', Q'), of some inputs (N, Q): inputs, but where a kernel says otherwise."""
+        """Candidates (N', Q') for inducing points from inputs (N, Q): the inputs, unless a kernel has others."""
         return X
 
     def numbers(self) -> int:
-        """Numbers that a covariance of an inducing point and an input is made of."""
+        """Number of terms whose sum is a covariance of an inducing point and an input."""
         return 1
 
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
@@ -102,7 +103,7 @@ class Kernel(nn.Module):
         n_inputs : int
             Q.
         n_outputs : int
-            D, independent functions of a draw; those of a shared kernel have the same one.
+            D, number of independent functions in a draw. If outputs share the kernel, all functions have this kernel.
 
         Returns
         -------
@@ -119,7 +120,7 @@ class Kernel(nn.Module):
         return None
 
     def log_prior(self) -> Tensor:
-        """Logarithm of the density of hyperparameters before there are data, up to a constant; flat by default."""
+        """Logarithm of the prior density of hyperparameters, up to a constant; flat by default."""
         return self.unit.new_zeros(())
 
 
@@ -157,7 +158,7 @@ PROFILES = {
 
 
 class ScaledKernel(Kernel):
-    """σ_d² times a function that needs no variance of its own: subclasses say what is left without the factor.
+    """Kernel that is σ_d² times a function without a variance of its own, which subclasses define.
 
     Attributes
     ----------
@@ -181,15 +182,17 @@ class ScaledKernel(Kernel):
         return self.relative_covariance(X1, X2) * self.variance[..., None, None]
 
 
-#: Where the prior of logarithms of lengthscales has its peak, beyond that of √Q: standardised points of Q features are
-#: some √Q apart, so that it favours no number of features (Hvarfner, Hellsten and Nardi, ICML 2024). Without a prior
-#: features that do not matter get short lengthscales where rows are few; and its tails are heavy, lest it hold those of
-#: features that do not matter at all back from growing without end.
+#: Peak of the prior of a lengthscale's logarithm, minus log √Q. Standardised points of Q features are some √Q apart, so
+#: that the prior favours no number of features (Hvarfner, Hellsten and Nardi, ICML 2024). If rows are few, features
+#: that
+#: do not matter get short lengthscales without a prior. The prior has heavy tails, so that it does not stop
+#: lengthscales
+#: of such features from growing without end.
 PRIOR_SHIFT = 0.5
 
 
 class StationaryKernel(ScaledKernel):
-    """k_d(x, x') = σ_d² profile(‖(x − x') / ℓ_d‖).
+    """Stationary kernel k_d(x, x') = σ_d² profile(‖(x − x') / ℓ_d‖).
 
     Parameters
     ----------
@@ -200,11 +203,11 @@ class StationaryKernel(ScaledKernel):
     n_outputs : int, default=1
         D; see :class:`Kernel`.
     ard : bool or sequence of int, default=False
-        Whether every input dimension has its own lengthscale; or the number of the group that each belongs to, from 0
-        on: the inputs of a group share one, and stand for a single quantity.
+        Whether each input dimension has its own lengthscale. A sequence has the number of each input's group, from 0
+        on. The inputs of a group stand for a single quantity, and share a lengthscale.
     lengthscale : float, default=None
-        Initial lengthscale; √G by default, G the number of groups, or of inputs where there are none: the scale of the
-        distances of standardised inputs.
+        Initial lengthscale. The default is √G, which is a typical distance of standardised inputs. G is the number of
+        groups, or of inputs if there are no groups.
     variance : float, default=1.0
         Initial σ².
 
@@ -242,7 +245,7 @@ class StationaryKernel(ScaledKernel):
 
     @property
     def n_quantities(self) -> int:
-        """G, the number of groups, or of inputs where there are none."""
+        """G, the number of groups, or of inputs if there are no groups."""
         return self.n_inputs if self.groups is None else max(self.groups) + 1
 
     @property
@@ -256,15 +259,15 @@ class StationaryKernel(ScaledKernel):
         return self._of_inputs(torch.exp(-2.0 * self.log_lengthscale))
 
     def _of_inputs(self, numbers: Tensor) -> Tensor:
-        """Numbers of every input (D, Q), from those of groups, where there are some."""
+        """Numbers of each input (D, Q), from those of groups (D, G) if there are any."""
         return numbers if self.groups is None else numbers[..., self.groups]
 
     def hyperparameters(self) -> dict[str, Tensor]:
-        """See :meth:`Kernel.hyperparameters`; of a group its one lengthscale."""
+        """See :meth:`Kernel.hyperparameters`; a group has one lengthscale."""
         return {"lengthscale": self.log_lengthscale.exp(), "variance": self.variance}
 
     def log_prior(self) -> Tensor:
-        """log ℓ − log √G − ½ ~ Cauchy(0, 1)."""
+        """Log density of the prior log ℓ − log √G − ½ ~ Cauchy(0, 1)."""
         shift = self.log_lengthscale - 0.5 * math.log(self.n_quantities) - PRIOR_SHIFT
         return -shift.square().log1p().sum()
 
@@ -273,10 +276,10 @@ class StationaryKernel(ScaledKernel):
         return self.variance[..., None].expand(*X.shape[:-2], -1, X.shape[-2])
 
     def relative_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Correlations."""
+        """Correlations (..., D, N1, N2)."""
         profile = PROFILES[self.profile]
         rate = (profile.rate * self.inverse_square.sqrt())[..., None, :]  # c/ℓ, (D, 1, 1 or Q)
-        centre = X1.detach().mean(-2, keepdim=True)  # near the origin less is rounded and less cancels
+        centre = X1.detach().mean(-2, keepdim=True)  # rounding errors are smaller near the origin
         return correlation((X1 - centre).unsqueeze(-3) * rate, (X2 - centre).unsqueeze(-3) * rate, profile)
 
     def relative_diagonal(self, X: Tensor) -> float:
@@ -284,10 +287,10 @@ class StationaryKernel(ScaledKernel):
         return 1.0
 
     def frequencies(self, points: Tensor) -> Tensor:
-        """Frequencies from the spectral density, at quantiles that ``points`` (..., D, F, Q + 1) in [0, 1] say.
+        """Frequencies (..., D, F, Q) from the spectral density, at quantiles ``points`` (..., D, F, Q + 1) in [0, 1].
 
-        That density is a Gaussian's for "rbf", and for Matérn's kernels Student's t, which is a Gaussian whose
-        precision is random: Gamma(ν, ν).
+        The density is Gaussian for "rbf". For Matérn kernels it is Student's t, which is a Gaussian whose precision is
+        random: Gamma(ν, ν).
         """
         normal, nu = torch.special.ndtri(points[..., 1:]), PROFILES[self.profile].nu
         if math.isfinite(nu):
@@ -296,13 +299,13 @@ class StationaryKernel(ScaledKernel):
         return normal / self.lengthscale[:, None]
 
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
-        """Sums of waves; see :mod:`skdgp.gp.waves`."""
+        """Functions that are sums of waves; see :mod:`skdgp.gp.waves`."""
         n_frequencies = N_WAVES if n_outputs == self.n_outputs else N_WAVES // 2
         points = spread(streams, self.n_outputs, n_frequencies, n_inputs + 1)
         return waves(streams, self.frequencies(points), n_outputs)
 
     def gradient_variance(self, n_inputs: int) -> Tensor | None:
-        """−k''(0)/ℓ²; none for "matern12", whose functions have no derivative."""
+        """Variances −k''(0)/ℓ²; None for "matern12", whose functions have no derivative."""
         profile = PROFILES[self.profile]
         if profile.nu <= 0.5:
             return None
@@ -310,10 +313,10 @@ class StationaryKernel(ScaledKernel):
 
 
 class LinearKernel(ScaledKernel):
-    """k_d(x, x') = σ_d² x·x'/Q: linear functions through the origin, of variance σ² where features have variance one.
+    """Kernel of linear functions through the origin, k_d(x, x') = σ_d² x·x'/Q.
 
-    Beyond a box they stay what they are at its surface. A line that goes on for ever makes much of a row whose features
-    are far from all others.
+    Functions have the variance σ² if features have variance one. Outside of a box a function has its value at the
+    nearest point of the box. Otherwise a row whose features are far from all others would get an extreme value.
 
     Parameters
     ----------
@@ -355,7 +358,7 @@ class LinearKernel(ScaledKernel):
         return self.relative_diagonal(X) * self.variance[..., None]
 
     def relative_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """x·x'/Q, of the nearest points of the box."""
+        """x·x'/Q for the nearest points of the box."""
         products = (self._inside(X1) / self.n_inputs) @ self._inside(X2).mT
         return products.unsqueeze(-3).expand(*products.shape[:-2], self.n_outputs, -1, -1)
 
@@ -364,12 +367,12 @@ class LinearKernel(ScaledKernel):
         return self._inside(X).square().mean(-1).unsqueeze(-2).expand(*X.shape[:-2], self.n_outputs, -1)
 
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
-        """Slopes."""
+        """Linear functions with random slopes."""
         slopes = streams.normal(n_outputs, n_inputs) / math.sqrt(self.n_inputs)
         return lambda x: (slopes @ self._inside(x).mT).mT
 
     def gradient_variance(self, n_inputs: int) -> Tensor | None:
-        """1/Q; none where there is a box, beyond which functions have no slope."""
+        """Variances 1/Q; None if there is a box, outside of which functions have no slope."""
         if self.low.isfinite().any() or self.high.isfinite().any():
             return None
         return self.unit.new_full((self.n_outputs, n_inputs), 1 / self.n_inputs)
@@ -380,12 +383,12 @@ class LinearKernel(ScaledKernel):
 
 
 class SumKernel(Kernel):
-    """The sum of kernels: a function of the one and a function of the other, added up.
+    """The sum of kernels, whose functions are sums of a function from each kernel.
 
     Parameters
     ----------
     kernels : sequence of Kernel
-        With the same number of outputs.
+        Kernels with the same number of outputs.
     """
 
     def __init__(self, kernels: Sequence[Kernel]):
@@ -394,11 +397,11 @@ class SumKernel(Kernel):
 
     @property
     def parts(self) -> Sequence[Kernel]:
-        """The kernels, as what they are."""
+        """The kernels, with their type."""
         return cast(Sequence[Kernel], self.kernels)
 
     def hyperparameters(self) -> dict[str, Tensor]:
-        """Those of the first kernel that has them by that name."""
+        """Those of all kernels. If several kernels have the same name, the first one's number is taken."""
         return {name: value for part in reversed(self.parts) for name, value in part.hyperparameters().items()}
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
@@ -410,12 +413,12 @@ class SumKernel(Kernel):
         return torch.stack([part.diagonal(X) for part in self.parts]).sum(0)
 
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
-        """A draw of each."""
+        """Sums of a function drawn from each kernel."""
         draws = [(part.deviation, part.draw(streams, n_inputs, n_outputs)) for part in self.parts]
         return lambda x: torch.stack([deviation * function(x) for deviation, function in draws]).sum(0)
 
     def gradient_variance(self, n_inputs: int) -> Tensor | None:
-        """The sum, if every kernel has one."""
+        """The sum of the kernels' variances; None unless each kernel has them."""
         found = [part.gradient_variance(n_inputs) for part in self.parts]
         known = [
             each * part.variance[:, None] for each, part in zip(found, self.parts, strict=True) if each is not None
@@ -423,7 +426,7 @@ class SumKernel(Kernel):
         return torch.stack(known).sum(0) if len(known) == len(found) else None
 
     def log_prior(self) -> Tensor:
-        """The sum."""
+        """The sum of the kernels' log densities."""
         return torch.stack([part.log_prior() for part in self.parts]).sum()
 
 
@@ -435,18 +438,19 @@ def make_kernel(
     Parameters
     ----------
     kernel : str or callable
-        Name of a profile, or a function that makes a kernel of the arguments that follow, such as its class.
+        Name of a profile, or a function that makes a kernel from the following arguments, such as a kernel's class.
     n_inputs, n_outputs : int
         Q and D.
     ard : bool, default=False
-        Whether every input dimension is to have its own lengthscale.
+        Whether each input dimension has its own lengthscale.
     groups : sequence of int, default=None
-        Which inputs are to share one then, if ``kernel`` is a name; see :class:`StationaryKernel`.
+        Groups of inputs that share a lengthscale, if ``ard`` is True and ``kernel`` is a name; see
+        :class:`StationaryKernel`.
 
     Raises
     ------
     ValueError
-        If ``kernel`` makes something else.
+        If ``kernel`` is a kernel already, or does not make one.
     """
     if isinstance(kernel, str):
         return StationaryKernel(kernel, n_inputs, n_outputs, ard=groups if ard and groups is not None else ard)

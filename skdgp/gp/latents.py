@@ -1,15 +1,15 @@
-"""Latent variables of rows: what decides a target and is not in the table.
+"""Latent variables of rows: they stand for causes of a target that are not in the table.
 
-Every row has h_n ~ N(0, I_H), which joins x_n at the first layer, so that targets at one x may have several values
+Each row has h_n ~ N(0, I_H), which is appended to the inputs x_n. So targets at one x may have several values
 (tutorial on sparse GPs, Sec. 3.3 and 4.2; Salimbeni, Dutordoir, Hensman and Deisenroth, ICML 2019). In training
-q(h_n | x_n, y_n) = N(m, diag s²) comes from a small network, the *encoder*. The bound has per row, with K replicates
-h_k ~ q of a row's latent variables (tutorial Eq. 68, 79 where K = 1, and 76, 81),
+q(h_n | x_n, y_n) = N(m, diag s²) comes from a small network, the *encoder*. Let h_k ~ q be K replicates of a row's
+latent variables. The term of the row in the bound is then (tutorial Eq. 68, 79 where K = 1, and 76, 81)
 
     K = 1:   E_q(h) E log p(y | f) − KL(q(h) ‖ p(h))
     K > 1:   E log (1/K) Σ_k exp(E log p(y | f_k)) p(h_k)/q(h_k)
 
-where f_k is the same function for all replicates of a row. In prediction h comes from its prior: a mixture over its
-values, which may have several modes.
+where f_k is the same function for all replicates of a row. In prediction h comes from its prior. A prediction is a
+mixture over values of h, and may have several modes.
 """
 
 import math
@@ -24,19 +24,19 @@ from .networks import MLPs
 from .propagation import MonteCarlo, Propagation, Route, Share, Source, fresh_normal
 from .waves import Streams
 
-#: Values of the latent variables, at least, whose mixture a prediction is.
+#: Smallest number of values of the latent variables in the mixture that a prediction is.
 N_VALUES = 64
 
 #: Units of the encoder's two hidden layers.
 ENCODER_WIDTH = 32
 
-#: Deviation of q that training starts from. At 1, the prior's, rows would have nothing to say about their latent
-#: variables at first, and the function would learn to do without them.
+#: Initial deviation of q. With 1, that of the prior, latent variables would be pure noise at first, and the function
+#: would learn to ignore them.
 INITIAL_DEVIATION = 0.1
 
 
 class Posterior(NamedTuple):
-    """q(h | x, y) of rows."""
+    """Gaussian posteriors q(h | x, y) of rows."""
 
     mean: Tensor  # (B, H)
     log_deviation: Tensor  # (B, H)
@@ -47,31 +47,31 @@ class Posterior(NamedTuple):
         return 0.5 * (square - 1.0).sum(-1) - self.log_deviation.sum(-1)
 
     def draw(self, noise: Tensor) -> Tensor:
-        """h (S, B, H) of standard normal numbers."""
+        """Samples h (S, B, H), computed from standard normal numbers."""
         return self.mean.unsqueeze(-3) + self.log_deviation.exp().unsqueeze(-3) * noise
 
     def log_ratio(self, noise: Tensor, h: Tensor) -> Tensor:
-        """log p(h)/q(h), (S, B), of what :meth:`draw` made of the noise."""
+        """log p(h)/q(h), (S, B), of the samples ``h`` that :meth:`draw` computed from the noise."""
         return 0.5 * (noise.square() - h.square()).sum(-1) + self.log_deviation.sum(-1).unsqueeze(-2)
 
 
 class Latents(Propagation):
-    """A propagation through the layers, and before it latent variables of rows; see the module's docstring.
+    """A propagation that appends latent variables to rows, before another one; see the module's docstring.
 
     Parameters
     ----------
     inner : Propagation
-        How uncertainty travels between layers.
+        The other propagation, which determines how uncertainty travels between layers.
     n_inputs : int
         Q.
     n_targets : int
-        Numbers that the encoder is given of a row's targets.
+        How many numbers of a row's targets the encoder gets.
     n_dims : int
         H.
     n_importance : int
         K.
     generator : torch.Generator
-        Draws what is random in initial values.
+        Source of random initial values.
     """
 
     has_latents = True
@@ -110,7 +110,10 @@ class Latents(Propagation):
         mixture: bool = True,
         targets: Tensor | None = None,
     ) -> Route:
-        """With targets, latent variables from their posterior; without, from the prior, the stored ones or fresh."""
+        """Route of rows (B, Q) with latent variables, which are the stored ones if there is no ``generator``.
+
+        Fresh ones come from the posterior if there are targets, else from the prior.
+        """
         inner, K = self.inner, self.n_importance
         if generator is None:
             route = self._repeated(inner(X), self.n_samples // inner.n_samples)
@@ -118,20 +121,20 @@ class Latents(Propagation):
         if isinstance(inner, MonteCarlo):
             n_samples = K * (inner.n_samples if mixture else inner.n_fewest)
             route = inner.fresh(X, generator, share, n_samples)._replace(jointly=K > 1)
-        else:  # a function follows one of the learnt points
+        else:  # each function follows one of the learnt points
             n_samples, route = K * inner.n_samples, self._repeated(inner(X), K)
         noise = fresh_normal(X, generator, share, n_samples, self.n_dims)  # (S, B, H)
         if targets is None:
             return route._replace(inputs=joined(X, noise), n_replicates=K)
         q = self.posterior(X, targets)
         h = q.draw(noise)
-        # A single draw in a mean over the bound: its expectation is known.
+        # With a single replicate the bound is a mean, in which the expectation of this term is known.
         log_ratio = -q.kl().unsqueeze(-2) if K == 1 and not mixture else q.log_ratio(noise, h)
         return route._replace(inputs=joined(X, h), log_ratio=log_ratio, n_replicates=K)
 
     @staticmethod
     def _repeated(route: Route, times: int) -> Route:
-        """Every component so many times in turn, with its share of the weight."""
+        """Each component repeated ``times`` times in succession, with equal shares of its weight."""
         if times == 1:
             return route
         points = [point.repeat_interleave(times, dim=-3) for point in route.points]
@@ -140,15 +143,15 @@ class Latents(Propagation):
 
     @property
     def weight(self) -> Tensor:
-        """Of the stored points of hidden layers and latent variables."""
+        """Weights (S,) of the stored points of hidden layers and latent variables."""
         times = self.n_samples // self.inner.n_samples
         return self.inner.weight.repeat_interleave(times) / times
 
     def of_functions(self, streams: Streams, *, of_rows: bool) -> Callable[[Tensor], Route]:
-        """The way of rows (B, Q) for functions, one for each of S streams.
+        """A callable that returns the route of rows (B, Q) for drawn functions, one for each of S streams.
 
-        Each has one value of the latent variables; or for each row anew in every call, where the function's values are
-        to be ``of_rows`` as these are observed.
+        Each function has one value of the latent variables. With ``of_rows`` each row has new values in each call, as
+        observed rows have.
         """
         chosen = None if self.sampled else streams.choice(self.inner.weight)
         fixed = streams.normal(1, self.n_dims)
@@ -162,7 +165,7 @@ class Latents(Propagation):
 
 
 def joined(X: Tensor, h: Tensor) -> Tensor:
-    """Rows (B, Q), each with latent variables (S, B or 1, H): (S, B, Q + H)."""
+    """Rows (B, Q) with latent variables (S, B or 1, H) appended, (S, B, Q + H)."""
     X = X.unsqueeze(-3).expand(*h.shape[:-2], *X.shape[-2:])
     return torch.cat([X, h.to(X).expand(*X.shape[:-1], -1)], dim=-1)
 

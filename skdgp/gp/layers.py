@@ -1,25 +1,25 @@
-"""Layers of a deep GP.
+"""The interface of a deep GP's layers.
 
-A layer is a function of its parameters and inputs, and leaves nothing behind:
+A layer is a function of its parameters and inputs, without any other state:
 
     layer(x, anchor, targets) -> mean, variance, kl
 
 ============ ===================== ==============================================================
 ``x``        (S, B, Q)             inputs, S samples or quadrature points for each of B rows
-``anchor``   (B, Q) or (S, B, Q)   what a row's inducing variables are computed from, if they are
+``anchor``   (B, Q) or (S, B, Q)   a row's inducing variables are computed from it, if they differ between rows
 ``targets``  (B, P) or None        targets of the rows, in training alone
 ``mean``     (S, B, D)             marginal means of the D outputs
 ``variance`` (S, B, D)             marginal variances
-``kl``       (B,) or ()            what inducing variables, a row's or global, cost, summed over outputs
+``kl``       (B,) or ()            KL divergence of inducing variables, a row's or global ones, summed over outputs
 ============ ===================== ==============================================================
 
-Marginals are all that training needs. What rows have to do with one another is asked of :meth:`Layer.covariance`, and
-whole functions come from :meth:`Layer.draw`:
+Training needs only marginals. :meth:`Layer.covariance` computes covariances between rows, and :meth:`Layer.draw` draws
+whole functions:
 
     layer.draw(streams)(x, anchor) -> values of S functions, (S, B, D)
 
 Draws are pathwise (Wilson et al., ICML 2020): f(x) = m(x) + g(x) + k(x, Z) K⁻¹ (u − g(Z)), where g is drawn from the
-prior and u from the posterior of the inducing variables. Given g and u, f is a function like any other.
+prior and u from the posterior of the inducing variables. Given g and u, f is an ordinary function of x.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,10 +30,10 @@ from torch import Tensor, nn
 from .kernels import Kernel
 from .waves import Streams
 
-#: Numbers of a joint covariance that are computed at a time: 8 MiB. Larger parts are slower, and so are smaller ones.
+#: Number of entries of a joint covariance that are computed at a time: 8 MiB. Larger and smaller parts are slower.
 CACHE_NUMBERS = 2**20
 
-#: A function of every draw: from inputs (S or 1, B, Q) and anchors (B, Q) or (S, B, Q) to values (S, B, D).
+#: Functions of S draws: from inputs (S or 1, B, Q) and anchors (B, Q) or (S, B, Q) to values (S, B, D).
 LayerDraw = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -45,20 +45,20 @@ class Layer(nn.Module):
     #: Whether marginals in float32 are those of float64 up to 1e-5 of a deviation.
     coarse = False
 
-    #: Whether it counts its dimensions from the last one, so that layers of many models may be one.
+    #: Whether its code counts dimensions from the last one, so that layers of many models can be computed as one.
     stackable = True
 
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Marginals of function values, and what the inducing variables cost."""
+        """Marginals of function values, and the KL divergence; see the module's docstring."""
         raise NotImplementedError
 
     def jointly(self, x: Tensor, anchor: Tensor, n_replicates: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The same, and how values vary together at K inputs in turn that belong to one row.
+        """The same, and covariances between each K successive inputs, which belong to one row.
 
         Returns
         -------
         mean, variance, kl
-            As of the layer.
+            As returned by the layer.
         root : Tensor of shape (S/K, B, D, K, K)
             Lower triangular roots of covariances.
         """
@@ -69,11 +69,11 @@ class Layer(nn.Module):
         raise NotImplementedError
 
     def products(self, n_rows: int, n_samples: int) -> int:
-        """Multiplications of the layer's largest operation, roughly: what decides how many threads it is worth."""
+        """Multiplications of the layer's largest operation, roughly; they decide on the number of threads."""
         return n_rows * self.numbers_per_row(n_samples)
 
     def frozen(self) -> Self:
-        """The layer as it is, for many calls without gradients: what does not depend on inputs is computed once."""
+        """A copy for many calls without gradients, for which everything independent of inputs is computed once."""
         return self
 
     def covariance(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
@@ -82,34 +82,34 @@ class Layer(nn.Module):
         Parameters
         ----------
         x, anchor
-            As the layer is called with.
+            Arguments of the layer.
         weight : Tensor of shape (S,)
         """
         raise ValueError(f"{type(self).__name__} has no joint posterior: define its method covariance.")
 
     def between_outputs(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor | None:
-        """Σ_s weight_s Cov(f(x_sb)) between the outputs of rows, (B, D, D); None where outputs are independent."""
+        """Covariances Σ_s weight_s Cov(f(x_sb)) between outputs, (B, D, D); None if outputs are independent."""
         return None
 
     def draw(self, streams: Streams) -> LayerDraw:
-        """Functions of the layer, one for each stream of random numbers; white noise is no part of a function."""
+        """Functions of the layer, one for each stream of random numbers, without the layer's white noise."""
         raise ValueError(f"Functions cannot be drawn of {type(self).__name__}: define its method draw.")
 
     def gradient_variance(self, x: Tensor) -> Tensor | None:
-        """Variances (N, D, Q) of partial derivatives of f at ``x`` (N, Q); None where there is no closed form."""
+        """Variances (N, D, Q) of partial derivatives of f at ``x`` (N, Q); None if there is no closed form."""
         return None
 
     def numbers_per_draw(self) -> int:
-        """Numbers that one function of the layer computes with at a time, for each row."""
+        """Number of entries of the tensors that one drawn function computes with, for each row."""
         raise NotImplementedError
 
 
 def upper_chunks(n_rows: int, numbers_per_pair: int = 1) -> Iterator[tuple[slice, slice]]:
-    """Some of the rows of a symmetric matrix, of which the columns from the first of them on are to be computed."""
+    """Parts that cover the upper triangle of a symmetric matrix: some rows, and columns from the first of them on."""
     size = max(1, CACHE_NUMBERS // (n_rows * numbers_per_pair))
     yield from ((slice(start, start + size), slice(start, n_rows)) for start in range(0, n_rows, size))
 
 
 def mirrored(upper: Tensor) -> Tensor:
-    """The symmetric matrix whose upper triangle this is; what is below does not matter."""
+    """The symmetric matrix with this upper triangle; entries below it are ignored."""
     return upper.triu() + upper.triu(1).mT

@@ -1,8 +1,9 @@
-"""Likelihoods p(y | f): what a layer's last function values say about the targets, and all that follows from it.
+"""Likelihoods p(y | f) of targets, given the function values of the last layer.
 
-A likelihood is asked for everything that depends on it, so that no other part of the house needs to know which one it
-is: how targets are checked and scaled, where training starts, what held-out rows correct, the expectations that
-training maximises, and what the function values' distribution says of observations, in the user's units.
+A likelihood has everything that depends on it, so that no other part of the package needs to know which one it is. It
+checks and scales targets, and sets initial values. It has the expectations that training maximises, and the parameters
+that held-out rows correct. From the distribution of function values it computes that of observations, in the user's
+units.
 """
 
 import math
@@ -18,13 +19,13 @@ from .units import Units
 
 _LOG_2PI = math.log(2 * math.pi)
 
-#: Excess of the noise variance over its floor that training starts from, in units of the targets' variance.
+#: Initial excess of the noise variance over its floor, in units of the targets' variance.
 INITIAL_EXCESS = 0.05
 
 #: Smallest noise variance in the same units.
 NOISE_FLOOR = 1e-6
 
-#: The same of predictions, in float64, by models that were not trained in float32.
+#: The same for models that were not trained in float32 and predict in float64.
 LEAST_NOISE = 1e-12
 
 
@@ -37,7 +38,7 @@ class Likelihood(nn.Module):
         P, function values per row.
     """
 
-    #: Whether its function values mean the same, so that they may share a kernel.
+    #: Whether all its function values have the same meaning, so that they may share a kernel.
     alike: ClassVar[bool] = True
 
     def __init__(self, n_outputs: int):
@@ -46,7 +47,7 @@ class Likelihood(nn.Module):
 
     @property
     def has_base(self) -> bool:
-        """Whether least squares make a base for it; see :meth:`regressands`."""
+        """Whether a base can be fitted for it by least squares; see :meth:`regressands`."""
         return True
 
     def numbers_per_row(self, n_samples: int) -> int:
@@ -54,9 +55,9 @@ class Likelihood(nn.Module):
         return n_samples * self.n_outputs
 
     def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
-        """Decide how targets like ``y`` (N, P), of some weight (N,), are scaled.
+        """Decide how targets are scaled, from ``y`` (N, P) with weights (N,).
 
-        ValueError if they are none of this likelihood's.
+        ValueError if the likelihood does not allow these targets.
         """
 
     def encode(self, y: np.ndarray) -> np.ndarray:
@@ -64,25 +65,25 @@ class Likelihood(nn.Module):
         return y
 
     def initialise(self, y: Tensor, weight: Tensor) -> None:
-        """Take initial values from some encoded targets (N, P), of some weight (N,)."""
+        """Set initial values from encoded targets (N, P) with weights (N,)."""
 
     def regressands(self, y: Tensor) -> Tensor:
-        """What least squares learns from in place of encoded targets (N, P): the first function values, (N, D)."""
+        """Targets of least squares (N, D), one for each of the first function values, from encoded targets (N, P)."""
         return y
 
     def calibrated(self) -> list[nn.Parameter]:
-        """Logarithms to which held-out rows add a number, the same for all and for all members of an ensemble."""
+        """Logarithms to which held-out rows add a single number, which all members of an ensemble share."""
         return []
 
     def refine(self) -> None:
-        """Allow what only float64 can say, for a model that is not trained by steps."""
+        """Remove limits that only float32 needs, for models that were not trained in steps."""
 
     def log_jacobian(self, y: Tensor, weight: Tensor) -> float:
-        """Logarithm of the density of targets in the user's units over that of their encodings y (N, P), by weight."""
+        """Log density of targets in the user's units minus that of encoded ones y (N, P), summed with weights."""
         return 0.0
 
     def response(self, f: Tensor) -> Tensor:
-        """What function values (S, B, P) mean to the user, (S, B, K): in the units of targets, or probabilities."""
+        """Function values (S, B, P) for the user, (S, B, K): in the units of targets, or as probabilities."""
         raise NotImplementedError
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -101,71 +102,71 @@ class Likelihood(nn.Module):
         raise NotImplementedError
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """log ∫ p(y | f) N(f | mean, variance) df, summed over outputs; shapes as above."""
+        """log ∫ p(y | f) N(f | mean, variance) df, (S, B), summed over outputs."""
         raise NotImplementedError
 
 
 class Regression(Likelihood):
-    """Numbers, ``n_targets`` of them for each row."""
+    """Likelihood of numbers, ``n_targets`` of them for each row."""
 
-    #: Whether the nearest rows may correct predictions: noise is the same everywhere, and no target far out.
+    #: Whether the nearest rows may correct predictions. That needs noise which is the same everywhere, and no outliers.
     kriged: ClassVar[bool] = False
 
     @property
     def n_targets(self) -> int:
-        """P."""
+        """P, number of targets."""
         return self.n_outputs
 
     def checked(self, y: np.ndarray) -> np.ndarray:
-        """Targets (N, P); ValueError if they are none of this likelihood's."""
+        """Targets (N, P); ValueError if the likelihood does not allow them."""
         if y.shape[1] != self.n_targets:
             raise ValueError(f"y has {y.shape[1]} outputs, but the model was given {self.n_targets}: match them.")
         return y
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> Mixture:
-        """Distribution of observations, or of what they are without noise where ``latent``, in the user's units.
+        """Distribution of observations, or with ``latent`` that of observations without noise, in the user's units.
 
         Parameters
         ----------
         mean, variance : Tensors of shape (S, B, n_outputs)
         log_weight : Tensor of shape (S, 1)
-            Of the S Gaussians.
+            Log weights of the S Gaussians.
 
         Returns
         -------
         Mixture
-            Of shape (B, P).
+            Distribution of shape (B, P).
         """
         raise NotImplementedError
 
     def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
-        """Means (B, P) of observations in the user's units; arguments as of :meth:`predictive`."""
+        """Means (B, P) of observations in the user's units; arguments as in :meth:`predictive`."""
         raise NotImplementedError
 
     def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """Observations (B, P), in the user's units, of function values (B, n_outputs)."""
+        """Random observations (B, P) in the user's units, given function values (B, n_outputs)."""
         raise NotImplementedError
 
     def joint(self, covariance: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """Covariances (B, B, P) of what observations are without noise, in the square of the user's units.
+        """Covariances (B, B, P) of observations without noise, in the square of the user's units.
 
         Parameters
         ----------
         covariance : ndarray of shape (n_outputs, B, B)
-            Of function values.
+            Covariances of function values.
         deviation : ndarray of shape (B, P)
-            Of each row by itself, in the user's units.
+            Standard deviations of each row's observations without noise, in the user's units.
         """
         raise NotImplementedError
 
 
 class Standardised(Regression):
-    """Numbers that are standardised: their noise has the scale of the targets."""
+    """Likelihood of numbers that are standardised, since their noise has the scale of the targets."""
 
     units: Units
 
     def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
-        """Standardise, or take the targets as they are; ValueError if that overflows."""
+        """Choose units that standardise targets, or the user's own; ValueError if standardised targets overflow."""
         self.units = self.units_of(y, weight, normalize=normalize)
         if self.units.first_overflow(self.units.standardise(y)) is not None:
             raise ValueError(
@@ -174,7 +175,7 @@ class Standardised(Regression):
             )
 
     def units_of(self, y: np.ndarray, weight: np.ndarray | None, *, normalize: bool) -> Units:
-        """Units of targets like ``y``, as of :meth:`learn_units`."""
+        """Units for targets ``y``; see :meth:`learn_units`."""
         return Units.of(y, weight, normalize=normalize)
 
     def encode(self, y: np.ndarray) -> np.ndarray:
@@ -187,10 +188,10 @@ class Standardised(Regression):
 
 
 class AdditiveNoise(Standardised):
-    """y = f + noise, whose density is a Gaussian's or a mixture of K Gaussians of zero mean.
+    """Likelihood y = f + noise, with noise that is Gaussian or a mixture of K Gaussians of zero mean.
 
-    Targets are standardised. A new kind of noise says what the mixture is, :meth:`noise`, and its expected log density;
-    everything else follows.
+    Targets are standardised. A new kind of noise defines the mixture, :meth:`noise`, and its expected log density.
+    Everything else follows from these.
     """
 
     kriged = True
@@ -244,16 +245,16 @@ class AdditiveNoise(Standardised):
 
 
 class Gaussian(AdditiveNoise):
-    """y = f + noise of one variance per output, independent between outputs.
+    """Likelihood y = f + Gaussian noise, of one variance per output and independent between outputs.
 
     Parameters
     ----------
     n_outputs : int
         P, number of targets.
     excess : float, default=INITIAL_EXCESS
-        What the initial noise variance has over its floor.
+        Initial excess of the noise variance over its floor.
     floor : float or sequence of P floats, default=NOISE_FLOOR
-        What the noise variance never falls below.
+        Smallest noise variance.
     """
 
     floor: Tensor
@@ -270,20 +271,20 @@ class Gaussian(AdditiveNoise):
         return self.floor + self.log_excess.exp()
 
     def noise(self) -> tuple[Tensor, Tensor]:
-        """A single Gaussian."""
+        """A mixture of one Gaussian; see :meth:`AdditiveNoise.noise`."""
         variance = self.variance
         return variance.new_zeros(1), variance[None]
 
     def initialise(self, y: Tensor, weight: Tensor) -> None:
-        """Where targets look rounded, the noise is never less than what rounding has added."""
+        """Set the floor of the noise, which is larger if targets look rounded; see :func:`noise_floor`."""
         self.floor.copy_(noise_floor(y, weight))
 
     def refine(self) -> None:
-        """Lower the floor, even where targets look rounded: rows that were held out have shown what can be known."""
+        """Lower the floor, even if targets look rounded, since held-out rows have shown how small the noise is."""
         self.floor.fill_(LEAST_NOISE)
 
     def calibrated(self) -> list[nn.Parameter]:
-        """The noise's excess over its floor."""
+        """The logarithm of the noise's excess over its floor."""
         return [self.log_excess]
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -300,10 +301,10 @@ class Gaussian(AdditiveNoise):
 def rounding_variance(y: np.ndarray, n_rows: float | None = None) -> float:
     """Variance that rounding has added to targets, or 0 where they do not look rounded.
 
-    ``n_rows`` is how many rows they stand for, ``len(y)`` by default: a row of weight 2 is that row twice.
+    ``n_rows`` is the number of rows that they stand for, since a row of weight 2 counts twice; ``len(y)`` by default.
 
-    Targets that mostly repeat each other lie on a grid of some step. A density finer than the grid would
-    only describe the rounding, and the predictive objective would pile it up in spikes on the grid.
+    If most targets repeat each other, they lie on a grid. A density narrower than the grid would only describe the
+    rounding, and the predictive objective would learn a spike at each point of the grid.
     """
     values = np.unique(y)
     if len(values) < 2 or len(values) > (len(y) if n_rows is None else n_rows) / 2:
@@ -312,6 +313,6 @@ def rounding_variance(y: np.ndarray, n_rows: float | None = None) -> float:
 
 
 def noise_floor(y: Tensor, weight: Tensor) -> Tensor:
-    """Least variances (P,) of the noise of targets (N, P) of some weight (N,); more of targets that look rounded."""
+    """Smallest noise variances (P,) for targets (N, P) with weights (N,); larger if targets look rounded."""
     n_rows = weight.sum().item()
     return y.new_tensor([max(NOISE_FLOOR, rounding_variance(column, n_rows)) for column in y.T.numpy()])

@@ -1,4 +1,4 @@
-"""Linear algebra that kernels alone do not give: Cholesky factors that do not fail quietly.
+"""Cholesky factors of covariances, with jitter if needed and an error that explains a failure.
 
 Shapes are batched: ``...`` stands for any leading dimensions.
 """
@@ -17,7 +17,7 @@ from .autograd import Function
 #: nearly coincident points in float32, small enough not to be seen beside any realistic noise.
 JITTER = 1e-6
 
-#: For matrices with noise on their diagonals. Where it is as good as nothing they get jitter, once they fail.
+#: For matrices with noise on their diagonals. If the noise is too small and the factorisation fails, they get jitter.
 NO_JITTER = 0.0
 
 #: How often the jitter of a failing matrix is multiplied by ten before we give up (1e-6 to 1e-1).
@@ -25,7 +25,7 @@ _MAX_GROWTHS = 5
 
 
 def being_recorded(x: Tensor) -> bool:
-    """Whether operations go to a CUDA graph now: what they give cannot be looked at."""
+    """Whether operations are being recorded in a CUDA graph, so that their results cannot be read."""
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
@@ -33,8 +33,8 @@ def cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
     """Lower Cholesky factor of ``K`` plus jitter, of shape (..., M, M).
 
     The jitter is relative to the mean of each matrix's own diagonal, so that scaling ``K`` scales the
-    factor. Only matrices that fail get ten times more: the factor of one matrix never depends on its
-    neighbours in the batch.
+    factor. Only matrices that fail get ten times more, so that the factor of a matrix never depends
+    on its neighbours in the batch.
 
     Parameters
     ----------
@@ -55,15 +55,15 @@ def cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
     """
     diagonal_mean = K.diagonal(dim1=-2, dim2=-1).mean(-1)
     added = jitter * diagonal_mean
-    # A matrix that fails without any jitter needs one to grow from.
+    # Jitter of zero could not grow by a factor of ten, and so it grows from this.
     floor = torch.finfo(K.dtype).eps * diagonal_mean
     for growth in range(_MAX_GROWTHS + 1):
         lifted = K.clone()
         lifted.diagonal(dim1=-2, dim2=-1).add_(added[..., None])
         L, info = torch.linalg.cholesky_ex(lifted)
         if being_recorded(L):
-            return L  # what has failed is not finite, and so is then the objective
-        # Infinity need not fail, but it reaches the diagonal.
+            return L  # a failed factor is not finite, and neither is the objective then
+        # A matrix with infinity may be factorised without failure, but the diagonal is not finite then.
         failed = (info > 0) | ~L.diagonal(dim1=-2, dim2=-1).sum(-1).isfinite()
         if not failed.any():
             return L
@@ -109,7 +109,7 @@ class _WhitenSets(Function):
     """W = L⁻¹ of every diagonal block of L, and A = L⁻¹ k, where K = L Lᵀ.
 
     L is used by blocks, one for each set of variables: A_i = W_i (k_i − Σ_j<i L_ij A_j) and likewise for the
-    adjoints below, which spares the half of every product that is zero.
+    adjoints below. This saves the half of each product that is zero.
 
     Differentiating K = L Lᵀ gives dL = L Φ(L⁻¹ dK L⁻ᵀ), where Φ keeps the lower triangle and halves the
     diagonal, hence dA = L⁻¹ dk − Φ(L⁻¹ dK L⁻ᵀ) A, and dW_i = −Φ(L⁻¹ dK L⁻ᵀ)_ii W_i. Taking the adjoint of
@@ -134,7 +134,7 @@ class _WhitenSets(Function):
         if all(bar is None for bar in bars):
             return None, None, None, None
         n = ctx.n_sets
-        saved = ctx.saved_tensors  # once: checkpointing allows no more
+        saved = ctx.saved_tensors  # read only once, as checkpointing demands
         W, A, below = saved[:n], saved[n : 2 * n], iter(saved[2 * n :])
         L = [[next(below) for _ in range(i)] for i in range(n)]
         W_bar = bars[:n]
@@ -155,7 +155,7 @@ class _WhitenSets(Function):
 
 
 def _joined(blocks: list[Tensor], dim: int) -> Tensor:
-    """``torch.cat``, without a copy of what is whole."""
+    """``torch.cat``, without a copy if there is only one block."""
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=dim)
 
 
@@ -207,14 +207,14 @@ def whiten_sets(
 ) -> list[tuple[Tensor, Tensor]]:
     """Whiten inducing variables' covariances with function values, one set of variables after the other.
 
-    Every set is whitened by what the sets before it leave over of its covariance, C_i = L_ii L_iiᵀ with
-    blocks of the Cholesky factor of all. For two sets that is SOLVE-GP's orthogonal decomposition: A_1 is
+    Each set is whitened with the covariance that the sets before it leave, C_i = L_ii L_iiᵀ with blocks of
+    the Cholesky factor of all sets. For two sets that is SOLVE-GP's orthogonal decomposition: A_1 is
     L_u⁻¹ k(Z, x), and A_2 is L_v⁻¹ (k(O, x) − k(O, Z) K_uu⁻¹ k(Z, x)), where L_v is the factor of C_vv.
 
     Parameters
     ----------
     K : Tensor of shape (..., M, M)
-        Symmetric positive semi-definite matrices, of any precision: they are factorised in theirs.
+        Symmetric positive semi-definite matrices, which are factorised in their own precision.
     k : Tensor of shape (..., M, N)
     jitter : float, default=JITTER
         See :func:`cholesky`.
@@ -224,7 +224,7 @@ def whiten_sets(
     Returns
     -------
     list of pairs (W, A) of Tensors of shape (..., M_i, M_i) and (..., M_i, N)
-        For each set L_ii⁻¹ and the whitened covariances, of the precision of ``k``.
+        For each set L_ii⁻¹ and the whitened covariances, in the precision of ``k``.
     """
     sizes = (K.shape[-1],) if sizes is None else tuple(sizes)
     parts = _WhitenSets.apply(K, k, jitter, sizes)

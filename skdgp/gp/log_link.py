@@ -1,7 +1,7 @@
-"""Counts and positive numbers, whose mean is the exponential of a function.
+"""Likelihoods of counts and positive numbers, whose mean is the exponential of a function.
 
-Targets of mean μ = exp(f + c), where c is the logarithm of the mean of all targets, so that f starts at zero. Noise is
-the family's own: that of a Poisson, negative binomial or gamma distribution.
+A target has the mean μ = exp(f + c). c is the logarithm of the mean of all targets, so that f starts at zero. The noise
+is that of a Poisson, negative binomial or gamma distribution.
 """
 
 import math
@@ -21,20 +21,20 @@ from ..distributions import (
 from .likelihoods import Regression
 from .special import N_NODES, gauss_hermite
 
-#: Dispersion that training starts from, and the least there is.
+#: Initial dispersion, and smallest dispersion.
 INITIAL_DISPERSION, LEAST_DISPERSION = 0.2, 1e-6
 
-#: The least that the noise of logarithms is taken for.
+#: Smallest dispersion that the noise of the targets' logarithms may set.
 LEAST_START = 1e-3
 
-#: Steps of Newton's method towards the function value that is most likely after its observation, and how far each goes.
+#: Number of steps of Newton's method towards the most likely function value given its target, and the longest step.
 NEWTON_STEPS, LONGEST = 12, 2.0
 
 _LOG_2PI = math.log(2 * math.pi)
 
 
 class LogLink(Regression):
-    """E y = exp(f + c); see the module's docstring.
+    """Likelihood with E y = exp(f + c); see the module's docstring.
 
     Parameters
     ----------
@@ -46,11 +46,11 @@ class LogLink(Regression):
 
     @property
     def has_base(self) -> bool:
-        """With one target: each would have weights of its own."""
+        """Whether there is one target. With several, each would need weights of its own."""
         return self.n_outputs == 1
 
     def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
-        """c, of targets that are not all zero; 0 without ``normalize``."""
+        """Set c to the logarithm of the targets' mean; to 0 if they are all zero, or without ``normalize``."""
         y = self.checked(y).astype(np.float64)
         mean = np.average(y, axis=0, weights=weight)
         self.shift = tuple(np.log(np.where(mean > 0, mean, 1.0)).tolist()) if normalize else y.shape[1] * (0.0,)
@@ -60,7 +60,7 @@ class LogLink(Regression):
         return self.checked(y)
 
     def regressands(self, y: Tensor) -> Tensor:
-        """Logarithms, less c."""
+        """Logarithms of y + ½, minus c."""
         return (y + 0.5).log() - y.new_tensor(self.shift)
 
     def response(self, f: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class LogLink(Regression):
         return torch.logsumexp(self.log_prob(y[..., None], there) + prior + log_weight, dim=-1).sum(-1)
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> Mixture:
-        """See :meth:`.Regression.predictive`; without noise it is the distribution of the mean."""
+        """See :meth:`.Regression.predictive`; with ``latent`` it is the distribution of the mean."""
         m, v = (each.double().cpu().numpy() for each in (self._log_mean(mean), variance))
         weight = log_weight[:, 0].double().softmax(0).cpu().numpy()
         if latent:
@@ -102,30 +102,30 @@ class LogLink(Regression):
         return self.family(m, np.zeros_like(m), np.broadcast_to(self.dispersion_of(), m.shape), [1.0]).rvs(None, rng)
 
     def joint(self, covariance: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """See :meth:`.Regression.joint`. Correlations are those of exponentials of jointly Gaussian values."""
+        """See :meth:`.Regression.joint`; correlations are those of exponentials of jointly Gaussian values."""
         rates = np.expm1(np.moveaxis(covariance, 0, -1))  # (B, B, P)
         index = np.arange(len(rates))
         own = np.sqrt(np.maximum(rates[index, index], 1e-300))  # (B, P)
         return rates / (own[:, None] * own) * (deviation[:, None] * deviation)
 
-    # What a family says.
+    # What each family defines.
 
-    #: Of predictions.
+    #: Class of predicted distributions.
     family: ClassVar
 
     def dispersion_of(self) -> np.ndarray:
-        """Dispersions (P,), as of :mod:`skdgp.distributions`."""
+        """Dispersions (P,), as in :mod:`skdgp.distributions`."""
         raise NotImplementedError
 
     def start_dispersion(self, noise: float) -> None:
-        """Take the dispersion from the noise variance of the targets' logarithms, in place."""
+        """Set the dispersion from the noise variance of the targets' logarithms."""
 
     def log_prob(self, y: Tensor, log_mean: Tensor) -> Tensor:
         """log p(y | μ), elementwise; the dimension of outputs is the last but one."""
         raise NotImplementedError
 
     def derivatives(self, y: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
-        """Its slope with respect to log μ, and minus its curvature; outputs are the last dimension."""
+        """First derivative of log p(y | μ) by log μ, and minus the second one; outputs are the last dimension."""
         raise NotImplementedError
 
     def _log_mean(self, f: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ class LogLink(Regression):
 
 
 class _Dispersed(LogLink):
-    """Targets have a dispersion d, which is learnt."""
+    """Likelihood with a dispersion d of targets, which is learnt."""
 
     def __init__(self, n_outputs: int):
         super().__init__(n_outputs)
@@ -142,15 +142,15 @@ class _Dispersed(LogLink):
 
     @property
     def dispersion(self) -> Tensor:
-        """d (P,)."""
+        """Dispersions d, (P,)."""
         return LEAST_DISPERSION + self.log_dispersion.exp()
 
     def calibrated(self) -> list[nn.Parameter]:
-        """log d."""
+        """The parameter log d."""
         return [self.log_dispersion]
 
     def dispersion_of(self) -> np.ndarray:
-        """d."""
+        """Dispersions d, (P,)."""
         return self.dispersion.detach().double().cpu().numpy()
 
     @torch.no_grad()
@@ -160,12 +160,12 @@ class _Dispersed(LogLink):
 
 
 class _Counts(LogLink):
-    """Targets are 0, 1, 2, ..."""
+    """Likelihood of counts 0, 1, 2, ..."""
 
     family = CountDistribution
 
     def checked(self, y: np.ndarray) -> np.ndarray:
-        """Non-negative integers; ValueError that names the row where they are not."""
+        """Targets (N, P); ValueError that names a row with anything but non-negative integers."""
         y = super().checked(y)
         row = _first((y < 0) | (y != np.floor(y)))
         if row is not None:
@@ -177,10 +177,10 @@ class _Counts(LogLink):
 
 
 class Poisson(_Counts):
-    """y ~ Poisson(μ)."""
+    """Likelihood y ~ Poisson(μ)."""
 
     def dispersion_of(self) -> np.ndarray:
-        """None."""
+        """Zeros (P,): there is no dispersion."""
         return np.zeros(self.n_outputs)
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -199,7 +199,7 @@ class Poisson(_Counts):
 
 
 class NegativeBinomial(_Dispersed, _Counts):
-    """y ~ Poisson(μ γ), γ ~ Gamma(1/d, 1/d): counts of variance μ + d μ², more than a Poisson distribution's.
+    """Likelihood y ~ Poisson(μ γ), γ ~ Gamma(1/d, 1/d): counts with a variance of μ + d μ², larger than Poisson's μ.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ class NegativeBinomial(_Dispersed, _Counts):
     """
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """By Gauss-Hermite quadrature of the one term that needs it."""
+        """See :meth:`.Likelihood.expected_log_prob`. One term needs Gauss-Hermite quadrature."""
         m, y, d = self._log_mean(mean), y.unsqueeze(-3), self.dispersion[..., None, None, :]
         nodes, weights = gauss_hermite(N_NODES, mean)
         place = (m + d.log())[..., None] + variance.sqrt()[..., None] * nodes
@@ -229,7 +229,7 @@ class NegativeBinomial(_Dispersed, _Counts):
 
 
 class Gamma(_Dispersed):
-    """y ~ Gamma(1/d, 1/(d μ)): positive and skewed, with a standard deviation of √d times the mean.
+    """Likelihood y ~ Gamma(1/d, 1/(d μ)): positive and skewed, with a standard deviation of √d times the mean.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ class Gamma(_Dispersed):
     family = GammaDistribution
 
     def checked(self, y: np.ndarray) -> np.ndarray:
-        """Positive numbers; ValueError that names the row where they are not."""
+        """Targets (N, P); ValueError that names a row with numbers that are not positive."""
         y = super().checked(y)
         row = _first(y <= 0)
         if row is not None:
@@ -251,7 +251,7 @@ class Gamma(_Dispersed):
         return y
 
     def regressands(self, y: Tensor) -> Tensor:
-        """Logarithms, less c."""
+        """Logarithms of y, minus c."""
         return y.log() - y.new_tensor(self.shift)
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -272,16 +272,16 @@ class Gamma(_Dispersed):
 
 
 def _first(wrong: np.ndarray) -> int | None:
-    """Number of the first row (N, P) with anything wrong."""
+    """Number of the first row with a True in ``wrong`` (N, P); None if there is none."""
     rows = np.flatnonzero(wrong.any(axis=1))
     return int(rows[0]) if len(rows) else None
 
 
 def _level(y: Tensor, d: Tensor) -> Tensor:
-    """What the negative binomial distribution has that does not depend on the mean."""
+    """Terms of the negative binomial log probability that do not depend on the mean."""
     return torch.lgamma(y + 1 / d) - torch.lgamma(1 / d) - torch.lgamma(y + 1)
 
 
 def _gamma_level(y: Tensor, a: Tensor) -> Tensor:
-    """What the gamma distribution has that does not depend on the mean, times y."""
+    """Terms of the gamma log density that do not depend on the ratio of y and the mean."""
     return a * a.log() - torch.lgamma(a) - y.log()

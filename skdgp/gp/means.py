@@ -20,11 +20,11 @@ class ZeroMean(Mean):
         self.n_outputs = n_outputs
 
     def forward(self, X: Tensor) -> Tensor:
-        """Zeros of shape (..., D), without memory."""
+        """Zeros of shape (..., D), which take no memory."""
         return X.new_zeros(()).expand(*X.shape[:-1], self.n_outputs)
 
     def added_to(self, values: Tensor, X: Tensor) -> Tensor:
-        """The values: most layers have this mean, and nothing is to be done."""
+        """The values themselves. Most layers have this mean, and this saves an addition."""
         return values
 
 
@@ -38,7 +38,7 @@ class ConstantMean(Mean):
         self.register_buffer("constant", constant.clone())
 
     def forward(self, X: Tensor) -> Tensor:
-        """The constants (D,) in every row, (..., D), without memory."""
+        """The constants (D,) in each row, (..., D), without memory for copies."""
         return self.constant.to(X).expand(*X.shape[:-1], -1)
 
 
@@ -57,7 +57,7 @@ class LinearMean(Mean):
     def forward(self, X: Tensor) -> Tensor:
         """Projected inputs of shape (..., D)."""
         P = self.projection
-        if P.dim() > 2:  # of a stack
+        if P.dim() > 2:  # P of a stack of models
             P = P.reshape(*P.shape[:-2], *(X.dim() - P.dim()) * (1,), *P.shape[-2:])
         return X @ P
 
@@ -65,9 +65,9 @@ class LinearMean(Mean):
 def principal_projection(X: Tensor, n_outputs: int) -> Tensor:
     """Matrix (Q, D) that keeps as much of ``X`` as ``n_outputs`` columns can.
 
-    The identity where widths agree, the leading principal directions of the rows of ``X`` where the
-    layer narrows, and the identity padded with zero columns where it widens (Salimbeni & Deisenroth,
-    2017, Sec. 3).
+    It is the identity if the layer is as wide as its inputs. If the layer is narrower, its columns are the leading
+    principal directions of the rows of ``X``. If it is wider, it is the identity padded with zero columns (Salimbeni &
+    Deisenroth, 2017, Sec. 3).
     """
     n_inputs = X.shape[-1]
     if n_outputs >= n_inputs:
@@ -79,7 +79,8 @@ def principal_projection(X: Tensor, n_outputs: int) -> Tensor:
 def make_mean(name: str, X: Tensor, n_outputs: int) -> Mean:
     """Mean function called ``name`` for a layer that sees inputs like the rows of ``X`` (N, Q).
 
-    ``"zero"``; ``"identity"``, fixed (PCA where widths differ); ``"linear"``, learnt from there.
+    ``"zero"`` is none. ``"identity"`` is the fixed map of :func:`principal_projection`. ``"linear"`` starts with this
+    map, and is learnt.
     """
     if name == "zero":
         return ZeroMean(n_outputs)

@@ -1,20 +1,22 @@
-"""A local GP of what a model leaves over: kriging by the nearest rows.
+"""A local GP of a model's residuals: kriging by the nearest rows.
 
     y = f(x) + ρ(x) + noise,        ρ ~ GP(0, τ² k),        noise ~ N(0, σ²),
 
-where f is what the model says, and k a Matérn-3/2 kernel. ρ is learnt from what the model leaves of each row's target,
-r = y − E f(x). Given the residuals of the k nearest rows, with their correlations κ with ρ(x) and K with each other,
+where f is the function of the model, and k a Matérn-3/2 kernel. ρ is learnt from the residuals of rows, r = y − E f(x).
+Let κ be the correlations of the k nearest rows with ρ(x), and K those with each other. Given the residuals of these
+rows,
 
     E ρ(x) = aᵀ r,        Var ρ(x) = τ² (1 − aᵀ κ),        a = (K + (σ²/τ²) diag(1/w))⁻¹ κ
 
 (Vecchia, 1988; Datta et al., 2016). With as many neighbours as rows this is the GP itself. Far from all rows nothing is
 known of ρ, and its variance is τ².
 
-Where x moves, one row stops being a neighbour and another starts. Lest ρ make a step there, a neighbour gets noise of
-variance τ² (1 − u)/u besides. u falls from one to zero over the last tenth of the distance to the next row beyond.
+When x moves, one row stops being a neighbour and another one becomes a neighbour. So that ρ has no step there, a
+neighbour gets additional noise of variance τ² (1 − u)/u. u is one up to nine tenths of the distance to the nearest row
+that is no neighbour, and falls to zero over the last tenth.
 
-Functions drawn are pathwise: with a function g drawn from the prior, and a draw ε of every row's noise,
-ρ(x) = g(x) + aᵀ (r − g − ε) has the moments above in every row, and is a function of x like any other.
+Functions are drawn pathwise. Let g be a function drawn from the prior, and ε a draw of each row's noise. Then
+ρ(x) = g(x) + aᵀ (r − g − ε) has the moments above for each x, and is an ordinary function of x.
 """
 
 from collections.abc import Callable
@@ -36,31 +38,33 @@ from .waves import Streams
 
 PROFILE = "matern32"
 
-#: Share of the distance to the first row beyond within which a neighbour fades.
+#: Share of the distance to the nearest row that is no neighbour, over which a neighbour fades.
 FADE = 0.1
 
-#: Least u, and what is added to the diagonal of correlations.
+#: Smallest u, and jitter that is added to the diagonal of correlations.
 LEAST_WEIGHT, JITTER = 1e-6, 1e-10
 
-#: Numbers that a matrix of distances or covariances may hold at a time.
+#: Largest number of entries in a matrix of distances or covariances.
 MATRIX_NUMBERS = 2**21
 
-#: Features up to which a tree finds neighbours. With more it visits so many rows that looking at all of them is faster.
+#: Largest number of features for which a tree finds neighbours. With more features it visits so many rows that a search
+#: of all rows is faster.
 TREE_FEATURES = 8
 
-#: Rows of which the nearest is found first where all are looked at. The nearest k are among those of k such groups.
+#: Rows in a group. A search of all rows first finds the nearest row of each group. The k nearest rows of all are in the
+#: k groups whose nearest rows are closest.
 GROUP = 50
 
 
 class Neighbourhood(NamedTuple):
-    """The nearest rows of each of B queries: their numbers, and the noise (1 − u)/u that they fade by, (B, k)."""
+    """The nearest rows of each of B queries: their numbers, and the noise (1 − u)/u by which they fade, (B, k)."""
 
     rows: Tensor
     noise: Tensor
 
 
 class Neighbours(nn.Module):
-    """ρ, given what is left over at some rows. All is in float64.
+    """The GP ρ, given residuals at some rows. It computes in float64.
 
     Parameters
     ----------
@@ -68,7 +72,7 @@ class Neighbours(nn.Module):
         Rows.
     residual : Tensor of shape (N, P)
     weight : Tensor of shape (N,)
-        A row of weight 2 is that row twice.
+        A row of weight 2 counts as that row twice.
     lengthscale : Tensor of shape (Q,)
     variance, noise : Tensors of shape (P,)
         τ² and σ², of each output.
@@ -102,7 +106,7 @@ class Neighbours(nn.Module):
         self.n_neighbors = min(n_neighbors, len(X))
 
     def frozen(self) -> Self:
-        """As it is, for many calls: rows are sorted for searches once."""
+        """A copy for many calls, for which rows are sorted once."""
         found = copy(self)
         if not self.X.is_cuda and self.X.shape[1] <= TREE_FEATURES:
             found._tree = cKDTree((self.X / self.lengthscale).numpy())
@@ -113,7 +117,7 @@ class Neighbours(nn.Module):
         return self.n_neighbors * (self.n_neighbors * len(self.variance) + self.X.shape[1])
 
     def neighbourhood(self, X: Tensor, own: Tensor | None = None) -> Neighbourhood:
-        """Of queries X (B, Q); ``own`` (B,) are numbers of rows that are not to be their own neighbours."""
+        """Neighbourhoods of queries X (B, Q). If queries are rows, ``own`` (B,) are their numbers, to be left out."""
         n_wanted = self.n_neighbors + (1 if own is None else 2)
         distance, index = self._nearest(X.detach(), min(n_wanted, len(self.X)))
         if own is not None:
@@ -136,7 +140,7 @@ class Neighbours(nn.Module):
             distance, index = self._tree.query(queries.numpy(), np.arange(1, k + 1), workers=torch.get_num_threads())
             return torch.from_numpy(distance).to(X), torch.from_numpy(index)
         rows = self.X / self.lengthscale
-        centre = rows.mean(0)  # near the origin less cancels
+        centre = rows.mean(0)  # rounding errors are smaller near the origin
         rows, queries = rows - centre, queries - centre
         squares = rows.square().sum(1)
         parts = [_search(some, rows, squares, k) for some in queries.split(max(1, MATRIX_NUMBERS // len(rows)))]
@@ -192,15 +196,15 @@ class Neighbours(nn.Module):
         return function
 
     def _prior(self) -> StationaryKernel:
-        """k."""
+        """The kernel k, with the learnt lengthscales."""
         kernel = StationaryKernel(PROFILE, len(self.lengthscale), ard=True).to(self.X)
         kernel.log_lengthscale.data.copy_(self.lengthscale.log())
         return kernel.requires_grad_(False)
 
 
 def _search(queries: Tensor, rows: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Distances and numbers of the nearest rows (B, k), by looking at all of them; ``squares`` are |rows|²."""
-    square = torch.addmm(squares, queries, rows.mT, alpha=-2.0)  # but for that of the query
+    """Distances and numbers of the nearest rows (B, k), by a search of all of them; ``squares`` are |rows|²."""
+    square = torch.addmm(squares, queries, rows.mT, alpha=-2.0)  # without that of the query
     n_groups = len(rows) // GROUP
     candidates = torch.arange(len(rows), device=rows.device)
     if n_groups > 2 * k:
@@ -217,15 +221,15 @@ def _search(queries: Tensor, rows: Tensor, squares: Tensor, k: int) -> tuple[Ten
 
 
 class Correction(nn.Module):
-    """What is added to the predictions of all members of an ensemble.
+    """The correction ρ, which is added to the predictions of all members of an ensemble.
 
     Parameters
     ----------
     local : Neighbours
     likelihood : Likelihood
-        Of a model and ρ together, of targets in the same units as the model's.
+        Likelihood of a model and ρ together. Its targets have the same units as the model's.
     gain, error : float
-        What ρ adds to the mean log density of held-out rows, and the standard error of that.
+        Gain of the mean log density of held-out rows by ρ, and its standard error.
     """
 
     def __init__(self, local: Neighbours, likelihood: Likelihood, gain: float, error: float):
@@ -233,12 +237,12 @@ class Correction(nn.Module):
         self.local, self.likelihood, self.gain, self.error = local, likelihood, gain, error
 
     def frozen(self) -> "Correction":
-        """As it is, for many calls."""
+        """A copy that is faster in many calls; see :meth:`Neighbours.frozen`."""
         return Correction(self.local.frozen(), self.likelihood, self.gain, self.error)
 
 
 class Corrected(nn.Module):
-    """A member of an ensemble, as it predicts, and ρ, as one model; it answers what a :class:`.DeepGP` does.
+    """A member of an ensemble and the correction ρ as one model, with the methods of a :class:`.DeepGP`.
 
     Parameters
     ----------
@@ -252,12 +256,12 @@ class Corrected(nn.Module):
 
     @property
     def local(self) -> Neighbours:
-        """ρ."""
+        """The GP ρ."""
         return self.correction.local
 
     @property
     def likelihood(self) -> Likelihood:
-        """Of both together."""
+        """Likelihood of both together."""
         return self.correction.likelihood
 
     @property
@@ -300,6 +304,6 @@ class Corrected(nn.Module):
 
 
 def corrected(marginals: Marginals, mean: Tensor, variance: Tensor) -> Marginals:
-    """Marginals of f + ρ from those of f, a mixture of any number of Gaussians, and moments (B, P) of ρ."""
+    """Marginals of f + ρ from those of f, a mixture of Gaussians, and from the moments (B, P) of ρ."""
     mean, variance = mean.to(marginals.mean), variance.to(marginals.mean)
     return marginals._replace(mean=marginals.mean + mean, variance=marginals.variance + variance)

@@ -1,11 +1,11 @@
-"""Inference networks: from a row's anchor to that row's own inducing variables.
+"""Inference networks, which compute a row's own inducing variables from its anchor.
 
 An inference network maps anchors (B, Q) to inducing points ``Z`` (B, M, Q) and to the mean (M, D, B) and
 root of the covariance, (M, D, B) or (M, M, D, B), of a Gaussian over the inducing variables of each of D
-outputs; rows come last, as :mod:`skdgp.gp.rowwise` wants them. The M inducing variables of a row start
-equal, so that nothing distinguishes them but ``Z``.
+outputs. Rows come last, as :mod:`skdgp.gp.rowwise` needs them. At the start the M inducing variables of a
+row have the same mean and covariance, and differ only by their points ``Z``.
 
-Networks have ``depth`` hidden layers of ``width`` units, or of as many as :func:`layer_sizes` says.
+Networks have ``depth`` hidden layers of ``width`` units. Without a width :func:`layer_sizes` chooses it.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,9 +26,10 @@ NEGATIVE_SLOPE = 0.2
 
 
 def layer_sizes(n_inputs: int, n_outputs: int, width: int | None, depth: int) -> tuple[int, ...]:
-    """Units of every layer of a network; without a width its hidden ones have the smaller of inputs and outputs.
+    """Units of each layer of a network.
 
-    That is the paper's choice (AVDGP, App. C.1).
+    Without a width, hidden layers have the number of inputs or that of outputs, whichever is smaller. That is the
+    paper's choice (AVDGP, App. C.1).
     """
     return (n_inputs, *depth * (min(n_inputs, n_outputs) if width is None else width,), n_outputs)
 
@@ -37,7 +38,7 @@ class MLPs(nn.Module):
     """Multilayer perceptrons of equal sizes side by side, with LeakyReLU.
 
     Weights and biases are uniform in ±1/√(fan in), torch's default, but drawn from ``generator`` alone.
-    Rows come last, all networks are one matrix product a layer, and nothing is transposed on the way.
+    Rows come last. So each layer of all networks is one batched matrix product, without copies in between.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ class MLPs(nn.Module):
                 nn.init.uniform_(bias[g], -bound, bound, generator=generator)
 
     def forward(self, X: Tensor) -> Tensor:
-        """(B, Q) -> (G, n_outputs, B)."""
+        """Outputs (G, n_outputs, B) for inputs (B, Q)."""
         nets = self.weights[0].shape[:-2]
         h = X.mT.unsqueeze(-3).expand(*nets, -1, -1).flatten(0, -3)
         for depth, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
@@ -77,13 +78,13 @@ class MLPs(nn.Module):
 
 
 class _Affine(nn.Linear):
-    """An affine map whose numbers are filled in by others: it draws none from torch's own source of random numbers.
+    """An affine map whose initial values the caller sets, so that it does not use torch's global random numbers.
 
-    ``torch.nn.utils.skip_init`` does so too, and imports a package for symbolic mathematics, which takes seconds.
+    ``torch.nn.utils.skip_init`` does the same, but imports a package for symbolic mathematics, which takes seconds.
     """
 
     def reset_parameters(self) -> None:
-        """Leave memory as it is."""
+        """Do nothing, since the caller sets initial values."""
 
 
 class _Root(nn.Module):
@@ -128,7 +129,7 @@ class InferenceNetwork(nn.Module):
 class AffineInference(InferenceNetwork):
     """AVDGP's inference network: affine maps to ``Z``, one MLP each for mean and root (Eq. 3.2, 3.3).
 
-    Z_m = W_m a + b_m keeps the geometry of the input space however deep the other networks are.
+    Z_m = W_m a + b_m keeps the geometry of the input space, whatever the depth of the other networks is.
     W_m starts at the identity and b_m ~ N(0, I).
     """
 

@@ -1,4 +1,4 @@
-"""Noise that is not one Gaussian: with heavy tails, and of a variance that depends on the row."""
+"""Likelihoods whose noise is not one Gaussian: it has heavy tails, or a variance that depends on the row."""
 
 import math
 
@@ -13,13 +13,13 @@ from .units import Units
 
 _LOG_2PI = math.log(2 * math.pi)
 
-#: Degrees of freedom that training starts from, and what they stay above: the variance is finite.
+#: Initial degrees of freedom, and their lower limit, above which the variance is finite.
 INITIAL_FREEDOM, LEAST_FREEDOM = 5.0, 2.0
 
-#: Gaussians whose mixture stands for a Student t distribution; they leave out a probability of exp(−LEFT_OUT).
+#: Number of Gaussians whose mixture stands for a Student t distribution; it leaves out a probability of exp(−LEFT_OUT).
 N_PRECISIONS, LEFT_OUT = 48, 50.0
 
-#: Gaussians that stand for an uncertain variance.
+#: Number of Gaussians whose mixture stands for noise of an uncertain variance.
 N_VARIANCES = 10
 
 #: The interquartile range of a Gaussian of deviation one.
@@ -27,10 +27,11 @@ _QUARTILES = 1.3489795
 
 
 class StudentT(AdditiveNoise):
-    """y = f + σ ε, ε of a Student t distribution with ν degrees of freedom: a few targets may be far out.
+    """Likelihood y = f + σ ε, where ε has a Student t distribution with ν degrees of freedom: there may be outliers.
 
-    It is a Gaussian whose precision is random, ε | λ ~ N(0, 1/λ), λ ~ Gamma(ν/2, ν/2), and so predictions are mixtures
-    of Gaussians. Outputs have their own σ, and one ν. Units are those of the middle half of the targets.
+    This is a Gaussian whose precision is random, ε | λ ~ N(0, 1/λ), λ ~ Gamma(ν/2, ν/2). So predictions are mixtures of
+    Gaussians. Each output has a σ of its own, and all outputs share ν. The middle half of the targets determines their
+    units, so that outliers do not change these.
 
     Parameters
     ----------
@@ -64,7 +65,10 @@ class StudentT(AdditiveNoise):
         return n_samples * self.n_outputs * N_PRECISIONS
 
     def units_of(self, y: np.ndarray, weight: np.ndarray | None, *, normalize: bool) -> Units:
-        """Median, and the deviation of a Gaussian with these quartiles, if there is a range between them."""
+        """Shift by the median, and scale by the deviation of a Gaussian with the same interquartile range.
+
+        A column whose quartiles are too close to each other is standardised by its mean and deviation.
+        """
         plain = Units.of(y, weight, normalize=normalize)
         if not normalize:
             return plain
@@ -74,15 +78,15 @@ class StudentT(AdditiveNoise):
         return Units(np.where(narrow, plain.shift, middle), np.where(narrow, plain.scale, scale))
 
     def initialise(self, y: Tensor, weight: Tensor) -> None:
-        """Where targets look rounded, σ² is never less than what rounding has added."""
+        """Set the floor of σ², which is larger if targets look rounded; see :func:`.noise_floor`."""
         self.floor.copy_(noise_floor(y, weight))
 
     def calibrated(self) -> list[nn.Parameter]:
-        """The excess of σ² over its floor."""
+        """The logarithm of the excess of σ² over its floor."""
         return [self.log_excess]
 
     def noise(self) -> tuple[Tensor, Tensor]:
-        """By the trapezoidal rule in u = log λ, whose density is proportional to exp(ν/2 (u − exp u))."""
+        """The mixture, by the trapezoidal rule in u = log λ, whose density is proportional to exp(ν/2 (u − exp u))."""
         freedom = self.degrees_of_freedom
         with torch.no_grad():
             reach = LEFT_OUT / freedom + (2 * LEFT_OUT / freedom).sqrt()
@@ -93,7 +97,7 @@ class StudentT(AdditiveNoise):
         return log_weight, (-u).exp().mT * self.scale[..., None, :]
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """By Gauss-Hermite quadrature."""
+        """See :meth:`.Likelihood.expected_log_prob`; by Gauss-Hermite quadrature."""
         nodes, weights = gauss_hermite(N_NODES, mean)
         squares = ((y.unsqueeze(-3) - mean)[..., None] - variance.sqrt()[..., None] * nodes).square()
         freedom, scale = (each[..., None, None, :] for each in (self.degrees_of_freedom, self.scale))
@@ -120,9 +124,9 @@ def _quantile(y: np.ndarray, weight: np.ndarray | None, q: float) -> np.ndarray:
 
 
 class Heteroskedastic(Standardised):
-    """y = f + exp(½ (g + b)) ε: the logarithm of the noise variance is a function of the row as well.
+    """Likelihood y = f + exp(½ (g + b)) ε, in which the logarithm of the noise variance is a function of the row, too.
 
-    Function values are f of every target, then g of every target; b is learnt. Expectations have a closed form
+    Function values are first f of each target, then g of each target. b is learnt. Expectations have a closed form
     (tutorial, Sec. 4.1).
 
     Parameters
@@ -142,7 +146,7 @@ class Heteroskedastic(Standardised):
 
     @property
     def n_targets(self) -> int:
-        """P."""
+        """P, number of targets."""
         return self.n_outputs // 2
 
     def numbers_per_row(self, n_samples: int) -> int:
@@ -150,11 +154,11 @@ class Heteroskedastic(Standardised):
         return n_samples * self.n_targets * N_VARIANCES
 
     def initialise(self, y: Tensor, weight: Tensor) -> None:
-        """Where targets look rounded, the noise is never less than what rounding has added."""
+        """Set the floor of the noise, which is larger if targets look rounded; see :func:`.noise_floor`."""
         self.floor.copy_(noise_floor(y, weight))
 
     def calibrated(self) -> list[nn.Parameter]:
-        """b."""
+        """The parameter b."""
         return [self.log_level]
 
     def response(self, f: Tensor) -> Tensor:
@@ -177,7 +181,7 @@ class Heteroskedastic(Standardised):
         return torch.logsumexp(log_density + weights.log(), dim=-1).sum(-1)
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> PredictiveDistribution:
-        """See :meth:`.Regression.predictive`; a component for each of ``N_VARIANCES`` variances of the noise."""
+        """See :meth:`.Regression.predictive`; ``N_VARIANCES`` values stand for the variance of the noise."""
         m1, m2, v1, v2 = self._parts(mean.double(), variance.double())
         scale, shift = np.asarray(self.units.scale), np.asarray(self.units.shift)
         log_share = log_weight[:, 0].double().log_softmax(0)
@@ -214,5 +218,5 @@ class Heteroskedastic(Standardised):
         return m1, g + self.log_level[..., None, None, :].to(g), v1, v2
 
     def _noise(self, log_variance: Tensor) -> Tensor:
-        """Variances (..., P, K), not below the floor."""
+        """Noise variances (..., P, K), which are not below the floor."""
         return log_variance.exp() + self.floor[..., None, None, :, None].to(log_variance)

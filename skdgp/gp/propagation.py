@@ -1,9 +1,10 @@
-"""How uncertainty travels from layer to layer, and what the next layer is anchored at.
+"""How uncertainty travels from layer to layer, and how the anchor of the next layer is computed.
 
-A propagation, called with the rows, says how S inputs of every layer come from the marginals below it, a
-:class:`Route`: the inputs of the first layer, the points that turn the marginals N(mean, variance) of hidden layers
-into inputs mean + √variance·point of the next, and the weights of the mixture that the S inputs make. Its ``anchor`` is
-the amortisation rule. Latent variables of rows come on top of any of them; see :mod:`skdgp.gp.latents`.
+Each layer has S inputs for a row, which form a mixture. A propagation returns a :class:`Route` for rows: the inputs of
+the first layer, points, and the weights of the mixture. A point turns the marginals N(mean, variance) of a hidden layer
+into the input mean + √variance·point of the next layer. The function ``anchor`` of a propagation is the amortisation
+rule. It gives the anchor, from which a layer computes inducing variables of rows. Any propagation can be combined with
+latent variables of rows; see :mod:`skdgp.gp.latents`.
 
 =========== =================== ============================ ==============================
 rule        propagation         anchor of layer l + 1        source
@@ -15,8 +16,8 @@ monte_carlo :class:`MonteCarlo` none                         DS-DGP Eq. 15
 quadrature  :class:`Quadrature` none                         deep sigma point processes
 =========== =================== ============================ ==============================
 
-Equations are those of AVDGP unless another paper is named. Layers with global inducing variables have
-no use for an anchor; they are given the sample, which costs nothing.
+Equations are those of AVDGP unless another paper is named. Layers with global inducing variables do
+not use the anchor. They get the sample, which costs nothing.
 """
 
 import math
@@ -35,7 +36,7 @@ Source = torch.Generator | Sequence[torch.Generator]
 
 
 class Share(NamedTuple):
-    """Consecutive rows of a minibatch of ``total`` rows: those that one of several processes has."""
+    """Consecutive rows of a minibatch of ``total`` rows, which one of several processes has."""
 
     start: int
     stop: int
@@ -43,7 +44,7 @@ class Share(NamedTuple):
 
     @property
     def rows(self) -> slice:
-        """As an index."""
+        """The rows as a slice."""
         return slice(self.start, self.stop)
 
 
@@ -54,22 +55,22 @@ class Route(NamedTuple):
     points: list[Tensor]  # (S, B, D) or (S, 1, D) for each hidden layer
     log_weight: Tensor  # (S, 1), or (S, B) where they differ between rows: logarithms of the mixture's weights
     log_ratio: Tensor | None = None  # (S, B) or (1, B), log p(h)/q(h) of latent variables that were drawn from q
-    n_replicates: int = 1  # K: as many inputs in turn are of the same function, and stand in one importance sum
-    jointly: bool = False  # whether points are to be correlated between replicates as hidden functions' values are
+    n_replicates: int = 1  # K: each K successive inputs belong to the same function, and to one importance sum
+    jointly: bool = False  # whether points of replicates have the correlations of the hidden functions' values
 
     def log_weight_of(self, mean: Tensor) -> Tensor:
-        """Of means (S or 1, B, D) of a layer: those of the first one need be no mixture."""
+        """Log weights for the means (S or 1, B, D) of a layer. The first layer may have a single Gaussian."""
         mixed = mean.shape[-3] == self.log_weight.shape[-2]
         return self.log_weight if mixed else self.log_weight.new_zeros(1, 1)
 
 
 def anchor_at_sample(F: Tensor, mean: Tensor, weight: Tensor) -> Tensor:
-    """P₁: every sample (S, B, D) anchors inducing variables of its own."""
+    """P₁: each sample (S, B, D) is an anchor, and has inducing variables of its own."""
     return F
 
 
 def anchor_at_mean(F: Tensor, mean: Tensor, weight: Tensor) -> Tensor:
-    """P₂: the mixture's mean (B, D) anchors inducing variables that all samples share."""
+    """P₂: the mixture's mean (B, D) is the anchor, and all samples share inducing variables."""
     return (weight * mean).sum(-3) if mean.shape[-3] > 1 else mean[..., 0, :, :]
 
 
@@ -79,15 +80,14 @@ def _normal(n_samples: int, width: int, generator: torch.Generator) -> Tensor:
 
 
 class Propagation(nn.Module):
-    """Points and weights of the mixture, and the rule that anchors the next layer; see the module's docstring."""
+    """Points and weights of the mixture, and the rule for the anchor of the next layer; see the module's docstring."""
 
     n_samples: int  # S of the whole mixture
-    n_fewest: int = 0  # samples that estimate a mean over it without bias; 0 is all of them
+    n_fewest: int = 0  # samples that an unbiased estimate of a mean over it needs; 0 is all of them
     anchor: Anchor
 
-    #: Whether points are samples of what hidden layers do. Whole functions then have hidden functions of their own.
-    #: Where points are learnt, the model was trained as their mixture: a function follows one of them through hidden
-    #: layers.
+    #: Whether points are random samples. Drawn functions then have hidden functions of their own. If points are learnt
+    #: instead, the model was trained as their mixture, and a drawn function follows one of them through hidden layers.
     sampled: bool = True
 
     #: Whether rows have latent variables.
@@ -112,7 +112,7 @@ class Propagation(nn.Module):
         mixture: bool = True,
         targets: Tensor | None = None,
     ) -> Route:
-        """The way of some rows.
+        """The route of some rows.
 
         Parameters
         ----------
@@ -122,24 +122,25 @@ class Propagation(nn.Module):
             Source of fresh samples, or one for each member of a stack. Without it the points are those of prediction,
             which all rows share.
         share : Share, default=None
-            Which rows of a minibatch ``X`` are; they get their part of the samples that the whole would have.
+            Position of ``X`` in a minibatch. Its rows get the samples that they would have in the whole minibatch.
         mixture : bool, default=True
-            Whether the whole mixture is wanted, or the fewest samples that estimate a mean over it without bias.
+            Whether to return the whole mixture. With False there are only as many samples as an unbiased estimate of a
+            mean over it needs.
         targets : Tensor of shape (B, P), default=None
-            What is known of the rows in training, as :meth:`.Likelihood.regressands` has it.
+            Targets of the rows in training, as :meth:`.Likelihood.regressands` returns them.
         """
         raise NotImplementedError
 
     def of_functions(self, streams: Streams, *, of_rows: bool) -> Callable[[Tensor], Route]:
-        """The way of rows for functions drawn, of which there are as many as streams; see :meth:`.DeepGP.draw`."""
+        """A callable that returns routes of rows for drawn functions, one for each stream; see :meth:`.DeepGP.draw`."""
         return self
 
 
 class MonteCarlo(Propagation):
     """Random samples: fresh for every row in training, stored and shared by all rows in prediction.
 
-    Stored points come in pairs of opposite sign. Their mean is zero, as that of the distribution is, and few of them
-    predict as many independent ones would.
+    Stored points come in pairs of opposite sign. So their mean is zero, like that of the distribution, and a few of
+    them predict as well as many independent ones.
 
     Parameters
     ----------
@@ -148,9 +149,9 @@ class MonteCarlo(Propagation):
     n_samples : int
         S.
     anchor : callable
-        The amortisation rule. An anchor at the mean needs all samples, whatever they are for.
+        The amortisation rule. An anchor at the mean always needs all samples.
     generator : torch.Generator
-        Draws the stored points.
+        Source of the stored points.
     """
 
     origin: Tensor
@@ -175,19 +176,19 @@ class MonteCarlo(Propagation):
         mixture: bool = True,
         targets: Tensor | None = None,
     ) -> Route:
-        """Fresh points with a generator, the stored ones without; equal weights."""
+        """Route with equal weights, and with fresh points if there is a generator, else with the stored ones."""
         if generator is None:
             return Route(X.unsqueeze(-3), list(self.points), self._log_weight(self.n_samples))
         return self.fresh(X, generator, share, self.n_samples if mixture else self.n_fewest)
 
     def fresh(self, X: Tensor, generator: Source, share: Share | None, n_samples: int) -> Route:
-        """So many fresh samples for each row."""
+        """Route with ``n_samples`` fresh samples for each row."""
         points = [fresh_normal(X, generator, share, n_samples, width) for width in self.hidden_dims]
         return Route(X.unsqueeze(-3), points, self._log_weight(n_samples))
 
     @property
     def weight(self) -> Tensor:
-        """All equal."""
+        """Equal weights (S,)."""
         return self._log_weight(self.n_samples)[:, 0].exp()
 
     def _log_weight(self, n_samples: int) -> Tensor:
@@ -195,7 +196,7 @@ class MonteCarlo(Propagation):
 
 
 def fresh_normal(X: Tensor, generator: Source, share: Share | None, n_samples: int, width: int) -> Tensor:
-    """Normal numbers (n_samples, B, width) for rows, or the share of them that the whole minibatch would have."""
+    """Normal numbers (n_samples, B, width) for rows; with ``share`` those that they have in the whole minibatch."""
     shape = (n_samples, X.shape[-2] if share is None else share.total, width)
     sources = [generator] if isinstance(generator, torch.Generator) else generator
     drawn = [X.new_empty(shape).normal_(generator=each) for each in sources]
@@ -204,7 +205,7 @@ def fresh_normal(X: Tensor, generator: Source, share: Share | None, n_samples: i
 
 
 def _pairs(n_samples: int, width: int, generator: torch.Generator) -> Tensor:
-    """Normal numbers (S, 1, D) and the same with the opposite sign; one is left alone if S is odd."""
+    """Points (S, 1, D): normal numbers, and the same with the opposite sign. If S is odd, one has no partner."""
     points = _normal(n_samples - n_samples // 2, width, generator)
     return torch.cat([points, -points[: n_samples // 2]])
 
@@ -212,8 +213,8 @@ def _pairs(n_samples: int, width: int, generator: torch.Generator) -> Tensor:
 class Quadrature(Propagation):
     """Learnt points and weights instead of samples (deep sigma point process): deterministic.
 
-    Points start as standard normal draws, weights equal: a Monte Carlo estimate that is then trained.
-    Parameters as of :class:`MonteCarlo`.
+    Points start as standard normal draws with equal weights, as in a Monte Carlo estimate, and are then trained.
+    Parameters are those of :class:`MonteCarlo`.
     """
 
     sampled = False
@@ -234,12 +235,12 @@ class Quadrature(Propagation):
         mixture: bool = True,
         targets: Tensor | None = None,
     ) -> Route:
-        """The learnt points and weights, whatever the arguments."""
+        """Route with the learnt points and weights, whatever the arguments are."""
         return Route(X.unsqueeze(-3), list(self.points), self.logits.log_softmax(-1)[..., None])
 
     @property
     def weight(self) -> Tensor:
-        """The learnt ones."""
+        """The learnt weights (S,)."""
         return self.logits.softmax(0)
 
 

@@ -7,10 +7,10 @@ of an elimination is one vector operation on all of them.
 Shapes: matrices (M, M, D, B), cross-correlations (M, S, D, B), vectors (M, D, B). Correlations come
 packed, (M(M−1)/2 + M·S, D, B): each pair of inducing variables once, then every inducing variable with
 every point; see :func:`packing`. The formulas are those of :mod:`skdgp.gp.conditionals`, for a prior of
-unit variance; the tests hold the two to each other. Where models are stacked, a dimension of members lies between
-D and B, and between rows and what belongs to one.
+unit variance, and tests compare the two. If models are stacked, a dimension of members lies between D and B. In
+tensors with rows first it comes right after the rows.
 
-That is for the correlations of one stationary kernel. :func:`plain_conditional` takes any kernel, by autograd.
+All this is for the correlations of one stationary kernel. :func:`plain_conditional` takes any kernel, by autograd.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _MAX_ELIMINATION = 24
 
 
 class Packing(NamedTuple):
-    """Where packed correlations are in larger arrays: flat indices of their first two dimensions."""
+    """Positions of packed correlations in larger arrays: flat indices of their first two dimensions."""
 
     square: Tensor  # of [K, k], (M, M + S): pairs at (i, j) with i > j, then k
     mirrored: Tensor  # the same pairs at (j, i)
@@ -42,7 +42,7 @@ class Packing(NamedTuple):
 
 @lru_cache(maxsize=64)
 def packing(n_inducing: int, n_points: int, device: torch.device) -> Packing:
-    """How correlations are packed: nothing is kept twice, nor the diagonal of ones."""
+    """Positions of packed correlations, in which each pair is stored once, and the diagonal of ones is not stored."""
     lower, upper = torch.tril_indices(n_inducing, n_inducing, -1, device=device)
     square = torch.arange(n_inducing * (n_inducing + n_points), device=device).reshape(n_inducing, -1)
     tableau = torch.arange(n_inducing * (2 * n_inducing + n_points), device=device).reshape(n_inducing, -1)
@@ -81,8 +81,8 @@ def packed_correlation(kernel: StationaryKernel, Z: Tensor, x: Tensor) -> Tensor
 class _PackedSquaredDistance(Function):
     """r² between points Z (B, ..., M, Q) of each row, and from them to x (B, ..., S, Q), packed.
 
-    x̄_i = 2 Σ_j g_ij (x_i − x'_j) and x̄'_j = 2 Σ_i g_ij (x'_j − x_i) are matrix products. Rows go last,
-    before the outputs multiply what has to be moved.
+    x̄_i = 2 Σ_j g_ij (x_i − x'_j) and x̄'_j = 2 Σ_i g_ij (x'_j − x_i) are matrix products. Rows go last at
+    this stage, since there is more to move once each output has numbers of its own.
     """
 
     generate_vmap_rule = True
@@ -152,9 +152,9 @@ class _PackedCorrelation(Function):
 def _eliminate(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
     """[A, W] of shape (M, S + M, D, B), where W = L⁻¹, K = L Lᵀ and A = W k, by elimination without pivoting.
 
-    Step j divides row j of [K, k, I] by the root of its pivot, which makes it a row of [Lᵀ, A, W], and takes
-    its multiples from the rows below. Only numbers between the pivot and the j-th column of I change: what is
-    left of that is done with, and below the diagonal of K nothing is ever read. A pivot that is not positive
+    Step j divides row j of [K, k, I] by the root of its pivot, which makes it a row of [Lᵀ, A, W], and
+    subtracts its multiples from the rows below. Only numbers between the pivot and the j-th column of I change. Columns
+    left of the pivot are finished, and nothing below the diagonal of K is ever read. A pivot that is not positive
     leaves NaN or infinity on the diagonal of W.
     """
     n_points = (len(correlations) - n_inducing * (n_inducing - 1) // 2) // n_inducing
@@ -174,7 +174,7 @@ def _eliminate(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
 
 
 def _factorise(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
-    """The same by LAPACK, matrix by matrix, with as much jitter as it takes."""
+    """The same by LAPACK, matrix by matrix, with as much jitter as a matrix needs."""
     n_pairs = n_inducing * (n_inducing - 1) // 2
     rows, columns = torch.tril_indices(n_inducing, n_inducing, -1, device=correlations.device)
     pairs = correlations[:n_pairs].movedim(0, -1)  # (D, B, M(M−1)/2)
@@ -187,7 +187,7 @@ def _factorise(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
 
 
 def _factor(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
-    """[A, W] by the method that suits."""
+    """[A, W] by elimination; by LAPACK if matrices are large or the elimination fails."""
     if n_inducing <= _MAX_ELIMINATION:
         solved = _eliminate(correlations, n_inducing, jitter)
         if being_recorded(solved) or solved[:, -n_inducing:].diagonal(dim1=0, dim2=1).isfinite().all():
@@ -204,7 +204,7 @@ def _lower_transposed_product(W: Tensor, Y: Tensor) -> Tensor:
 
 
 def _pack_gradient(bar: Tensor) -> Tensor:
-    """Gradient of packed correlations from that of [K, k]: a pair is two numbers of K."""
+    """Gradient of packed correlations from that of [K, k], where each pair has two entries in K."""
     n_inducing = len(bar)
     square, mirrored, _ = packing(n_inducing, bar.shape[1] - n_inducing, bar.device)
     bar = bar.flatten(0, 1)
@@ -253,7 +253,7 @@ class _WhitenRows(Function):
 
 
 def _or_zeros(bars: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:
-    """Gradients of the first outputs, zero where nothing depends on one."""
+    """Gradients of the first outputs, with zeros for outputs on which nothing depends."""
     return [torch.zeros_like(each) if bar is None else bar for bar, each in zip(bars, like, strict=False)]
 
 
@@ -298,12 +298,12 @@ class _DiagonalPosterior(Function):
 
 
 class _PlainDiagonalPosterior(Function):
-    """The same of inducing variables u themselves, from the packed correlations, without a gradient of L.
+    """The same for inducing variables u themselves, from the packed correlations, without a gradient of L.
 
-    With P = K⁻¹ and V = P k: m = σ Σ μ_i V_i, v = σ² (1 − Σ A_i² + Σ c_i² V_i²), where Σ A_i² = kᵀP k loses
-    nothing to cancellation, and KL = ½ (Σ c_i² P_ii + μᵀPμ − M + log|K| − Σ log c_i²).
+    With P = K⁻¹ and V = P k: m = σ Σ μ_i V_i, v = σ² (1 − Σ A_i² + Σ c_i² V_i²), where Σ A_i² = kᵀP k has no
+    cancellation errors, and KL = ½ (Σ c_i² P_ii + μᵀPμ − M + log|K| − Σ log c_i²).
 
-    As dP = −P dK P, V and P have all that gradients need. With m̄ and v̄ those of m/σ and v/σ², sums over
+    Since dP = −P dK P, gradients need only V and P. With the gradients m̄ and v̄ of m/σ and v/σ², sums over
     points s, N = Σ v̄ V Vᵀ, q = Σ m̄ V, C = diag(c), E = P C² − I and F = 2N + ½ k̄l P:
 
         k̄ = Pμ m̄ + 2 E V v̄
@@ -376,7 +376,7 @@ def whiten_rows(correlations: Tensor, n_inducing: int, jitter: float = JITTER) -
     Parameters
     ----------
     correlations : Tensor of shape (M(M−1)/2 + M·S, D, B)
-        Packed correlations in K, of inducing variables, and in k, of them and S function values.
+        Packed correlations: K between inducing variables, and k between these and S function values.
     n_inducing : int
         M.
     jitter : float, default=JITTER
@@ -407,9 +407,9 @@ def conditional(
     correlations : Tensor of shape (M(M−1)/2 + M·S, D, B) or, where outputs share a kernel, (·, 1, B)
         Packed, of M inducing variables and S function values.
     mean, root : Tensors of shapes (M, D, B) and (M, D, B) or (M, M, D, B)
-        Gaussian over v (``whiten``) or u of a prior of zero mean and unit variance.
+        Gaussian over v (with ``whiten``) or over u, whose prior has zero mean and unit variance.
     deviation : Tensor of shape (D, 1) or (1, 1)
-        σ, of the prior. Without ``whiten`` it scales the marginals alone.
+        σ, of the prior. Without ``whiten`` it scales only the marginals, not ``mean`` and ``root``.
     jitter : float, default=JITTER
         Added to the unit diagonals of K.
 
@@ -432,7 +432,7 @@ def conditional(
 def posterior(
     W: Tensor, A: Tensor, mean: Tensor, root: Tensor, deviation: Tensor, *, whiten: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same from what :func:`whiten_rows` returns, as the formulas are written; of any covariance."""
+    """The same from what :func:`whiten_rows` returns, for any covariance, directly by the formulas."""
     V = A if whiten else _transposed_product(W, A)
     product = root[:, None] * V if root.dim() == mean.dim() else _transposed_product(root, V)
     variance = (product.square().sum(0) - A.square().sum(0) + 1.0).clamp(min=VARIANCE_FLOOR)
@@ -461,7 +461,7 @@ def _transposed_product(P: Tensor, V: Tensor) -> Tensor:
 def plain_conditional(
     kernel: Kernel, Z: Tensor, x: Tensor, mean: Tensor, root: Tensor, *, whiten: bool, jitter: float = JITTER
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same for any kernel, by autograd.
+    """The same as :func:`conditional` for any kernel, by autograd.
 
     Parameters
     ----------
@@ -469,7 +469,7 @@ def plain_conditional(
     Z : Tensor of shape (B, M, Q)
     x : Tensor of shape (B, S, Q)
     mean, root, whiten, jitter
-        See :func:`conditional`. Jitter is relative to the mean of the diagonal of K, and a constant to gradients.
+        See :func:`conditional`. Jitter is relative to the mean of the diagonal of K, and a constant in gradients.
 
     Returns
     -------

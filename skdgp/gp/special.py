@@ -1,4 +1,4 @@
-"""Special functions of the normal distribution that torch has not, or not in every corner."""
+"""Functions of the normal distribution that torch lacks or computes imprecisely, and nodes for quadrature."""
 
 import math
 from functools import lru_cache
@@ -51,8 +51,8 @@ class _LogNdtr(Function):
 def log_ndtr(x: Tensor) -> Tensor:
     """Logarithm of the standard normal distribution function, elementwise.
 
-    Value and gradient are accurate and finite wherever x² is. ``torch.special.log_ndtr`` loses its
-    gradient far left in float32.
+    Value and gradient are accurate and finite wherever x² is finite. ``torch.special.log_ndtr`` loses its
+    gradient for very negative x in float32.
     """
     return _LogNdtr.apply(x)[0]
 
@@ -74,22 +74,22 @@ def _gauss_hermite(n_nodes: int, dtype: torch.dtype, device: torch.device) -> tu
 #: Largest distance between nodes of :func:`graded`, in units of asinh.
 _STEP = 0.12
 
-#: Most nodes of :func:`graded`. They span six powers of ten as close as that, and eight at 0.15.
+#: Largest number of nodes of :func:`graded`. At that distance they span six powers of ten, and eight at 0.15.
 MOST_NODES = 160
 
 
 def graded(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes and weights, (..., n_nodes), of ∫ f(d) dd between limits (...), at equal steps of t where d = sinh(t).
 
-    The nodes are √(1 + d²) steps apart: they resolve what is one wide at zero, and what is as wide as its distance
-    from zero elsewhere, over many powers of ten. f must be next to nothing at both limits. Then the error falls
-    exponentially with the number of nodes, as it does for double exponential formulas.
+    The nodes are √(1 + d²) steps apart. So they resolve changes of f over a width of one near zero, and elsewhere over
+    a width like the distance from zero, over many powers of ten. f must be nearly zero at both limits. Then the error
+    falls exponentially with the number of nodes, as it does for double exponential formulas.
 
-    All limits have as many nodes as they would have alone. What they have more, for others' sake, has no weight.
+    Each pair of limits uses as many nodes as it would use alone. Further nodes, which other pairs need, have no weight.
     """
     start, end = low.asinh()[..., None], high.asinh()[..., None]
     numbers = ((end - start) / _STEP).ceil().clamp(min=1, max=MOST_NODES)
-    # The first of the two is taken if a limit is not a number.
+    # If a limit is NaN, min takes the first of the two.
     n_nodes = MOST_NODES if being_recorded(low) else int(min(MOST_NODES, numbers.max().item()))
     place = torch.arange(n_nodes, dtype=low.dtype, device=low.device)
     step = (end - start) / numbers

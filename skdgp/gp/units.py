@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Units:
-    """An affine map of columns: what a model sees is (value − shift) / scale.
+    """An affine map of columns: a model sees (value − shift) / scale.
 
     Parameters
     ----------
@@ -31,12 +31,12 @@ class Units:
         with np.errstate(over="ignore", invalid="ignore"):
             mean = (weight * columns).sum(axis=0) / total
             centred = columns - mean
-            # The second term is zero but for rounding, which it takes away (Chan, Golub and LeVeque, 1983).
+            # The second term is zero except for rounding errors, which it corrects (Chan, Golub and LeVeque, 1983).
             squares = (weight * centred**2).sum(axis=0) - (weight * centred).sum(axis=0) ** 2 / total
             variance = squares / total
         scale = np.sqrt(variance)
-        # Constant columns are not divided by anything. Rounding may make them seem to vary: 1e30 differs from its own
-        # mean by 1e14, and is divided by its size.
+        # Constant columns are not divided by anything. Rounding errors may make them seem to vary: 1e30 may differ from
+        # its own mean by 1e14. Such a column is divided by its size.
         eps, size = np.finfo(np.float64).eps, np.abs(mean)
         with np.errstate(over="ignore", invalid="ignore"):
             constant = np.isfinite(variance) & (variance <= n_rows * eps * variance + (n_rows * size * eps) ** 2)

@@ -7,8 +7,8 @@ density, and a and b standard normal,
 
 has zero mean, unit variance everywhere, and the covariance F⁻¹ Σ_f cos(ω_f·(x − x')). Every draw has frequencies of its
 own. Over draws, mean and covariance are therefore exactly those of the prior, however few the waves are. One draw,
-given its frequencies, is a Gaussian process whose correlations are off by about F^(−1/2); frequencies that are spread
-evenly make that less.
+given its frequencies, is a Gaussian process whose correlations have errors of about F^(−1/2). Frequencies that are
+spread evenly make these errors smaller.
 """
 
 import math
@@ -19,21 +19,22 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-#: Cosines whose sum is a function, for each kernel: as many frequencies, or half of them where outputs share a kernel.
+#: Number of cosines whose sum is a function, for each kernel. There are as many frequencies, or half as many if outputs
+#: share a kernel.
 N_WAVES = 512
 
-#: Inputs whose waves are computed at a time, so that they stay in the processor's cache.
+#: Number of inputs whose waves are computed at a time, so that they stay in the processor's cache.
 INPUTS_AT_A_TIME = 240
 
 #: Uniform numbers keep this distance from 0 and 1, where a quantile may be infinite.
 _EDGE = 1e-12
 
-#: Functions of S draws: from inputs (S, N, Q), or (1, N, Q) where all draws have the same, to values (S, N, D).
+#: Functions of S draws: from inputs (S, N, Q), or (1, N, Q) if all draws have the same, to values (S, N, D).
 Functions = Callable[[Tensor], Tensor]
 
 
 class Streams:
-    """A stream of random numbers for each of S draws: what a draw gets does not depend on the others.
+    """A stream of random numbers for each of S draws, so that a draw does not depend on the others.
 
     Numbers are drawn on the CPU, in float64, so that a seed means the same everywhere.
 
@@ -61,7 +62,7 @@ class Streams:
         return self._stack(torch.rand, shape)
 
     def choice(self, probability: Tensor) -> Tensor:
-        """For each draw a number, whose probabilities these are: (S,)."""
+        """For each draw a random number from 0 on, with these probabilities, (S,)."""
         steps = probability.double().cumsum(0)
         return torch.searchsorted(steps, self.uniform() * steps[-1], right=True).clamp_(max=len(probability) - 1)
 
@@ -98,7 +99,7 @@ def waves(streams: Streams, frequencies: Tensor, n_outputs: int) -> Functions:
     frequencies : Tensor of shape (S, K, F, Q)
         From the spectral densities of K kernels.
     n_outputs : int
-        D, functions of a draw. They are independent, and all of one kernel where K is 1; else D is K.
+        D, number of functions in a draw, which are independent. With K = 1 all have the same kernel; otherwise D is K.
 
     Returns
     -------
@@ -127,7 +128,7 @@ def waves(streams: Streams, frequencies: Tensor, n_outputs: int) -> Functions:
 def _sum_of_waves(frequencies: Tensor, phase: Tensor, amplitude: Tensor, x: Tensor) -> Tensor:
     """Values (D, N) of one draw at inputs (Q, N).
 
-    Rows last: in products of matrices what a row gets then does not depend on its place among them.
+    Rows come last. The result for a row in a matrix product then does not depend on its place among the rows.
     """
     parts = []
     for some in x.split(INPUTS_AT_A_TIME, dim=-1):

@@ -277,7 +277,7 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
     Parameters
     ----------
     model : DeepGP
-        With the posteriors of :func:`set_posteriors`.
+        A model with the posteriors of :func:`set_posteriors`.
     rows : Batch
         Some of the rows of ``data``.
     data : Batch

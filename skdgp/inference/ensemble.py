@@ -42,7 +42,7 @@ T = TypeVar("T")
 #: Means and variances (n, P) of function values at some rows, as if the model had not learnt from the row itself.
 Judge = Callable[[DeepGP, Batch, Batch, Settings], tuple[Tensor, Tensor]]
 
-#: Makes the untrained member of a number, with a generator on the CPU.
+#: Makes the untrained member with a given number, with a generator on the CPU.
 Start = Callable[[int, torch.Generator], DeepGP]
 
 
@@ -335,7 +335,7 @@ class Ensemble:
 
     @torch.no_grad()
     def _left_over(self, part: Part, basis: Part | None, data: Batch, split: Split, plan: Plan) -> LeftOver:
-        """Predictions of members and base for some rows, as if they had not learnt from the row where that is known.
+        """Predictions of members and base for some rows, as if they had not learnt from the row, if that is known.
 
         If some members hold a row out, only these predict it.
         """
@@ -368,7 +368,7 @@ class Ensemble:
         return LeftOver(exact, mean, variance, known)
 
     def _untrained(self, start: Start, index: int, seed: int, precision: torch.dtype) -> tuple[DeepGP, torch.Generator]:
-        """The untrained member of a number and its source of random numbers, on the device of training."""
+        """The untrained member with this number and its source of random numbers, on the device of training."""
         generator = torch.Generator("cpu").manual_seed(seed)
         model = start(index, generator).to(device=self.device, dtype=precision)
         if self.device.type != "cpu":

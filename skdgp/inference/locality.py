@@ -37,7 +37,7 @@ ITERATIONS = 30
 
 
 class LeftOver(NamedTuple):
-    """Rows with a model's moments (n, P) there; ``fair`` (n,) where the model has not learnt from the row."""
+    """Rows with a model's moments (n, P) there; ``fair`` (n,) is True if the model has not learnt from the row."""
 
     rows: Batch
     mean: Tensor
