@@ -110,7 +110,7 @@ def show(cells, statistic):
     """A number, or a mean and its standard error with two digits of the error; a number on its own gains no digits."""
     if not cells:
         return ""
-    if len(cells) == 1:
+    if len(cells) == 1 and math.isfinite(float(cells[0])):
         return min(cells[0], digits(float(cells[0]), 3), key=len)
     if statistic == "median":
         return digits(median(cells), 3)

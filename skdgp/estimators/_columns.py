@@ -136,9 +136,9 @@ def first_text(values: np.ndarray) -> str | None:
 
 
 def first_collection(values: np.ndarray) -> Any:
-    """The first value that is a list, a dictionary or the like; None if there is none."""
+    """The first value that is a list, a tuple or an array; None if there is none."""
     objects = values.tolist() if values.dtype.kind == "O" else ()
-    return next((each for each in objects if isinstance(each, list | tuple | dict | set | np.ndarray)), None)
+    return next((each for each in objects if isinstance(each, list | tuple | np.ndarray)), None)
 
 
 def _is_category(values: Any) -> bool:

@@ -81,7 +81,7 @@ def _validated(estimator, X, *y, **options):
                     'categorical_features, or fit a data frame with categorical_features="from_dtype".'
                 ) from error
             other = first_collection(column)
-            if other is not None:
+            if other is not None and isinstance(error, ValueError):  # else the error says what X holds
                 raise ValueError(
                     f"Column {name!r} of X holds {other!r}, which is neither a number nor text: make columns of what "
                     "is in it, before."
