@@ -110,10 +110,10 @@ def show(cells, statistic):
     """A number, or a mean and its standard error with two digits of the error; a number on its own gains no digits."""
     if not cells:
         return ""
-    if len(cells) == 1 and math.isfinite(float(cells[0])):
-        return min(cells[0], digits(float(cells[0]), 3), key=len)
-    if statistic == "median":
-        return digits(median(cells), 3)
+    if len(cells) == 1 or statistic == "median":
+        value = median(cells)
+        own = cells if len(cells) == 1 and math.isfinite(value) else []
+        return min([digits(value, 3), *own], key=len)
     values = [float(cell) for cell in cells]
     mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
     if error == 0 or not math.isfinite(error):

@@ -470,7 +470,7 @@ def test_tables_have_means_and_errors(make_table):
     assert titles == ["set", "model", "splits", "score"]
     assert lines == [
         ["b", "ours", "2", "1.25 ± 0.25"],
-        ["b", "peer", "1", "4"],
+        ["b", "peer", "1", "4.0"],
         ["a", "ours", "1", "0.00123"],
         ["a", "peer", "1", "not reached"],
     ]
@@ -480,7 +480,7 @@ def test_tables_have_columns_ratios_and_an_order(make_table):
     options = ("--rows", "model", "--columns", "set", "--values", "score", "--statistic", "median", "--ratio", "ours")
     titles, lines = make_table(*options, "--where", "set=a|b", "model=peer|ours")
     assert titles == ["model", "a", "× ours", "b", "× ours"]
-    assert lines == [["peer", "not reached", "not reached", "4", "3.2"], ["ours", "0.00123", "1.0", "1.25", "1.0"]]
+    assert lines == [["peer", "not reached", "not reached", "4.0", "3.2"], ["ours", "0.00123", "1.0", "1.25", "1.0"]]
 
 
 def test_tables_have_mean_places(make_table, tmp_path):
