@@ -56,6 +56,8 @@ def table(rows, keys, values, *, columns=(), statistic="mean", count=None, ratio
     ratio : str, default=None
         The line, by its first key, beside which the others are measured.
     """
+    if columns and len(values) > 1:
+        raise ValueError(f"A table has one of {', '.join(values)} where the values of other columns have columns.")
     groups, heads = {}, {}
     for row in rows:
         line = groups.setdefault(tuple(row[key] for key in keys), {"count": set()})

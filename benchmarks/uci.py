@@ -62,6 +62,8 @@ PAPER = {
     "max_iter": 100,
     "batch_size": 100,
     "learning_rate": 0.005,
+    "base": None,
+    "n_neighbors": 0,
 }
 
 

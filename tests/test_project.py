@@ -495,6 +495,11 @@ def test_tables_have_mean_places(make_table, tmp_path):
     ]
 
 
+def test_tables_of_columns_have_one_value(make_table):
+    with pytest.raises(ValueError, match="one of score, split where"):
+        make_table("--rows", "model", "--columns", "set", "--values", "score", "split")
+
+
 def test_tables_say_what_is_missing(make_table):
     with pytest.raises(ValueError, match=r"No row has model=absent or gone\."):
         make_table("--rows", "set", "--values", "score", "--where", "model=absent|gone")
