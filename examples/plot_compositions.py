@@ -4,8 +4,8 @@ Hidden layers: how much do the data say about them?
 
 A deep Gaussian process is a chain of functions, one for each layer. Many chains explain the same data: if one layer
 doubles its input, the next layer can halve it again. So which functions may a hidden layer be? Training learns a
-distribution of the functions, the *posterior*. The usual posterior settles on a single answer, and is certain of it.
-``layer_posterior`` has three alternatives that leave more answers possible.
+distribution of the functions, the *posterior*. The usual posterior settles on a single answer, and is nearly certain of
+it. ``layer_posterior`` has three alternatives that leave more answers possible.
 """
 
 # %%
@@ -59,8 +59,8 @@ for name, model in models.items():
 # ``LatentDisplay`` draws functions from the posterior if you set ``n_draws``. The left column has the hidden layer, and
 # the right column has the whole chain. The factorised posterior is nearly certain of its hidden layer wherever the
 # curve bends. "joint" and "chain" are less certain. "locations" has found hidden functions of quite different heights,
-# and all of them end in the same curve. This is possible because in the three alternatives the functions of the two
-# layers depend on each other: if the hidden function lies higher, the function of the last layer makes up for it.
+# and most of them end in nearly the same curve. This is possible because in the three alternatives the functions of the
+# two layers depend on each other: if the hidden function lies higher, the function of the last layer makes up for it.
 
 import matplotlib.pyplot as plt
 
@@ -72,7 +72,7 @@ for row, (name, model) in zip(axes, models.items(), strict=True):
     row[0].set_ylabel(f'"{name}"')
     row[1].plot(X, (y - y.mean()) / y.std(), ".", color="black")
     for ax in row:
-        ax.label_outer()
+        ax.set_xlabel("feature" if ax in axes[-1] else "")
 plt.show()
 
 # %%

@@ -62,8 +62,9 @@ for story, search in searches.items():
 # What depth gains
 # ----------------
 # Both panels have the same scale. The grey lines are the two splits, and the blue line is their mean. For the
-# photograph it pays to have a second layer. For the patients, more layers gain no more than the difference between the
-# two splits. So depth costs time there, and gains nothing.
+# photograph it pays to have a second layer. A third layer gains less, and a fourth one loses a part of the gain. For
+# the patients, more layers gain about as much as the two splits differ from each other. So depth costs time there, and
+# gains next to nothing.
 
 import matplotlib.pyplot as plt
 
@@ -104,5 +105,7 @@ for ax, (title, values) in zip(axes.T.flat, panels, strict=True):
     limits = {"cmap": "magma", "vmin": 0, "vmax": 0.2} if spread else {"cmap": "gray", "vmin": 0, "vmax": 1}
     shown = ax.imshow(np.reshape(values, photo.shape), **limits)
     ax.set(title=title, xticks=[], yticks=[])
-fig.colorbar(shown, ax=axes[1, 1:], location="bottom", shrink=0.5, aspect=40, label="brightness")
+fig.colorbar(
+    shown, ax=axes[1, 1:], location="bottom", shrink=0.5, aspect=40, label="standard deviation of the brightness"
+)
 plt.show()

@@ -110,7 +110,7 @@ for name, each in {"deep GP": model, "exact GP": gp}.items():
 # The right picture shows the density that the deep GP predicts, and three draws by
 # :meth:`~skdgp.AVDGPRegressor.sample_y`. A draw is a function of the load, with noise added to each of its values. The
 # function follows one component of the mixture at all loads. Here each component follows one branch beyond the critical
-# load. So a draw does not jump between the branches.
+# load. So a draw does not jump between the branches. These three draws happen to follow the same branch.
 
 import matplotlib.pyplot as plt
 
@@ -141,7 +141,8 @@ plt.show()
 # The first two pictures show the predicted densities at 2.5 kN and 8 kN. Behind them are histograms of a thousand more
 # struts at these loads. The third picture checks all quantiles at once. For each probability p, it shows the share of
 # struts below the predicted quantile p. The curve of a calibrated model stays in the grey band. The curve of the deep
-# GP is close to it.
+# GP runs below the band in the middle, so the deep GP predicts these quantiles a little too low. The curve of the exact
+# GP leaves the band much further.
 #
 # :doc:`/gallery/plot_modes` shows another way to model targets with several values.
 

@@ -86,7 +86,7 @@ plt.show()
 # -----------------
 # :class:`~skdgp.display.LatentDisplay` shows what each layer of the deepest model makes of the square. Each panel shows
 # the output of one layer, as a height over the plane. If a layer has two outputs, the panel shows their first principal
-# component. The first layer has only broad slopes. The last layer has the letters.
+# component. The first layer has mostly broad slopes. The last layer has the letters.
 
 from skdgp.display import LatentDisplay
 

@@ -83,8 +83,9 @@ for left in (45, 55):
 
 # %%
 # A function drawn by ``sample_functions`` keeps one value of the latent variable. So it follows one branch at all
-# hours: on such a morning the bridge is up for all drives, or for none. In draws of observations, ``sample_y``, every
-# row has a value of its own.
+# hours: on such a morning the bridge is up for all drives, or for none. In the picture two functions follow the upper
+# branch. The others follow the lower one, and one of them lies a little above it. In draws of observations,
+# ``sample_y``, every row has a value of its own.
 
 functions, drives = two.sample_functions(6, random_state=1)(hours), two.sample_y(hours, 1, random_state=1)
 _, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
@@ -115,7 +116,7 @@ models = {
 }
 _, axes = plt.subplots(1, 5, figsize=(12.5, 2.8), sharey=True, layout="constrained")
 axes[0].plot(*train.T, ".", color="black", markersize=1.5)
-axes[0].set(title="Data", xlabel="Place", ylabel="Height")
+axes[0].set(title="Data", xlabel="Place", ylabel="Height", xlim=(0, 1))
 grid, heights = np.linspace(0, 1, 161)[:, None], np.linspace(-0.2, 1.2, 141)
 for ax, (name, parameters) in zip(axes[1:], models.items(), strict=True):
     model = DSDGPRegressor(n_estimators=1, random_state=0, **parameters).fit(train[:, :1], train[:, 1])

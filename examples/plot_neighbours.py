@@ -109,4 +109,5 @@ for name in ("deep GP alone", "deep GP, neighbours"):
 
 # %%
 # If rents are smooth, the model gains nothing by its neighbours and does not use them. In the town of blocks and in the
-# town of repeats, it does. There the nearest rows explain most of what looks like noise to the smooth model.
+# town of repeats, it does. With neighbours the mean squared error falls to about half in the town of blocks, and to
+# less than a sixth in the town of repeats.

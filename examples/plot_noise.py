@@ -51,7 +51,8 @@ for name, model in {"gaussian": plain, "heteroskedastic": varying}.items():
 # %%
 # The intervals of both models contain about nine in ten readings. But the first model reaches this share in the wrong
 # way. Before the impact, its intervals are many times too wide and contain nearly all readings. Later they are too
-# narrow, and contain too few.
+# narrow, and contain too few. The intervals of the second model are much narrower before the impact, and wider where
+# readings scatter most. But before the impact they are still several times wider than necessary.
 
 import matplotlib.pyplot as plt
 
@@ -61,6 +62,7 @@ _, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained"
 for ax, (name, model) in zip(axes, {"gaussian": plain, "heteroskedastic": varying}.items(), strict=True):
     PredictiveIntervalDisplay.from_estimator(model, X, y, ax=ax)
     ax.set(title=f'likelihood="{name}"', xlabel="Time (ms)", ylabel="Acceleration (g)")
+    ax.label_outer()
 plt.show()
 
 # %%

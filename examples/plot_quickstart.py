@@ -7,7 +7,7 @@ not answer the second half of this question. This example fits a deep Gaussian p
 predicts a *distribution* for each of 148 other patients, and checks these distributions against what happened. Two
 models of scikit-learn are checked in the same way.
 
-From a clone of the repository, ``python examples/plot_quickstart.py`` prints the scores and saves the last picture.
+From a clone of the repository, ``python examples/plot_quickstart.py`` prints the scores and saves the picture.
 """
 
 # %%
@@ -95,9 +95,10 @@ for name, predicted in predictions.items():
 # Pictures
 # --------
 # The left picture shows the patients in the order of their predicted means. Each has an interval of its own, and it is
-# wider where the model is less sure. The right picture checks all quantiles at once. For each probability p, it shows
-# the share of patients below the predicted quantile p. For a perfectly calibrated model with very many patients, this
-# curve is the diagonal. With so few patients, the curve of a calibrated model may lie anywhere in the grey band.
+# wider where the model is less sure. Here the intervals are almost equally wide, because most of their width is noise.
+# The right picture checks all quantiles at once. For each probability p, it shows the share of patients below the
+# predicted quantile p. For a perfectly calibrated model with very many patients, this curve is the diagonal. With so
+# few patients, the curve of a calibrated model may lie anywhere in the grey band.
 #
 # :doc:`/predictions` describes what else you can ask of a fitted model.
 

@@ -140,7 +140,8 @@ print(f"{'Bayesian ridge':<65}{-crps_scorer(linear, X_test, y_test):>17.1f}")
 # -----------------------------
 # Left: the candidates of the grid, with the best one at the top. Right: the candidates of the halving search. Each has
 # a line from round to round as long as it stays in the search. The halving search needs a third of the epochs. But it
-# prefers candidates that learn fast, and these are not always the best in the end.
+# prefers candidates that learn fast, and these are not always the best in the end. Here both searches agree: with four
+# hundred houses and 27 epochs, the shallow GP is best.
 
 import matplotlib.pyplot as plt
 
@@ -164,7 +165,9 @@ for name, rounds in table.groupby("name"):
     right.plot(rounds.epochs, rounds.crps, "o-", **style)
     if len(rounds) > 1:
         end = (rounds.epochs.iloc[-1], rounds.crps.iloc[-1])
-        right.annotate(name, end, (7, 4), color=style["color"], textcoords="offset points")
+        others = table.crps[(table.epochs == end[0]) & (table.name != best)]
+        height = -12 if name != best and end[1] < others.max() else 4  # so that labels do not overlap
+        right.annotate(name, end, (7, height), color=style["color"], textcoords="offset points")
 counts = table.groupby("epochs").size()
 right.set(xscale="log", yscale="log", xlim=(0.8 * counts.index[0], 2.2 * counts.index[-1]))
 right.set_xticks(counts.index, [f"{epochs} epochs\n{count} of {counts.max()}" for epochs, count in counts.items()])

@@ -64,7 +64,9 @@ for name, family in families.items():
     print(f"{name:<17} R² on 50 runs, after learning from 150 others: {family.score(X[150:], y[150:]):.3f}")
 
 # %%
-# A plain GP suits a simulator that is smooth and has no noise. Deep models would need more runs.
+# All three predict about equally well. This is no coincidence: by default they mix their predictions with those of a
+# plain GP, the *base*, and here the two deep models give nearly all of the weight to it (``base_weight_``). So a plain
+# GP suits this simulator, which is smooth and has no noise.
 
 # %%
 # A set of indices for each draw
@@ -113,7 +115,7 @@ blues, red, dark = {100: "#a9cbe8", 200: "#4f94cd", 400: "#0b4a83"}, "#b3261e", 
 def violins(ax, values, places, colour, width):
     """Draw the distribution of each column of values, one at each place."""
     for body in ax.violinplot(values, places, widths=width, showextrema=False)["bodies"]:
-        body.set(facecolor=colour, alpha=0.9, edgecolor="none")
+        body.set(facecolor=colour, alpha=0.9, edgecolor=colour)
     ax.plot(places, np.median(values, axis=0), "o", color="white", markeredgecolor=dark, markersize=3.5)
 
 

@@ -69,7 +69,7 @@ ax.fill_between(window[:, 0], mean - 1.96 * std, mean + 1.96 * std, alpha=0.3, l
 ax.plot(window[:, 0], model.sample_functions(4, random_state=0)(window), lw=0.8, color="tab:blue")
 ax.plot(window[:, 0], power(window[:, 0]), "--", color="black", lw=1.0, label="true curve")
 ax.set(xlabel="day", ylabel="kW", ylim=(0, 7))
-ax.legend(loc="lower right", markerscale=6)
+ax.legend(loc="upper left", markerscale=6)
 plt.show()
 
 # %%

@@ -137,7 +137,7 @@ for district, colour in (("Harbour", "#0b5fa5"), ("Mills", "#5f8f4e"), ("Airport
     label = f"{district} (never seen)" if district == "Airport" else district
     left.plot(sizes, mean, color=colour, label=label)
     left.fill_between(sizes, mean - 1.64 * std, mean + 1.64 * std, color=colour, alpha=0.2, linewidth=0)
-left.set(xlabel="size (square metres)", ylabel="rent", title="Mean rent in houses of 1950, with 90 % band")
+left.set(xlabel="size (square metres)", ylabel="rent", title="Mean rent, houses of 1950, 90 % band")
 left.legend(frameon=False, loc="upper left")
 
 for row, name in enumerate(cases):

@@ -142,9 +142,10 @@ covered = 100 * pd.DataFrame(inside).mean()
 print(pd.DataFrame({"coverage, %": covered.round(1), "mean width": pd.DataFrame(width).mean().round(2)}).to_string())
 
 # %%
-# The joint intervals contain as many totals as 90 % intervals should. Of the intervals from independent cells, fewer
-# than one in five contains its total, although the intervals of single cells can be trusted. If standard deviations are
-# added, the intervals contain more totals than they need to, but they are nearly twice as wide as the joint ones.
+# The joint intervals contain nearly as many totals as 90 % intervals should. Of the intervals from independent cells,
+# fewer than one in five contains its total, although the intervals of single cells can be trusted. If standard
+# deviations are added, the intervals contain more totals than they need to, but they are nearly twice as wide as the
+# joint ones.
 
 # %%
 # Pictures
@@ -162,14 +163,14 @@ dark = "#333333"
 fig, axes = plt.subplots(1, 3, figsize=(12, 4.8), width_ratios=(1.25, 1.35, 1), layout="constrained")
 
 image = axes[0].pcolormesh(side, side, rain.reshape(50, 50), cmap="Blues", vmax=115, rasterized=True)
+label_box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
 for number in range(12):
     axes[0].contour(side, side, (district == number).reshape(50, 50), [0.5], colors=dark, linewidths=0.9)
     east, north = cells[district == number].mean(axis=0)
-    axes[0].text(east, north, number + 1, ha="center", va="center", weight="bold")
-axes[0].plot(*gauges.T, "o", color="white", markeredgecolor=dark, markersize=3.5, markeredgewidth=0.6, label="gauges")
+    axes[0].text(east, north, number + 1, ha="center", va="center", weight="bold", zorder=4, bbox=label_box)
+axes[0].plot(*gauges.T, "o", color="white", markeredgecolor=dark, markersize=3.5, markeredgewidth=0.6)
 axes[0].set(aspect="equal", xlim=(0, 50), ylim=(0, 50), xlabel="km to the east", ylabel="km to the north")
-axes[0].set_title("The rain and its gauges")
-axes[0].legend(loc="upper right")
+axes[0].set_title("The rain and its gauges (circles)")
 fig.colorbar(image, ax=axes[0], label="rain (mm)", shrink=0.8)
 
 rows = np.arange(12)
@@ -183,7 +184,7 @@ axes[1].set(ylim=(14.6, -0.7), title="90 % intervals of the totals")
 axes[1].legend(frameon=False, loc="lower center", ncols=2)
 
 bars = axes[2].bar(list(covered.index), covered, color=[colours[name] for name in covered.index])
-axes[2].bar_label(bars, fmt="%.0f %%")
+axes[2].bar_label(bars, fmt="%.0f %%", padding=-16, color="white", weight="bold")
 axes[2].axhline(90, color=dark, linewidth=1, linestyle=":", label="expected of 90 % intervals")
 axes[2].set(ylim=(0, 118), ylabel="totals inside their intervals (%)", title="Thirty days: 360 totals")
 axes[2].set_xticks(range(3), ["Joint\ncovariance", "Independent", "As one"])
