@@ -1,10 +1,10 @@
 """Regressors of this package as regressors of skpro, with predictive distributions of skpro."""
 
 import numpy as np
-import pandas as pd
 from sklearn.base import clone
 
 try:
+    import pandas as pd  # comes with skpro
     from skpro.distributions.base import BaseDistribution
     from skpro.regression.base import BaseProbaRegressor
 except ImportError as error:
