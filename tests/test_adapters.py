@@ -13,6 +13,9 @@ from botorch.optim import optimize_acqf
 from mapie.conformity_scores import ResidualNormalisedScore
 from mapie.regression import ConformalizedQuantileRegressor, SplitConformalRegressor
 from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from skpro.utils import check_estimator
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor, adapters
@@ -200,6 +203,16 @@ def test_a_statistic_is_fitted_as_soon_as_its_regressor():
     assert view.fit(X, y).n_features_in_ == 1
     np.testing.assert_array_equal(view.predict(X), model.predict_quantiles(X, 0.9))
     np.testing.assert_array_equal(Deviation(model).predict(X), model.predict(X, return_std=True)[1])
+
+
+@pytest.mark.parametrize("wrap", [lambda model: make_pipeline(StandardScaler(), model), "search"])
+def test_statistics_see_through_pipelines_and_searches(wrap):
+    X, y = make_waves(50, random_state=0)
+    outer = GridSearchCV(shallow(), {"kernel": ["rbf"]}, cv=2) if wrap == "search" else wrap(shallow())
+    outer.fit(X, y)
+    inner, rows_inside = (outer.best_estimator_, X) if wrap == "search" else (outer[-1], outer[:-1].transform(X))
+    np.testing.assert_array_equal(Quantile(outer, 0.9).predict(X), inner.predict_quantiles(rows_inside, 0.9))
+    np.testing.assert_array_equal(Deviation(outer).predict(X), inner.predict(rows_inside, return_std=True)[1])
 
 
 # torch and ONNX

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ..estimators._regression import DeepGPRegressor
 from ..estimators._shell import fitted
 from ..gp.likelihoods import AdditiveNoise
-from ..inference.joint import exact_copies
+from ..inference.joint import exact_copies, joint_moments
 from ..methods import AVDGP
 
 
@@ -79,13 +79,9 @@ class MomentsModule(nn.Module):
 
     def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Means and standard deviations (n, n_outputs) of rows (n, n_features), in the units of the data."""
-        X = self.inputs(X)
-        means, variances = (
-            torch.stack(each) for each in zip(*(model(X).moments() for model in self.models), strict=True)
-        )
-        mean = means.mean(0)
-        variance = (variances + (means - mean).square()).mean(0) * self.target_scale.square() + self.noise
-        return mean * self.target_scale + self.target_shift, variance.sqrt()
+        mean, variance = joint_moments(list(self.models), self.inputs(X), joint=False)
+        std = (variance.mT * self.target_scale.square() + self.noise).sqrt()
+        return mean.mT * self.target_scale + self.target_shift, std
 
 
 def to_onnx(regressor, file):

@@ -3,6 +3,8 @@
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ..metrics import predictive_distribution
+
 
 class _Statistic(RegressorMixin, BaseEstimator):
     """A view of a regressor. It counts as fitted when the regressor is, and its own ``fit`` changes nothing."""
@@ -29,7 +31,7 @@ class Deviation(_Statistic):
     Parameters
     ----------
     regressor : regressor of this package
-        A fitted regressor.
+        A fitted regressor, or a pipeline or search that ends in one.
 
     Examples
     --------
@@ -47,7 +49,7 @@ class Deviation(_Statistic):
 
     def predict(self, X):
         """Predict standard deviations, (n_samples,) or (n_samples, n_outputs), in the units of ``y``."""
-        return self.regressor.predict(X, return_std=True)[1]
+        return predictive_distribution(self.regressor, X).std
 
 
 class Quantile(_Statistic):
@@ -59,7 +61,7 @@ class Quantile(_Statistic):
     Parameters
     ----------
     regressor : regressor of this package
-        A fitted regressor.
+        A fitted regressor, or a pipeline or search that ends in one.
     quantile : float, default=0.5
         Probability of the quantile, in [0, 1].
 
@@ -80,4 +82,4 @@ class Quantile(_Statistic):
 
     def predict(self, X):
         """Predict quantiles, (n_samples,) or (n_samples, n_outputs), in the units of ``y``."""
-        return self.regressor.predict_quantiles(X, self.quantile)
+        return predictive_distribution(self.regressor, X).ppf(self.quantile)

@@ -49,32 +49,32 @@ def joint_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
     are an average over this many components. Variances are always those of predictions.
     """
     rows = torch.as_tensor(X, dtype=torch.float64, device=ensemble.device)
-    with torch.no_grad():
-        _, covariance = joint_moments(exact_copies(ensemble), rows)
+    models = exact_copies(ensemble)
+    with torch.no_grad(), threads_for(max(model.products(len(rows)) for model in models)):
+        _, covariance = joint_moments(models, rows)
     return covariance.cpu().numpy()
 
 
 def joint_moments(models: Sequence[Predictor], rows: Tensor, *, joint: bool = True) -> tuple[Tensor, Tensor]:
-    """Means (P, n) and covariances (P, n, n) of function values at rows (n, Q), over all members, in float64.
+    """Means (P, n) and covariances (P, n, n) of the function values of the ensemble of these models at rows (n, Q).
 
     They can be differentiated. Without ``joint`` there are variances (P, n) instead of covariances.
     """
     n_components = max(MEMBER_COMPONENTS, -(-COMPONENTS // len(models)))
-    means, spreads = [], []
+    means, total = [], rows.new_zeros(())
     for model in models:
-        with threads_for(model.products(len(rows))):
-            mean, variance = (column.mT for column in model(rows).moments())  # (P, n)
-            spread = variance
-            if joint:
-                spread = model.covariance(rows, Streams(range(n_components), rows.device))
-                spread = with_variances(spread, variance) if model.draws_hidden else spread
-                spread = 0.5 * (spread + spread.mT)
+        mean, variance = (column.mT for column in model(rows).moments())  # (P, n)
+        spread = variance
+        if joint:
+            spread = model.covariance(rows, Streams(range(n_components), rows.device))
+            spread = with_variances(spread, variance) if model.draws_hidden else spread
+            spread = 0.5 * (spread + spread.mT)
         means.append(mean)
-        spreads.append(spread)
+        total = total + spread  # one matrix, however many members
     mean = torch.stack(means).mean(0)
     centred = torch.stack(means) - mean  # (E, P, n)
-    between = torch.einsum("epi,epj->epij", centred, centred) if joint else centred.square()
-    return mean, (torch.stack(spreads) + between).mean(0)
+    between = torch.einsum("epi,epj->pij" if joint else "epi,epi->pi", centred, centred)
+    return mean, (total + between) / len(models)
 
 
 def exact_copies(ensemble: Ensemble) -> list[Predictor]:
