@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
@@ -31,6 +32,7 @@ from skdgp.estimators._encoding import Encoding
 from skdgp.estimators._levels import level_means, means_of_others
 from skdgp.estimators._missing import RIDGE, CellsGivenOthers
 from skdgp.gp.kernels import StationaryKernel
+from skdgp.inference.joint import exact_copies
 from skdgp.kernels import Select
 
 #: Small models of every kind.
@@ -405,6 +407,21 @@ class TestEstimators:
         assert np.isclose(mean[0], means.mean(), atol=0.1)
         assert np.isclose(std[0], np.sqrt(means.var() + np.mean(stds**2)), rtol=0.1)
         assert np.allclose((mean[1], std[1]), [each[0] for each in model.predict([[0.1, 0.3]], return_std=True)])
+
+    def test_means_of_learnt_and_of_drawn_cells_meet_halfway(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(150, 2))
+        y = np.sin(2 * X[:, 0]) + X[:, 1]
+        X[y > 1.2, 0] = np.nan
+        model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0, normalize_y=False).fit(X, y)
+        row, units, (inner,) = np.array([[np.nan, 0.3]]), model._input_units, exact_copies(model._ensemble)
+        drawn, learnt = model._encoding.encode_draws(row)[:, 0], model._encoding.encode(row)
+        inputs = torch.as_tensor((np.vstack([drawn, learnt]) - units.shift) / units.scale)
+        m, v = (each.detach().numpy()[:, 0] for each in inner(inputs).moments())
+        assert abs(m[:-1].mean() - m[-1]) > 0.2  # that cells are missing says something here
+        mean, std = model.predict(row, return_std=True, latent=True)
+        assert np.isclose(mean, (m[:-1].mean() + m[-1]) / 2, rtol=1e-4)
+        assert np.isclose(std**2, v[:-1].mean() + m[:-1].var() + (m[:-1].mean() - m[-1]) ** 2 / 4, rtol=1e-3)
 
     def test_all_of_the_face_agrees_about_missing_cells(self):
         X, y = make_table(150)
