@@ -51,20 +51,23 @@ CONFIDENCE_LEVEL = 0.9
 GPR_ROWS = 1000
 EARLY_STOPPING_ROWS = 5000
 
-#: The configuration of the AVDGP paper (App. C.1), as far as parameters can say it.
+#: How the AVDGP paper trains every model (App. C.1), as far as parameters can say it.
 PAPER = {
-    "hidden_dims": (16, 4),
-    "whiten": False,
-    "network_width": None,
-    "n_samples": 32,
     "n_estimators": 1,
     "beta": 1.0,
     "max_iter": 100,
     "batch_size": 100,
     "learning_rate": 0.005,
+    "ard": False,
     "base": None,
     "n_neighbors": 0,
 }
+
+#: The models of the AVDGP paper. Deep ones have diagonal covariances and hidden layers of 16 and 4 outputs.
+PAPER_AVDGP = PAPER | {"hidden_dims": (16, 4), "whiten": False, "network_width": None, "n_samples": 32}
+PAPER_IDSGP = PAPER_AVDGP | {"hidden_dims": (), "n_inducing": 16, "inducing_map": "mlp", "covariance": "full"}
+PAPER_DSDGP = PAPER | {"hidden_dims": (16, 4), "n_inducing": (256, 128, 128), "mean": "linear", "n_samples": 32}
+PAPER_SOLVEGP = PAPER | {"n_inducing": 512, "n_orthogonal": 512, "method": "svi"}
 
 
 class Data(NamedTuple):
@@ -155,8 +158,14 @@ def fit_mlp(data, seed):
 PEERS = {"ridge": fit_ridge, f"gpr-{GPR_ROWS}": fit_gpr, "hgb": fit_hgb, "ngboost": fit_ngboost, "mlp-5": fit_mlp}
 ESTIMATORS = {
     "avdgp": partial(fit_ours, AVDGPRegressor),
-    "avdgp-paper": partial(fit_ours, AVDGPRegressor, **PAPER),
-    "avdgp-paper-pp": partial(fit_ours, AVDGPRegressor, **PAPER, objective="predictive"),
+    "avdgp-paper": partial(fit_ours, AVDGPRegressor, **PAPER_AVDGP),
+    "avdgp-paper-ar1": partial(fit_ours, AVDGPRegressor, **PAPER_AVDGP, rule="ar1"),
+    "avdgp-paper-ar2": partial(fit_ours, AVDGPRegressor, **PAPER_AVDGP, rule="ar2"),
+    "avdgp-paper-pp": partial(fit_ours, AVDGPRegressor, **PAPER_AVDGP, objective="predictive"),
+    "idsgp-paper": partial(fit_ours, AVDGPRegressor, **PAPER_IDSGP),
+    "dsdgp-paper": partial(fit_ours, DSDGPRegressor, **PAPER_DSDGP),
+    "dspp-paper": partial(fit_ours, DSDGPRegressor, **PAPER_DSDGP, propagation="quadrature", objective="predictive"),
+    "solvegp-paper": partial(fit_ours, SOLVEGPRegressor, **PAPER_SOLVEGP),
     "dsdgp": partial(fit_ours, DSDGPRegressor),
     "dsdgp-1": partial(fit_ours, DSDGPRegressor, hidden_dims=()),
     "dspp": partial(fit_ours, DSDGPRegressor, propagation="quadrature", objective="predictive"),

@@ -22,6 +22,7 @@ from skdgp import (
 from skdgp.gp.blend import Blend, Blended
 from skdgp.gp.waves import Streams
 from skdgp.inference import ensemble as ensemble_module
+from skdgp.inference import judging
 from skdgp.inference.base import fit_base
 from skdgp.methods import DSDGP as DSDGPMethod
 
@@ -164,7 +165,7 @@ class TestFaces:
         def fail(*_):
             raise np.linalg.LinAlgError("never")
 
-        monkeypatch.setattr(ensemble_module, "base_for", fail)
+        monkeypatch.setattr(judging, "base_for", fail)
         model = tiny().fit(*wave)
         assert model.base_weight_ == 0.0
         assert np.array_equal(model.predict(wave[0]), tiny(base=None).fit(*wave).predict(wave[0]))

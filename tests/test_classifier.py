@@ -22,8 +22,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import compute_class_weight, compute_sample_weight
 
 from skdgp.estimators import _shell
-from skdgp.inference import ensemble
 from skdgp.inference.batches import Batch
+from skdgp.inference.plan import Split
 
 every_number_of_classes = pytest.mark.parametrize("n_classes", [2, 3])
 
@@ -322,7 +322,7 @@ class TestHeldOutRows:
         data = Batch.of(X, y)
         order = model._order_rows(data.y.numpy(), np.random.RandomState(0))
         for index in range(3):
-            learn, held_out = ensemble.Split(order, None, 12).of(data, index)
+            learn, held_out = Split(order, None, 12).of(data, index)
             assert len(held_out) == 12 and len(learn) == 108
             assert 1 <= held_out.rows().y.sum() <= 3
 

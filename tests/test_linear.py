@@ -14,8 +14,9 @@ from skdgp import AVDGPClassifier, AVDGPRegressor
 from skdgp.estimators import _shell
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.inference.batches import Batch
-from skdgp.inference.ensemble import Ensemble, HeldOut
+from skdgp.inference.ensemble import Ensemble
 from skdgp.inference.linear import MOST_FEATURES, linear_score
+from skdgp.inference.plan import HeldOut
 
 
 def make_data(n_rows=120):

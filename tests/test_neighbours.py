@@ -16,8 +16,7 @@ from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.neighbours import Neighbours
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
-from skdgp.inference import ensemble as ensemble_module
-from skdgp.inference import locality
+from skdgp.inference import judging, locality
 from skdgp.inference.batches import Batch
 from skdgp.inference.locality import LeftOver, look_around
 
@@ -228,7 +227,7 @@ def test_numbers_beyond_floating_point_leave_the_model_alone(wave, monkeypatch):
     def fail(*_):
         raise np.linalg.LinAlgError("never")
 
-    monkeypatch.setattr(ensemble_module, "look_around", fail)
+    monkeypatch.setattr(judging, "look_around", fail)
     assert REGRESSORS[1]().fit(*wave).neighbors_ is None
 
 

@@ -34,8 +34,9 @@ from ..gp.layers import Layer
 from ..gp.likelihoods import Likelihood
 from ..gp.units import Units
 from ..inference.batches import Batch
-from ..inference.ensemble import Ensemble, Plan, Split
+from ..inference.ensemble import Ensemble
 from ..inference.linear import linear_score
+from ..inference.plan import Plan, Split
 from ..inference.processes import agree
 from ..inference.threads import threads_for
 from ..methods.budget import in_double

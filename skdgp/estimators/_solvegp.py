@@ -4,7 +4,7 @@ import numpy as np
 
 from ..gp.coregional import Mixed
 from ..gp.global_layer import OrthogonalLayer
-from ..inference.ensemble import Plan
+from ..inference.plan import Plan
 from ..methods import SOLVEGP
 from ..methods.inducing import shaping
 from ..methods.solvegp import BETA, MINIBATCH_BETA

@@ -12,17 +12,15 @@ from torch import Tensor, nn
 
 from ..gp.blend import Blend, Blended
 from ..gp.deep_gp import DeepGP, Marginals
-from ..gp.kernels import StationaryKernel, SumKernel
-from ..gp.likelihoods import AdditiveNoise, Likelihood
+from ..gp.likelihoods import Likelihood
 from ..gp.neighbours import Corrected, Correction, corrected
-from .base import base_for, judge_base, known
 from .batches import Batch, Part
-from .blending import Judged, blend
-from .calibration import MAX_ROWS, PRIOR_ROWS, marginals_of, recalibrate
-from .locality import ERRORS, MOST_JUDGES, MOST_ROWS, N_NEIGHBORS, LeftOver, look_around
+from .calibration import MAX_ROWS, PRIOR_ROWS, recalibrate
+from .judging import Judges
 from .memory import let_the_allocator_keep_pages
 from .objectives import elbo
-from .settings import History, Learner, Settings, Trainer
+from .plan import HeldOut, Plan, Split
+from .settings import History, Learner
 from .state import from_plain, to_array, to_generator, to_plain
 from .streaming import Stream
 from .threads import threads_for
@@ -31,69 +29,13 @@ from .threads import threads_for
 #: float64. Larger batches are not faster, and the allocator would return their memory to the system between batches.
 PREDICT_NUMBERS = 2**21
 
-#: Number of rows that members predict at a time when residuals of training rows are computed.
-PREDICT_ROWS = 1000
-
 #: Number of rows from which on models predict in float32, if they lose nothing by that.
 COARSE_ROWS = 10_000
 
 T = TypeVar("T")
 
-#: Means and variances (n, P) of function values at some rows, as if the model had not learnt from the row itself.
-Judge = Callable[[DeepGP, Batch, Batch, Settings], tuple[Tensor, Tensor]]
-
 #: Makes the untrained member with a given number, with a generator on the CPU.
 Start = Callable[[int, torch.Generator], DeepGP]
-
-
-class Plan(NamedTuple):
-    """How models are trained.
-
-    ``precision`` is the precision of training. ``finish`` is called with each trained model in the precision of
-    predictions, with the rows that it has learnt from, and with the settings. ``judge`` predicts some of these rows as
-    if the model had not learnt from them. Without it only held-out rows can judge a model. With ``hold_out`` some rows
-    are held out for this, even if training itself does not need them.
-    """
-
-    trainer: Trainer
-    settings: Settings
-    precision: torch.dtype
-    name: str
-    finish: Callable[[DeepGP, Batch, Settings], None] | None = None
-    judge: Judge | None = None
-    hold_out: bool = False
-
-    def n_epochs(self, n_members: int) -> int:
-        """Largest number of epochs: members share them, except in a collapsed fit, which trains one after another."""
-        return self.settings.max_iter * (n_members if self.name == "collapsed" else 1)
-
-
-class Split(NamedTuple):
-    """Which rows each model holds out: ``rows`` that the user gave, or ``n_rows`` of all rows, or none.
-
-    If they are some of all rows, models hold out successive parts of one random ``order``. So the models together learn
-    from every row. With ``to_judge`` held-out rows have no influence on training, and a plan's ``finish`` learns from
-    them at the end.
-    """
-
-    order: np.ndarray
-    rows: Batch | None = None
-    n_rows: int = 0
-    to_judge: bool = False
-
-    def of(self, data: Batch, index: int) -> tuple[Part, Part | None]:
-        """Rows that the model of this number learns from, and those that it holds out."""
-        if not self.n_rows:
-            return Part(data), None if self.rows is None else Part(self.rows)
-        rolled = torch.as_tensor(np.roll(self.order, -index * self.n_rows), device=data.X.device)
-        return Part(data, rolled[self.n_rows :]), Part(data, rolled[: self.n_rows])
-
-
-class HeldOut(NamedTuple):
-    """Score on rows that members have not learnt from: mean log density or probability of encoded targets."""
-
-    score: float
-    n_rows: int
 
 
 class Watcher(Protocol):
@@ -234,7 +176,8 @@ class Ensemble:
             rows, held_out = split.of(near, index)
             learners.append(Learner(model, rows, generator, None if split.to_judge else held_out))
 
-        foundation = self._foundation(learners[0].model.likelihood, data, split, plan, groups) if base else None
+        judges = Judges(data, split, plan, self.device, self.dtype)
+        foundation = judges.foundation(learners[0].model.likelihood, groups) if base else None
 
         def finished(model: DeepGP, index: int) -> DeepGP:
             model = self._ready(model)
@@ -249,11 +192,9 @@ class Ensemble:
         self.members.extend(finished(learner.model, index) for index, learner in enumerate(trained))
         self._calibrate([learner.held_out for learner in trained], plan)
         if foundation is not None:
-            self._blend_with(*foundation, data, split, plan)
-        kriged = getattr(self.models[0].likelihood, "kriged", False)
-        if kriged and n_neighbors != 0 and (split.n_rows or split.rows is not None or plan.judge is not None):
-            basis = None if foundation is None else foundation[1]
-            self.correction = self._corrected(basis, data, split, plan, n_neighbors)
+            self.blend, self.held_out = judges.blend(self.models, foundation)
+        if n_neighbors != 0 and judges.exist and getattr(self.models[0].likelihood, "kriged", False):
+            self.correction = judges.correction(self.models, self.blend, foundation, n_neighbors)
         if split.to_judge and plan.finish is not None:
             for model in self.models:
                 plan.finish(model, data.to(self.device, self.dtype), plan.settings)
@@ -276,96 +217,6 @@ class Ensemble:
             recalibrate(self.models, judges, plan.settings.batch_size)
             scores = [max(history.score) for history in self.histories if history.score]
             self.held_out = HeldOut(float(np.mean(scores)), sum(map(len, judges))) if scores else None
-
-    def _foundation(
-        self, likelihood: Likelihood, data: Batch, split: Split, plan: Plan, groups: Sequence[int] | None
-    ) -> tuple[DeepGP, Part] | None:
-        """The base and the rows that it has learnt from; None without rows to judge by, or if it cannot be computed."""
-        if not likelihood.has_base or (not split.n_rows and split.rows is None and plan.judge is None):
-            return None
-        basis = known(Batch(data.X, likelihood.regressands(data.y), data.weight), split.order)
-        try:
-            rows = Part(data, basis.index).rows().to(self.device, torch.float64)
-            base, learnt = base_for(likelihood, rows, groups)
-        except np.linalg.LinAlgError:
-            return None
-        return base, basis if learnt is None else basis.with_targets(learnt)
-
-    def _blend_with(self, base: DeepGP, basis: Part, data: Batch, split: Split, plan: Plan) -> None:
-        """Choose the blend by held-out rows, or else by predictions as if members had not learnt from the row."""
-        judged = []
-        held_out = (split.of(data, index)[1] for index in range(len(self)))
-        parts = [(Part(data, basis.index) if part is None else part).spread(MAX_ROWS) for part in held_out]
-        by_base = judge_base(base, parts, basis)
-        for model, part, (base_mean, base_variance) in zip(self.models, parts, by_base, strict=True):
-            rows = part.rows().to(self.device, self.dtype)
-            if part.data is data and not split.n_rows:
-                mean, variance = cast(Judge, plan.judge)(model, rows, data.to(self.device, self.dtype), plan.settings)
-            else:
-                mean, variance = marginals_of(model, rows, plan.settings.batch_size).moments()
-            judged.append(Judged(rows, mean.double(), variance.double(), base_mean, base_variance))
-        self.blend, score = blend(base, self.models[0].likelihood, judged)
-        self.held_out = HeldOut(score, sum(len(each.rows) for each in judged))
-
-    def _corrected(
-        self, basis: Part | None, data: Batch, split: Split, plan: Plan, n_neighbors: int | None
-    ) -> Correction | None:
-        """The correction by nearest rows, if it gains; ``basis`` are the rows that the blend's base has learnt from."""
-        stored = Part(data, torch.as_tensor(split.order[:MOST_ROWS], device=data.X.device))
-        others = None
-        if split.rows is not None:
-            others = self._left_over(Part(split.rows).spread(MOST_JUDGES), basis, data, split, plan)
-        scales = [torch.ones(data.X.shape[1], dtype=torch.float64, device=self.device)]
-        if self.blend is not None:
-            length = (
-                cast(StationaryKernel, cast(SumKernel, self.blend.base.layers[0].kernel).parts[0])
-                .lengthscale[0]
-                .double()
-            )
-            scales.append(length / length.log().mean().exp())
-        left_over = self._left_over(stored, basis, data, split, plan)
-        likelihood = cast(AdditiveNoise, self.likelihoods[0])
-        try:
-            found = look_around(left_over, others, likelihood, scales, n_neighbors or N_NEIGHBORS)
-        except np.linalg.LinAlgError:
-            return None
-        if found is None or (n_neighbors is None and found.gain <= ERRORS * found.error):
-            return None
-        return found
-
-    @torch.no_grad()
-    def _left_over(self, part: Part, basis: Part | None, data: Batch, split: Split, plan: Plan) -> LeftOver:
-        """Predictions of members and base for some rows, as if they had not learnt from the row, if that is known.
-
-        If some members hold a row out, only these predict it.
-        """
-        rows, own = part.rows().to(self.device, self.dtype), part.data is data
-        judged = own and not split.n_rows and plan.judge is not None
-        moments, fair = [], []
-        for number, model in enumerate(self.models):
-            if judged:
-                everything = data.to(self.device, self.dtype)
-                moments.append(cast(Judge, plan.judge)(model, rows, everything, plan.settings))
-            else:
-                moments.append(marginals_of(model, rows, max(plan.settings.batch_size, PREDICT_ROWS)).moments())
-            held_out = split.of(data, number)[1] if own else None
-            if held_out is not None and held_out.index is not None:
-                fair.append(torch.isin(cast(Tensor, part.index), held_out.index))
-            else:
-                fair.append(torch.full((len(part),), judged or not own, device=data.X.device))
-        by_member = torch.stack(fair).to(self.device)  # (E, n)
-        known = by_member.any(0)
-        share = (by_member | ~known).double()[..., None]
-        share = share / share.sum(0)
-        means, variances = (torch.stack(column).double() for column in zip(*moments, strict=True))  # (E, n, P)
-        mean = (share * means).sum(0)
-        variance = (share * (variances + (means - mean).square())).sum(0)
-        exact = rows.to(self.device, torch.float64)
-        if self.blend is not None:
-            t = self.blend.share(exact.X, self.blend.base(exact.X))
-            [(g, s)] = judge_base(self.blend.base, [part], cast(Part, basis))
-            mean, variance = t * mean + (1 - t) * g, t.square() * variance + (1 - t).square() * s
-        return LeftOver(exact, mean, variance, known)
 
     def _untrained(self, start: Start, index: int, seed: int, precision: torch.dtype) -> tuple[DeepGP, torch.Generator]:
         """The untrained member with this number and its source of random numbers, on the device of training."""

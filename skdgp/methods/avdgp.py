@@ -14,7 +14,7 @@ from ..gp.likelihoods import Likelihood
 from ..gp.means import Mean, ZeroMean, make_mean
 from ..gp.networks import INFERENCE_NETWORKS
 from ..gp.propagation import make_propagation
-from ..inference.ensemble import Plan
+from ..inference.plan import Plan
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import Auto, inducing_per_layer, positive_ints, shaping
 from .kernels import KernelLike, layer_kernel

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from ..inference import minibatches
-from ..inference.ensemble import Plan
 from ..inference.objectives import OBJECTIVES
+from ..inference.plan import Plan
 from ..inference.settings import Settings
 
 #: Smaller chunks have the minibatches of a chunk of this size, since earlier rows are replayed with them.

@@ -18,7 +18,7 @@ from ..gp.layers import Layer
 from ..gp.likelihoods import Likelihood, Regression
 from ..gp.means import ZeroMean, make_mean
 from ..gp.propagation import Propagation, make_propagation
-from ..inference.ensemble import Plan
+from ..inference.plan import Plan
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import (
     INITIAL_ROWS,

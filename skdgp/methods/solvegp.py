@@ -16,7 +16,7 @@ from ..gp.likelihoods import Gaussian, Likelihood
 from ..gp.means import ZeroMean
 from ..gp.propagation import make_propagation
 from ..inference import collapsed, solved
-from ..inference.ensemble import Plan
+from ..inference.plan import Plan
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import (
     Auto,

@@ -1,0 +1,144 @@
+"""What rows that members have not learnt from decide after training: blend with a base, correction by neighbours."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..gp.blend import Blend
+from ..gp.deep_gp import DeepGP
+from ..gp.kernels import StationaryKernel, SumKernel
+from ..gp.likelihoods import AdditiveNoise, Likelihood
+from ..gp.neighbours import Correction
+from .base import base_for, judge_base, known
+from .batches import Batch, Part
+from .blending import Judged, blend
+from .calibration import MAX_ROWS, marginals_of
+from .locality import ERRORS, MOST_JUDGES, MOST_ROWS, N_NEIGHBORS, LeftOver, look_around
+from .plan import HeldOut, Judge, Plan, Split
+
+#: Number of rows that members predict at a time when residuals of training rows are computed.
+PREDICT_ROWS = 1000
+
+
+class Foundation(NamedTuple):
+    """A base, and the rows that it has learnt from."""
+
+    base: DeepGP
+    rows: Part
+
+
+class Judges(NamedTuple):
+    """All rows of a fit, and what is needed to predict some of them as if members had not learnt from them.
+
+    These are rows that members hold out, rows that the user gave, or, if the plan has a ``judge``, rows that members
+    have learnt from. ``device`` and ``dtype`` are those of predictions.
+    """
+
+    data: Batch
+    split: Split
+    plan: Plan
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def exist(self) -> bool:
+        """Whether there are such rows."""
+        return bool(self.split.n_rows) or self.split.rows is not None or self.plan.judge is not None
+
+    def foundation(self, likelihood: Likelihood, groups: Sequence[int] | None) -> Foundation | None:
+        """The base; None if no rows can judge it, or if it cannot be computed."""
+        if not likelihood.has_base or not self.exist:
+            return None
+        basis = known(Batch(self.data.X, likelihood.regressands(self.data.y), self.data.weight), self.split.order)
+        try:
+            rows = Part(self.data, basis.index).rows().to(self.device, torch.float64)
+            base, learnt = base_for(likelihood, rows, groups)
+        except np.linalg.LinAlgError:
+            return None
+        return Foundation(base, basis if learnt is None else basis.with_targets(learnt))
+
+    def blend(self, models: Sequence[DeepGP], foundation: Foundation) -> tuple[Blend, HeldOut]:
+        """The blend of members and base that makes their judges most likely."""
+        base, basis = foundation
+        held_out = (self.split.of(self.data, index)[1] for index in range(len(models)))
+        parts = [(Part(self.data, basis.index) if part is None else part).spread(MAX_ROWS) for part in held_out]
+        by_base = judge_base(base, parts, basis)
+        judged = []
+        for model, part, (base_mean, base_variance) in zip(models, parts, by_base, strict=True):
+            rows = part.rows().to(self.device, self.dtype)
+            mean, variance = self._moments(model, part, rows)
+            judged.append(Judged(rows, mean.double(), variance.double(), base_mean, base_variance))
+        found, score = blend(base, models[0].likelihood, judged)
+        return found, HeldOut(score, sum(len(each.rows) for each in judged))
+
+    def correction(
+        self, models: Sequence[DeepGP], blend: Blend | None, foundation: Foundation | None, n_neighbors: int | None
+    ) -> Correction | None:
+        """The correction of members, blended if there is a blend, by nearest rows; None if it cannot be computed.
+
+        With ``n_neighbors=None`` it is also None if it does not gain.
+        """
+        stored = Part(self.data, torch.as_tensor(self.split.order[:MOST_ROWS], device=self.data.X.device))
+        others = None
+        if self.split.rows is not None:
+            others = self._left_over(models, blend, foundation, Part(self.split.rows).spread(MOST_JUDGES))
+        scales = [torch.ones(self.data.X.shape[1], dtype=torch.float64, device=self.device)]
+        if blend is not None:
+            kernel = cast(StationaryKernel, cast(SumKernel, blend.base.layers[0].kernel).parts[0])
+            length = kernel.lengthscale[0].double()
+            scales.append(length / length.log().mean().exp())
+        left_over = self._left_over(models, blend, foundation, stored)
+        likelihood = cast(AdditiveNoise, models[0].likelihood if blend is None else blend.likelihood)
+        try:
+            found = look_around(left_over, others, likelihood, scales, n_neighbors or N_NEIGHBORS)
+        except np.linalg.LinAlgError:
+            return None
+        if found is None or (n_neighbors is None and found.gain <= ERRORS * found.error):
+            return None
+        return found
+
+    @torch.no_grad()
+    def _left_over(
+        self, models: Sequence[DeepGP], blend: Blend | None, foundation: Foundation | None, part: Part
+    ) -> LeftOver:
+        """Predictions of members and base for some rows, as if they had not learnt from the row, if that is known.
+
+        If some members hold a row out, only these predict it.
+        """
+        rows = part.rows().to(self.device, self.dtype)
+        moments = [self._moments(model, part, rows) for model in models]
+        by_member = torch.stack([self._fair(index, part) for index in range(len(models))]).to(self.device)  # (E, n)
+        fair = by_member.any(0)
+        share = (by_member | ~fair).double()[..., None]
+        share = share / share.sum(0)
+        means, variances = (torch.stack(column).double() for column in zip(*moments, strict=True))  # (E, n, P)
+        mean = (share * means).sum(0)
+        variance = (share * (variances + (means - mean).square())).sum(0)
+        exact = rows.to(self.device, torch.float64)
+        if blend is not None:
+            t = blend.share(exact.X, blend.base(exact.X))
+            [(g, s)] = judge_base(blend.base, [part], cast(Foundation, foundation).rows)
+            mean, variance = t * mean + (1 - t) * g, t.square() * variance + (1 - t).square() * s
+        return LeftOver(exact, mean, variance, fair)
+
+    def _by_plan(self, part: Part) -> bool:
+        """Whether these rows are predicted by the plan's judge: members have learnt from all of them."""
+        return part.data is self.data and not self.split.n_rows and self.plan.judge is not None
+
+    def _moments(self, model: DeepGP, part: Part, rows: Batch) -> tuple[Tensor, Tensor]:
+        """A member's means and variances (n, P) at these rows of a part."""
+        settings = self.plan.settings
+        if self._by_plan(part):
+            return cast(Judge, self.plan.judge)(model, rows, self.data.to(self.device, self.dtype), settings)
+        return marginals_of(model, rows, max(settings.batch_size, PREDICT_ROWS)).moments()
+
+    def _fair(self, index: int, part: Part) -> Tensor:
+        """For which rows (n,) of a part the member of this number predicts as if it had not learnt from them."""
+        own = part.data is self.data
+        held_out = self.split.of(self.data, index)[1] if own else None
+        if held_out is not None and held_out.index is not None:
+            return torch.isin(cast(Tensor, part.index), held_out.index)
+        return torch.full((len(part),), self._by_plan(part) or not own, device=self.data.X.device)

@@ -1,0 +1,65 @@
+"""How members of an ensemble are trained, and which rows they hold out."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..gp.deep_gp import DeepGP
+from .batches import Batch, Part
+from .settings import Settings, Trainer
+
+#: Means and variances (n, P) of function values at some rows, as if the model had not learnt from the row itself.
+Judge = Callable[[DeepGP, Batch, Batch, Settings], tuple[Tensor, Tensor]]
+
+
+class Plan(NamedTuple):
+    """How models are trained.
+
+    ``precision`` is the precision of training. ``finish`` is called with each trained model in the precision of
+    predictions, with the rows that it has learnt from, and with the settings. ``judge`` predicts some of these rows as
+    if the model had not learnt from them. Without it only held-out rows can judge a model. With ``hold_out`` some rows
+    are held out for this, even if training itself does not need them.
+    """
+
+    trainer: Trainer
+    settings: Settings
+    precision: torch.dtype
+    name: str
+    finish: Callable[[DeepGP, Batch, Settings], None] | None = None
+    judge: Judge | None = None
+    hold_out: bool = False
+
+    def n_epochs(self, n_members: int) -> int:
+        """Largest number of epochs: members share them, except in a collapsed fit, which trains one after another."""
+        return self.settings.max_iter * (n_members if self.name == "collapsed" else 1)
+
+
+class Split(NamedTuple):
+    """Which rows each model holds out: ``rows`` that the user gave, or ``n_rows`` of all rows, or none.
+
+    If they are some of all rows, models hold out successive parts of one random ``order``. So the models together learn
+    from every row. With ``to_judge`` held-out rows have no influence on training, and a plan's ``finish`` learns from
+    them at the end.
+    """
+
+    order: np.ndarray
+    rows: Batch | None = None
+    n_rows: int = 0
+    to_judge: bool = False
+
+    def of(self, data: Batch, index: int) -> tuple[Part, Part | None]:
+        """Rows that the model of this number learns from, and those that it holds out."""
+        if not self.n_rows:
+            return Part(data), None if self.rows is None else Part(self.rows)
+        rolled = torch.as_tensor(np.roll(self.order, -index * self.n_rows), device=data.X.device)
+        return Part(data, rolled[self.n_rows :]), Part(data, rolled[: self.n_rows])
+
+
+class HeldOut(NamedTuple):
+    """Score on rows that members have not learnt from: mean log density or probability of encoded targets."""
+
+    score: float
+    n_rows: int
