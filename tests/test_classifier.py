@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import compute_class_weight, compute_sample_weight
 
 from skdgp.estimators import _shell
+from skdgp.inference import ensemble
 from skdgp.inference.batches import Batch
 from skdgp.inference.plan import Split
 
