@@ -4,10 +4,10 @@
 
 A line for each combination of the columns ``--rows``, with means over what is left of the file and their standard
 errors (where there is more than one value), or medians. ``--columns`` makes a column for each of its values instead
-of putting all of them into one number; ``--ratio`` adds how many times that of another line a number is.
-``--rank-over dataset`` gives the mean place of each line among the others, 1 for the smallest mean of each data set.
-``--where "estimator=avdgp|hgb"`` keeps some rows of the file. Lines and columns come in the order asked for by
-``--where``, then in that of the file.
+of putting all of them into one number; ``--ratio`` adds how many times that of another line a number is. The name of a
+file, without its ending, is a column ``file``. ``--rank-over dataset`` gives the mean place of each line among the
+others, 1 for the smallest mean of each data set. ``--where "estimator=avdgp|hgb"`` keeps some rows of the file. Lines
+and columns come in the order asked for by ``--where``, then in that of the file.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def read(paths, where=None):
     rows = []
     for path in paths:
         with Path(path).open(newline="", encoding="utf-8") as file:
-            rows += csv.DictReader(file)
+            rows += [row | {"file": Path(path).stem} for row in csv.DictReader(file)]
     for column, wanted in reversed((where or {}).items()):
         if not {row[column] for row in rows} & set(wanted):
             raise ValueError(f"No row has {column}={' or '.join(wanted)}.")

@@ -171,13 +171,34 @@ def test_what_is_left_over_is_found(n_outputs):
     found = look_around(make_left_over(n_outputs=n_outputs), None, make_likelihood(n_outputs), scales)
     assert found.gain > 10 * found.error > 0
     np.testing.assert_allclose(found.local.noise, 0.04, rtol=0.4)
-    np.testing.assert_allclose(found.likelihood.noise_variance(), 4 * found.local.noise, rtol=1e-6)
+    share = found.likelihood.share.item()
+    assert share < 0.03  # the noise is Gaussian
+    total = (1 - share) * found.local.noise + share * found.likelihood.wide
+    np.testing.assert_allclose(total, 0.04, rtol=0.2)
+    np.testing.assert_allclose(found.likelihood.noise_variance(), 4 * total, rtol=1e-6)
     assert found.local.lengthscale[1] / found.local.lengthscale[0] == pytest.approx(
         100.0
     )  # the second column is useless
     new = make_left_over(seed=1, n_outputs=n_outputs)
     mean, _ = found.local.moments(new.rows.X)
     assert (new.rows.y - mean).square().mean() < 0.1
+
+
+def test_rows_that_contradict_their_neighbours_do_not_make_the_others_uncertain():
+    left_over, new = make_left_over(), make_left_over(seed=1)
+    y = left_over.rows.y + 3.0 * (torch.arange(400) % 50 == 0)[:, None]
+    rows = Batch(left_over.rows.X, y, left_over.rows.weight)
+    found = look_around(left_over._replace(rows=rows), None, make_likelihood(), [torch.ones(2).double()])
+    assert 0.01 < found.likelihood.share < 0.2
+    assert found.local.noise < 0.1 < 1.0 < found.likelihood.wide
+    mean, variance = found.local.moments(new.rows.X)
+
+    def density(likelihood, y):
+        return likelihood.log_predictive(y, mean[None], variance[None])[0]
+
+    assert density(found.likelihood, new.rows.y).mean() > -0.7
+    surprise = new.rows.y + 6.0
+    assert density(found.likelihood, surprise).min() > -20.0 > -50.0 > density(found.likelihood.narrow, surprise).min()
 
 
 def test_nothing_is_found_where_nothing_is():
@@ -250,7 +271,10 @@ class TestFaces:
         np.testing.assert_allclose(model.predict_dist(X).mean, mean)
         latent = model.predict_dist(X, latent=True)
         np.testing.assert_allclose(std**2 - latent.std**2, model.noise_variance_, rtol=1e-4, atol=1e-12)
-        assert model.neighbors_["noise_variance"] == pytest.approx(model.noise_variance_, rel=1e-4)
+        found = model.neighbors_
+        share = found["wide_noise_share"]
+        total = (1 - share) * found["noise_variance"] + share * found["wide_noise_variance"]
+        assert total == pytest.approx(model.noise_variance_, rel=1e-4)
         _, covariance = model.predict(X[:9], return_cov=True)
         np.testing.assert_allclose(covariance.diagonal(), std[:9] ** 2, rtol=1e-4)
         assert np.linalg.eigvalsh(covariance).min() > 0

@@ -476,6 +476,14 @@ def test_tables_have_means_and_errors(make_table):
     ]
 
 
+def test_tables_put_files_side_by_side(make_table, tmp_path):
+    (tmp_path / "paper.csv").write_text("set,model,score\na,ours,2.50\n")
+    options = ("--rows", "model", "--columns", "file", "--values", "score", "--where", "set=a")
+    titles, lines = make_table(str(tmp_path / "paper.csv"), *options)
+    assert titles == ["model", "saved", "paper"]
+    assert lines == [["ours", "0.00123", "2.50"], ["peer", "not reached", ""]]
+
+
 def test_tables_have_columns_ratios_and_an_order(make_table):
     options = ("--rows", "model", "--columns", "set", "--values", "score", "--statistic", "median", "--ratio", "ours")
     titles, lines = make_table(*options, "--where", "set=a|b", "model=peer|ours")

@@ -16,7 +16,8 @@ from skdgp import AVDGPRegressor, SOLVEGPRegressor
 from skdgp.distributions import CountDistribution, GammaDistribution, TransformedDistribution
 from skdgp.gp.likelihoods import AdditiveNoise, Gaussian, Regression
 from skdgp.gp.log_link import Gamma, NegativeBinomial, Poisson
-from skdgp.gp.noise import Heteroskedastic, StudentT
+from skdgp.gp.noise import Contaminated, Heteroskedastic, StudentT
+from skdgp.gp.units import Units
 from skdgp.inference.base import fit_base_of_means, fit_base_of_tails
 from skdgp.inference.batches import Batch
 from skdgp.methods.likelihoods import LIKELIHOODS
@@ -361,3 +362,23 @@ def test_base_of_tails_leaves_out_what_is_far_out():
     model, learnt = fit_base_of_tails(Batch(*tensors))
     assert (learnt.weight[broken] == 0).all() and learnt.weight.sum() >= 138
     np.testing.assert_allclose(model(torch.as_tensor(X)).mean[0].numpy(), np.sin(2 * X[:, :1]), atol=0.25)
+
+
+def test_noise_that_is_rarely_wide():
+    narrow = Gaussian(2, excess=0.09, floor=0.0).double().requires_grad_(False)
+    narrow.units = Units([3.0, 0.0], [2.0, 1.0])
+    likelihood = Contaminated(narrow, 0.25, torch.tensor([4.0, 1.0]).double())
+    mean, variance, y = normal(1, 5, 2), normal(1, 5, 2, seed=1).square(), normal(5, 2, seed=2)
+    total = (variance + torch.tensor([[[0.09, 0.09]], [[4.0, 1.0]]])).numpy()
+    density = np.logaddexp(*(np.log([[[0.75]], [[0.25]]]) + norm.logpdf(y.numpy(), mean.numpy(), np.sqrt(total))))
+    np.testing.assert_allclose(likelihood.log_predictive(y, mean, variance)[0], density.sum(-1), rtol=1e-6)
+
+    dist = likelihood.predictive(mean, variance, torch.zeros(1, 1).double(), latent=False)
+    units = np.array([2.0, 1.0]), np.array([3.0, 0.0])
+    np.testing.assert_allclose(dist.logpdf(y.numpy() * units[0] + units[1]), density - np.log(units[0]), rtol=1e-6)
+    np.testing.assert_allclose(dist.mean, mean[0].numpy() * units[0] + units[1])
+    total = 0.75 * 0.09 + 0.25 * np.array([4.0, 1.0])
+    np.testing.assert_allclose(likelihood.noise_variance(), total * units[0] ** 2, rtol=1e-6)
+    draws = likelihood.draw(np.zeros((200_000, 2)), np.random.RandomState(0))
+    np.testing.assert_allclose(draws.var(0), likelihood.noise_variance(), rtol=0.02)
+    assert likelihood.calibrated() == narrow.calibrated()

@@ -227,9 +227,11 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
         Weight of the base in predictions near the training rows, between 0 and 1; 0 if there is no base.
     neighbors_ : dict or None
         The correction by nearest rows, or None if there is none. ``"n_neighbors"`` is the number of rows.
-        ``"length_scales"``, of shape ``(n_features_in_,)``, are in units of the features. ``"variance"`` and
-        ``"noise_variance"`` are in the square of the units of ``y``. ``"gain"`` is how much the correction adds to the
-        mean log density of held-out rows, and ``"standard_error"`` is the error of this number.
+        ``"length_scales"``, of shape ``(n_features_in_,)``, are in units of the features. ``"variance"``,
+        ``"noise_variance"`` and ``"wide_noise_variance"`` are in the square of the units of ``y``. The noise of most
+        rows has the second variance. That of a share of the rows, ``"wide_noise_share"``, has the third, since their
+        neighbours say nothing about them. ``"gain"`` is how much the correction adds to the mean log density of
+        held-out rows, and ``"standard_error"`` is the error of this number.
     target_transformer_ : object or None
         The fitted ``target_transform``, or None if there is none. If it is a transformer, its ``inverse_transform``
         stays within ten ranges of the training targets beyond their smallest and their largest value. "log" has no such

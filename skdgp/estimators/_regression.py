@@ -240,7 +240,8 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         found = _shell.fitted(self).correction
         if found is None:
             return None
-        scale = np.square(cast(AdditiveNoise, found.likelihood).units.scale)
+        likelihood = found.likelihood
+        scale = np.square(likelihood.units.scale)
         first = self._encoding.first  # the columns of a feature share a lengthscale
         local, flat = found.local, (lambda values: float(values[0]) if self._y_is_flat else values)
         return {
@@ -248,6 +249,8 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
             "length_scales": local.lengthscale.cpu().numpy()[first] * _shell.feature_units(self).scale,
             "variance": flat(local.variance.cpu().numpy() * scale),
             "noise_variance": flat(local.noise.cpu().numpy() * scale),
+            "wide_noise_variance": flat(likelihood.wide.cpu().numpy() * scale),
+            "wide_noise_share": likelihood.share.item(),
             "gain": found.gain,
             "standard_error": found.error,
         }

@@ -133,8 +133,8 @@ def predict(estimator, X: np.ndarray, function: Callable[[list[Likelihood], list
     Marginals of rows with missing cells are mixtures over draws of these cells. If the model has learnt from rows that
     lack the same cells, the mean lies halfway between the mean over draws and the mean that the model has learnt for
     such rows. The mean over draws is right if cells are missing at random. The learnt mean is right if the fact that a
-    cell is missing tells something about the target, but there may be few rows to learn it from. The difference of the
-    two adds to the variance.
+    cell is missing tells something about the target, but there may be few rows to learn it from. The square of half
+    their difference is added to the variance.
     """
     ensemble, exact = estimator._ensemble, estimator.dtype == "float64"
     if not has_missing(X):

@@ -3,6 +3,7 @@
     y = f(x) + ρ(x) + noise,        ρ ~ GP(0, τ² k),        noise ~ N(0, σ²),
 
 where f is the function of the model, and k a Matérn-3/2 kernel. ρ is learnt from the residuals of rows, r = y − E f(x).
+In predictions a share of the rows has noise of a larger variance: those of which their neighbours say nothing.
 Let κ be the correlations of the k nearest rows with ρ(x), and K those with each other. Given the residuals of these
 rows,
 
@@ -34,6 +35,7 @@ from .deep_gp import DeepGP, Marginals
 from .kernels import PROFILES, StationaryKernel
 from .likelihoods import Likelihood
 from .linalg import NO_JITTER, cholesky
+from .noise import Contaminated
 from .waves import Streams
 
 PROFILE = "matern32"
@@ -226,13 +228,13 @@ class Correction(nn.Module):
     Parameters
     ----------
     local : Neighbours
-    likelihood : Likelihood
+    likelihood : Contaminated
         Likelihood of a model and ρ together. Its targets have the same units as the model's.
     gain, error : float
         Gain of the mean log density of held-out rows by ρ, and its standard error.
     """
 
-    def __init__(self, local: Neighbours, likelihood: Likelihood, gain: float, error: float):
+    def __init__(self, local: Neighbours, likelihood: Contaminated, gain: float, error: float):
         super().__init__()
         self.local, self.likelihood, self.gain, self.error = local, likelihood, gain, error
 

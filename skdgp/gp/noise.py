@@ -114,6 +114,47 @@ class StudentT(AdditiveNoise):
         return torch.logsumexp(log_density + log_weight[..., None, None, None, :], dim=-1).sum(-1)
 
 
+class Contaminated(AdditiveNoise):
+    """Likelihood in which noise is that of another one, or, with a small probability, Gaussian with a larger variance.
+
+    Its calibrated parameters are those of the other likelihood. (Tukey, "A survey of sampling from contaminated
+    distributions", 1960.)
+
+    Parameters
+    ----------
+    narrow : AdditiveNoise
+        The other likelihood.
+    share : float
+        Probability of the larger variance.
+    wide : Tensor of shape (P,)
+        The larger variance, of encoded targets.
+    """
+
+    share: Tensor
+    wide: Tensor
+
+    def __init__(self, narrow: AdditiveNoise, share: float, wide: Tensor):
+        super().__init__(narrow.n_outputs)
+        self.narrow, self.units = narrow, narrow.units
+        self.register_buffer("share", wide.new_tensor([share]))
+        self.register_buffer("wide", wide.clone())
+
+    def calibrated(self) -> list[nn.Parameter]:
+        """Those of the other likelihood."""
+        return self.narrow.calibrated()
+
+    def numbers_per_row(self, n_samples: int) -> int:
+        """See :meth:`.Likelihood.numbers_per_row`."""
+        return 2 * self.narrow.numbers_per_row(n_samples)
+
+    def noise(self) -> tuple[Tensor, Tensor]:
+        """The mixture of both; see :meth:`.AdditiveNoise.noise`."""
+        log_weight, variance = self.narrow.noise()
+        share = self.share.to(log_weight)
+        log_weights = torch.cat([log_weight.log_softmax(0) + torch.log1p(-share), share.log()])
+        return log_weights, torch.cat([variance, self.wide.to(variance)[None]])
+
+
 def _quantile(y: np.ndarray, weight: np.ndarray | None, q: float) -> np.ndarray:
     """Quantiles (P,) of weighted columns (N, P)."""
     weight = np.ones(len(y)) if weight is None else weight

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from ..gp.likelihoods import AdditiveNoise, rounding_variance
 from ..gp.neighbours import Correction, Neighbourhood, Neighbours
+from ..gp.noise import Contaminated
 from .batches import Batch
 
 #: Default number of neighbours. Twelve are nearly as good, and fifty are not better.
@@ -30,10 +32,17 @@ START_NEIGHBOR, REACH = 8, 5.0
 #: Initial variances of ρ and of the new noise, as shares of the old noise, and the limits of both.
 SHARES, LEAST, MOST = (0.5, 0.6), 1e-3, 10.0
 
+#: Initial log odds of wide noise, and their limits; the same for the logarithm of its variance over that of the old
+#: noise. Rows of which their neighbours say nothing are at least as uncertain as without neighbours.
+ODDS, WIDTH = (-3.0, -12.0, 2.0), (1.0, 0.0, 4.0)
+
+#: Rows with wide noise, and rows without, that are counted beforehand. No share is zero then.
+PSEUDO_COUNT = 0.5
+
 #: Residuals of rows that a model has learnt from are too small. They are made larger, at most by this factor.
 MOST_INFLATION = 5.0
 
-ITERATIONS = 30
+ITERATIONS = 60
 
 
 class LeftOver(NamedTuple):
@@ -108,12 +117,17 @@ def _spread(index: Tensor, n_rows: int) -> Tensor:
 
 
 class _Candidate:
-    """The best correction for one scale, which lengthscales start from."""
+    """The best correction for one scale, which lengthscales start from.
+
+    Neighbours speak of most rows, but not of all: a row may repeat another one and have quite another target. So noise
+    is a mixture of two Gaussians. A single Gaussian that suits most rows would be far too narrow for the others.
+    """
 
     def __init__(self, local: Neighbours, judges: LeftOver, near: Neighbourhood, likelihood: AdditiveNoise):
         self.local, self.judges, self.near, self.likelihood = local, judges, near, likelihood
         self.scale, self.noise = local.lengthscale, local.noise
-        self.weight = judges.rows.weight / judges.rows.weight.sum()
+        self.total_weight = judges.rows.weight.sum()  # a row of weight 2 is that row twice
+        self.weight = judges.rows.weight / self.total_weight
         self.found = self._best()
 
     def _best(self) -> OptimizeResult:
@@ -129,37 +143,38 @@ class _Candidate:
         length = math.log(distance.item())
         return minimize(
             self._negative,
-            np.concatenate([[length], *start]),
+            np.concatenate([[length], *start, [ODDS[0], WIDTH[0]]]),
             jac=True,
             method="L-BFGS-B",
-            bounds=[(length - REACH, length + REACH), *ends],
+            bounds=[(length - REACH, length + REACH), *ends, ODDS[1:], WIDTH[1:]],
             options={"maxiter": ITERATIONS},
         )
 
     def _set(self, vector: Tensor) -> None:
-        """Set ρ and the noise from logarithms of the lengthscale, of τ² and of σ²."""
-        n_outputs = len(self.noise)
-        self.local.lengthscale = self.scale * vector[0].exp()
-        self.local.variance, self.local.noise = vector[1 : n_outputs + 1].exp(), vector[n_outputs + 1 :].exp()
+        """Set ρ and the noise from logarithms of the lengthscale, τ² and σ², and from odds and width of wide noise."""
+        length, variance, noise, self.odds, width = vector.split([1, *(2 * [len(self.noise)]), 1, 1])
+        self.local.lengthscale, self.local.variance = self.scale * length.exp(), variance.exp()
+        self.local.noise, self.wide = noise.exp(), self.noise * width.exp()
 
     def _density(self) -> Tensor:
-        """Log densities (n,) of the judges, of Gaussians with the right moments."""
+        """Log densities (n,) of the judges; the model's own distribution counts as a Gaussian with its moments."""
         mean, variance = self.local.moments(self.judges.rows.X, self.near)
-        return _gaussian(
-            self.judges.rows.y - self.judges.mean - mean, self.judges.variance + variance + self.local.noise
-        )
+        left, variance = self.judges.rows.y - self.judges.mean - mean, self.judges.variance + variance
+        narrow, wide = (_gaussian(left, variance + noise) for noise in (self.local.noise, self.wide))
+        return torch.logaddexp(narrow + logsigmoid(-self.odds), wide + logsigmoid(self.odds)).sum(-1)
 
     def _negative(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         free = torch.tensor(vector, device=self.noise.device, requires_grad=True)
         self._set(free)
-        value = -(self.weight * self._density()).sum()
+        counted = PSEUDO_COUNT * (logsigmoid(self.odds) + logsigmoid(-self.odds)).sum() / self.total_weight
+        value = -(self.weight * self._density()).sum() - counted
         return value.item(), torch.autograd.grad(value, free)[0].cpu().numpy()
 
     @torch.no_grad()
     def result(self) -> Correction:
         """The correction with its gain."""
         self._set(torch.as_tensor(self.found.x, device=self.noise.device))
-        plain = _gaussian(self.judges.rows.y - self.judges.mean, self.judges.variance + self.noise)
+        plain = _gaussian(self.judges.rows.y - self.judges.mean, self.judges.variance + self.noise).sum(-1)
         gain = self._density() - plain
         mean = (self.weight * gain).sum()
         error = ((self.weight * (gain - mean)).square().sum()).sqrt()
@@ -168,10 +183,10 @@ class _Candidate:
         ratio = (self.local.noise / _noise_of(likelihood).to(self.noise)).log()
         for each in likelihood.calibrated():
             each.add_(ratio.to(each))
-        self.local.variance, self.local.noise = self.local.variance.detach(), self.local.noise.detach()
+        likelihood = Contaminated(likelihood, self.odds.sigmoid().item(), self.wide)
         return Correction(self.local, likelihood, mean.item(), error.item())
 
 
 def _gaussian(residual: Tensor, variance: Tensor) -> Tensor:
-    """Log density of residuals (n, P), summed over outputs."""
-    return -0.5 * (residual.square() / variance + variance.log() + math.log(2 * math.pi)).sum(-1)
+    """Log densities of residuals (n, P)."""
+    return -0.5 * (residual.square() / variance + variance.log() + math.log(2 * math.pi))
