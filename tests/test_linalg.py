@@ -5,6 +5,7 @@ import pytest
 import torch
 from helpers import normal
 
+from skdgp.gp import linalg
 from skdgp.gp.linalg import JITTER, cholesky, inverse_cholesky, whiten_sets
 
 
@@ -31,6 +32,23 @@ def test_factor_and_inverse_equal_dense_numpy(shape, jitter):
     W = inverse_cholesky(K, jitter)
     np.testing.assert_allclose(W, np.linalg.inv(L), rtol=1e-8, atol=1e-10)
     assert torch.equal(W, W.tril())
+
+
+@pytest.mark.parametrize("size", [17, 33, 64])
+def test_many_matrices_are_factorised_by_blocks(size, monkeypatch):
+    K = gram(normal(3, 6, size, size))
+    W = inverse_cholesky(K)
+    np.testing.assert_allclose(W, np.linalg.inv(np.linalg.cholesky(with_jitter(K, JITTER).numpy())), atol=1e-7)
+    assert torch.equal(W, W.tril())
+    monkeypatch.setattr(linalg, "MANY", 1000)
+    torch.testing.assert_close(W, inverse_cholesky(K), rtol=1e-7, atol=1e-9)
+
+
+def test_some_of_many_matrices_get_more_jitter():
+    K = torch.stack([*gram(normal(20, 40, 40)), with_correlation(1 + 3e-4, 40)])
+    W = inverse_cholesky(K)
+    torch.testing.assert_close(W[:20], inverse_cholesky(K[:20]), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(W[20], inverse_cholesky(K[20]))
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e8])

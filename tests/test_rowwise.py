@@ -10,7 +10,7 @@ from helpers import every_covariance, normal, shared_or_own_kernels
 from skdgp.gp import conditionals, rowwise
 from skdgp.gp.linalg import inverse_cholesky
 
-ELIMINATED, FACTORISED = 5, rowwise._MAX_ELIMINATION + 1
+ELIMINATED, FACTORISED = 5, rowwise.MAX_ELIMINATION + 1
 N_POINTS, N_OUTPUTS, N_ROWS = 3, 2, 4
 
 every_method = pytest.mark.parametrize("n_inducing", [1, ELIMINATED, FACTORISED])

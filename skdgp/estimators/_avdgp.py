@@ -25,7 +25,7 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
     n_inducing : "auto", int or sequence of int, default="auto"
         Number of inducing points of each row, at which the functions near the row are summarised. One number is for all
         layers; a sequence has one number for each hidden layer and one for the last layer. "auto" is 8 in the first
-        layer and 4 in the others, which is nearly always enough. More than 24 take much longer.
+        layer and 4 in the others, which is nearly always enough. Twice as many points take up to six times as long.
     rule : {"ar1", "ar2", "ar2p"}, default="ar2p"
         What a deeper layer computes a row's inducing variables from. "ar1" computes them from each Monte Carlo sample
         of the layer before, one set for each sample. "ar2" computes one set from the mean of the samples. "ar2p"
@@ -253,7 +253,7 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
     n_inducing : "auto", int or sequence of int, default="auto"
         Number of inducing points of each row, at which the functions near the row are summarised. One number is for all
         layers; a sequence has one number for each hidden layer and one for the last layer. "auto" is 8 in the first
-        layer and 4 in the others, which is nearly always enough. More than 24 take much longer.
+        layer and 4 in the others, which is nearly always enough. Twice as many points take up to six times as long.
     rule : {"ar1", "ar2", "ar2p"}, default="ar2p"
         What a deeper layer computes a row's inducing variables from. "ar1" computes them from each Monte Carlo sample
         of the layer before, one set for each sample. "ar2" computes one set from the mean of the samples. "ar2p"

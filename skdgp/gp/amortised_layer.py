@@ -39,8 +39,10 @@ class AmortisedLayer(Layer):
         self.mean = mean
         self.inference = inference
         self.whiten = whiten
-        self.stackable = isinstance(kernel, StationaryKernel)
-        self.coarse = whiten and self.stackable  # there are few points, and no covariance is inverted
+        self.stackable = isinstance(kernel, StationaryKernel) and inference.shape[0] <= rowwise.MAX_ELIMINATION
+        self.coarse = whiten and isinstance(
+            kernel, StationaryKernel
+        )  # there are few points, and no covariance is inverted
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the correlations of inducing variables with each other and with the samples."""
@@ -61,7 +63,7 @@ class AmortisedLayer(Layer):
 
         Z, q_mean, q_root = self._unit_inference(anchor)
         Z, points = Z.movedim(-3, 0), x.movedim(-2, 0)  # (B, M, Q), (B, S, Q)
-        if isinstance(self.kernel, StationaryKernel):
+        if isinstance(self.kernel, StationaryKernel) and len(q_mean) <= rowwise.MAX_ELIMINATION:
             deviation = self.kernel.deviation.movedim(-1, 0)[..., None]  # (D, 1)
             correlations = rowwise.packed_correlation(self.kernel, Z, points)
             mean, variance, kl = rowwise.conditional(correlations, q_mean, q_root, deviation, whiten=self.whiten)

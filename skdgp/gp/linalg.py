@@ -20,6 +20,10 @@ JITTER = 1e-6
 #: For matrices with noise on their diagonals. If the noise is too small and the factorisation fails, they get jitter.
 NO_JITTER = 0.0
 
+#: On a CPU LAPACK takes matrices one by one, which is slow for many small ones. From so many matrices on, and up to so
+#: many rows, inverses of Cholesky factors come from products of blocks. Blocks of the last size go to LAPACK.
+MANY, LARGEST, BLOCK = 16, 256, 16
+
 #: How often the jitter of a failing matrix is multiplied by ten before we give up (1e-6 to 1e-1).
 _MAX_GROWTHS = 5
 
@@ -100,6 +104,12 @@ class Factor(NamedTuple):
 
 def factorise(K: Tensor, jitter: float, sizes: Sequence[int], dtype: torch.dtype) -> Factor:
     """The factor of K, computed in the precision of K and given in ``dtype``; see :func:`whiten_sets`."""
+    if len(sizes) == 1 and not K.is_cuda and BLOCK < sizes[0] <= LARGEST and K[..., 0, 0].numel() >= MANY:
+        lifted = K.clone()
+        lifted.diagonal(dim1=-2, dim2=-1).add_(jitter * K.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True))
+        inverse = _inverse_by_blocks(lifted)
+        if inverse.diagonal(dim1=-2, dim2=-1).sum().isfinite():  # otherwise some matrices need more jitter
+            return Factor([inverse.to(dtype)], [[]])
     L = _blocks(cholesky(K, jitter), sizes)
     W = [_lower_inverse(row[i]).to(dtype) for i, row in enumerate(L)]
     return Factor(W, [[block.to(dtype) for block in row[:i]] for i, row in enumerate(L)])
@@ -172,6 +182,26 @@ def _solve_transposed(W: Sequence[Tensor], L: list[list[Tensor]], B: Sequence) -
 def _blocks(matrix: Tensor, sizes: Sequence[int]) -> list[tuple[Tensor, ...]]:
     """Views of the blocks of a square matrix."""
     return [row.split(sizes, -1) for row in matrix.split(sizes, -2)]
+
+
+def _inverse_by_blocks(K: Tensor) -> Tensor:
+    """Inverses of the Cholesky factors of many matrices, with NaN or infinity on the diagonal where there is none.
+
+    With K = [[K₁, Bᵀ], [B, K₂]] and C = B W₁ᵀ, the inverse is [[W₁, 0], [−W₂ C W₁, W₂]], where W₁ is that of K₁ and W₂
+    that of K₂ − C Cᵀ.
+    """
+    size = K.shape[-1]
+    if size <= BLOCK:
+        L, info = torch.linalg.cholesky_ex(K)
+        return _lower_inverse(L.masked_fill((info > 0)[..., None, None], torch.nan))
+    half = size // 2
+    W1 = _inverse_by_blocks(K[..., :half, :half])
+    C = K[..., half:, :half] @ W1.mT
+    W2 = _inverse_by_blocks(K[..., half:, half:] - C @ C.mT)
+    W = torch.zeros_like(K)
+    W[..., :half, :half], W[..., half:, half:] = W1, W2
+    W[..., half:, :half] = (W2 @ (C @ W1)).neg_()
+    return W
 
 
 def _lower_inverse(L: Tensor) -> Tensor:

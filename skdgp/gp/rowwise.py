@@ -28,8 +28,8 @@ from .correlations import Profile
 from .kernels import PROFILES, Kernel, StationaryKernel
 from .linalg import JITTER, being_recorded, inverse_cholesky
 
-#: Above this size LAPACK, matrix by matrix, is faster than the elimination (measured on two cores).
-_MAX_ELIMINATION = 24
+#: Above this number of inducing points :func:`plain_conditional` is faster than the elimination (on two cores).
+MAX_ELIMINATION = 24
 
 
 class Packing(NamedTuple):
@@ -188,7 +188,7 @@ def _factorise(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
 
 def _factor(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
     """[A, W] by elimination; by LAPACK if matrices are large or the elimination fails."""
-    if n_inducing <= _MAX_ELIMINATION:
+    if n_inducing <= MAX_ELIMINATION:
         solved = _eliminate(correlations, n_inducing, jitter)
         if being_recorded(solved) or solved[:, -n_inducing:].diagonal(dim1=0, dim2=1).isfinite().all():
             return solved
