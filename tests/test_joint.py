@@ -31,7 +31,7 @@ from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import ZeroMean, make_mean
 from skdgp.gp.networks import INFERENCE_NETWORKS
 from skdgp.gp.propagation import make_propagation
-from skdgp.gp.waves import N_WAVES, Streams, spread
+from skdgp.gp.waves import N_WAVES, Streams, more_of_the_tail, spread
 from skdgp.inference import joint
 from skdgp.inference.batches import Batch
 from skdgp.inference.collapsed import set_posteriors
@@ -533,3 +533,25 @@ class TestPredictedGradients:
         assert np.isfinite(model.predict_gradient(X[:2])).all()
         with pytest.raises(ValueError, match="kernel='matern12' has functions without derivatives"):
             model.predict_gradient(X[:2], return_std=True)
+
+
+@pytest.mark.parametrize(
+    "kernel", ["matern32", "matern52", 1.0 * Matern(nu=2.5)], ids=["matern32", "matern52", "object"]
+)
+def test_functions_without_noise_have_no_heavy_tails(kernel):
+    X = np.random.default_rng(0).uniform(size=(80, 2))
+    params = {"base": None, "n_neighbors": 0, "n_inducing": 80, "n_orthogonal": 0, "random_state": 0}
+    model = SOLVEGPRegressor(kernel=kernel, **params).fit(X, np.sin(3 * X.sum(1)) + 0.5 * X[:, 0] ** 2)
+    new = np.random.default_rng(1).uniform(0.1, 0.9, size=(20, 2))
+    latent = model.predict_dist(new, latent=True)
+    z = (model.sample_functions(400, random_state=0)(new) - latent.mean[:, None]) / latent.std[:, None]
+    assert np.mean(z**4) < 6.0  # 3 for a Gaussian; hundreds if all frequencies come from the spectral density
+    assert np.mean(z**2) == pytest.approx(1.0, abs=0.15)
+
+
+def test_weights_make_up_for_frequencies_from_the_tail():
+    points, weight = more_of_the_tail(spread(Streams(range(50)), 2, 512, 3))
+    u = points[..., 0]
+    assert weight.max() <= 2.0 and (u < 1e-3).double().mean() > 0.1
+    for power in (0, 1, 4):  # moments of a uniform number
+        assert (weight * u**power).mean().item() == pytest.approx(1 / (power + 1), rel=0.01)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from .correlations import correlation
 from .kernels import PROFILES, Kernel
-from .waves import N_WAVES, Functions, Streams, spread, waves
+from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves
 
 #: Smallest distance of an initial value from its bounds, as a share of half their range. At a bound gradients are zero.
 EDGE = 1e-3
@@ -116,6 +116,11 @@ class Part(Kernel):
 
     # Methods of stationary parts.
 
+    @property
+    def heavy_tailed(self) -> bool:
+        """Whether the spectral density has a heavy tail, at small values of the first of the uniform numbers."""
+        return False
+
     def dims(self, n_inputs: int) -> int:
         """Number of uniform random numbers from which a frequency is computed."""
         return n_inputs
@@ -212,6 +217,11 @@ class Stationary(Part):
     def diagonal(self, X: Tensor) -> Tensor:
         """1 for all inputs, (..., D, N)."""
         return X.new_ones(*X.shape[:-2], self.n_outputs, X.shape[-2])
+
+    @property
+    def heavy_tailed(self) -> bool:
+        """True for Matérn kernels."""
+        return math.isfinite(PROFILES[self.profile].nu)
 
     def dims(self, n_inputs: int) -> int:
         """One for each input, and one for the mixture of Gaussians that Matérn kernels have."""
@@ -516,8 +526,10 @@ def _draw_waves(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> 
     dims = [part.dims(width) for (part, _), width in zip(term.waves, widths, strict=True)]
     points = spread(streams, n_kernels, n_frequencies, sum(dims)).split(dims, dim=-1)
     total = points[0].new_zeros(*points[0].shape[:-1], n_inputs)
+    weight = torch.ones_like(total[..., 0])
     for (part, columns), own in zip(term.waves, points, strict=True):
-        found = part.frequencies(own)
+        own, more = more_of_the_tail(own) if part.heavy_tailed else (own, 1.0)
+        found, weight = part.frequencies(own), weight * more
         there = list(range(n_inputs)) if columns is None else list(columns)
         total[..., there] += found
-    return waves(streams, total, n_outputs)
+    return waves(streams, total, weight, n_outputs)

@@ -22,7 +22,7 @@ from scipy.special import gammaincinv
 from torch import Tensor, nn
 
 from .correlations import Profile, correlation
-from .waves import N_WAVES, Functions, Streams, spread, waves
+from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves
 
 
 class Kernel(nn.Module):
@@ -302,7 +302,10 @@ class StationaryKernel(ScaledKernel):
         """Functions that are sums of waves; see :mod:`skdgp.gp.waves`."""
         n_frequencies = N_WAVES if n_outputs == self.n_outputs else N_WAVES // 2
         points = spread(streams, self.n_outputs, n_frequencies, n_inputs + 1)
-        return waves(streams, self.frequencies(points), n_outputs)
+        weight = torch.ones_like(points[..., 0])
+        if math.isfinite(PROFILES[self.profile].nu):
+            points, weight = more_of_the_tail(points)
+        return waves(streams, self.frequencies(points), weight, n_outputs)
 
     def gradient_variance(self, n_inputs: int) -> Tensor | None:
         """Variances −k''(0)/ℓ²; None for "matern12", whose functions have no derivative."""

@@ -9,6 +9,15 @@ has zero mean, unit variance everywhere, and the covariance F⁻¹ Σ_f cos(ω_f
 own. Over draws, mean and covariance are therefore exactly those of the prior, however few the waves are. One draw,
 given its frequencies, is a Gaussian process whose correlations have errors of about F^(−1/2). Frequencies that are
 spread evenly make these errors smaller.
+
+A posterior without noise needs more. Near the data all that is left of the prior are waves of high frequencies. Of
+these a Matérn kernel has few, so that one draw has none and another has several: values would lie tens of deviations
+from their mean now and then. So half of the frequencies are drawn mostly from the tail (:func:`more_of_the_tail`), and
+each wave has a weight w, the ratio of the density that frequencies should have and the density that they have:
+
+    g(x) = F^(−1/2) Σ_f √w_f (a_f cos(ω_f·x) + b_f sin(ω_f·x))
+
+Over draws, mean and covariance are still exact.
 """
 
 import math
@@ -22,6 +31,9 @@ from torch.quasirandom import SobolEngine
 #: Number of cosines whose sum is a function, for each kernel. There are as many frequencies, or half as many if outputs
 #: share a kernel.
 N_WAVES = 512
+
+#: Share of the frequencies that come mostly from the tail, and the power of uniform numbers that makes them do so.
+TAIL_SHARE, TAIL_POWER = 0.5, 6.0
 
 #: Number of inputs whose waves are computed at a time, so that they stay in the processor's cache.
 INPUTS_AT_A_TIME = 240
@@ -89,7 +101,30 @@ def spread(streams: Streams, n_sets: int, n_points: int, n_dims: int) -> Tensor:
     return points.remainder_(1.0).clamp_(_EDGE, 1 - _EDGE)
 
 
-def waves(streams: Streams, frequencies: Tensor, n_outputs: int) -> Functions:
+def more_of_the_tail(points: Tensor) -> tuple[Tensor, Tensor]:
+    """Points of which some are moved towards a first coordinate u of zero, and weights that make up for it.
+
+    Matérn kernels have high frequencies there. The share s of the points is moved from u to uᵖ. So u has the density
+    1 − s + s/p u^(1/p − 1), and weights are its reciprocals.
+
+    Parameters
+    ----------
+    points : Tensor of shape (S, K, F, dims)
+        Uniform in the cube.
+
+    Returns
+    -------
+    points : Tensor of shape (S, K, F, dims)
+    weight : Tensor of shape (S, K, F)
+        At most 1/(1 − s).
+    """
+    u = points[..., 0].clone()
+    u[..., : int(TAIL_SHARE * u.shape[-1])].pow_(TAIL_POWER).clamp_(min=_EDGE)
+    density = 1 - TAIL_SHARE + TAIL_SHARE / TAIL_POWER * u.pow(1 / TAIL_POWER - 1)
+    return torch.cat([u[..., None], points[..., 1:]], dim=-1), density.reciprocal()
+
+
+def waves(streams: Streams, frequencies: Tensor, weight: Tensor, n_outputs: int) -> Functions:
     """Functions drawn from stationary priors of unit variance.
 
     Parameters
@@ -98,6 +133,8 @@ def waves(streams: Streams, frequencies: Tensor, n_outputs: int) -> Functions:
         S of them.
     frequencies : Tensor of shape (S, K, F, Q)
         From the spectral densities of K kernels.
+    weight : Tensor of shape (S, K, F)
+        Weights of the frequencies, ones if frequencies have the spectral density.
     n_outputs : int
         D, number of functions in a draw, which are independent. With K = 1 all have the same kernel; otherwise D is K.
 
@@ -111,12 +148,14 @@ def waves(streams: Streams, frequencies: Tensor, n_outputs: int) -> Functions:
         # a cos t + b sin t is one cosine, with a random phase and the amplitude √(a² + b²).
         phase = 2 * math.pi * streams.uniform(n_kernels, n_frequencies, 1)
         amplitude = (-2.0 * streams.uniform(n_kernels, 1, n_frequencies).clamp_(min=1e-300).log()).sqrt()
+        share = weight[:, :, None]
     else:  # cosines and sines for all outputs, each output with amplitudes of its own
         phase = frequencies.new_tensor([0.0, -0.5 * math.pi]).repeat_interleave(n_frequencies)
         phase = phase[:, None].expand(len(streams), 1, -1, -1)
         frequencies = torch.cat([frequencies, frequencies], dim=-2)
         amplitude = streams.normal(n_kernels, n_outputs, 2 * n_frequencies)
-    draws = list(zip(frequencies, phase, amplitude / math.sqrt(n_frequencies), strict=True))
+        share = weight.repeat(1, 1, 2)[:, :, None]
+    draws = list(zip(frequencies, phase, amplitude * (share / n_frequencies).sqrt(), strict=True))
 
     def values(x: Tensor) -> Tensor:
         inputs = x.mT.expand(len(draws), -1, -1)  # (S, Q, N)
