@@ -39,7 +39,7 @@ class AmortisedLayer(Layer):
         self.mean = mean
         self.inference = inference
         self.whiten = whiten
-        self.stackable = isinstance(kernel, StationaryKernel) and inference.shape[0] <= rowwise.MAX_ELIMINATION
+        self.stackable = isinstance(kernel, StationaryKernel)
         self.coarse = whiten and isinstance(
             kernel, StationaryKernel
         )  # there are few points, and no covariance is inverted

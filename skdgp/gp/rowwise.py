@@ -476,11 +476,17 @@ def plain_conditional(
     mean, variance : Tensors of shape (S, D, B)
     kl : Tensor of shape (D, B)
     """
-    rows_first = (2, 1, 0) if root.dim() == 3 else (3, 2, 0, 1)
-    mean, root = mean.permute(2, 1, 0), root.permute(rows_first)  # (B, D, M), (B, D, M) or (B, D, M, M)
-    W = inverse_cholesky(kernel.relative_covariance(Z, Z), jitter)  # (B, D, M, M)
-    kzx, kxx = kernel.relative_covariance(Z, x), kernel.relative_diagonal(x)  # (B, D, M, S), (B, D, S)
+    dense = root.dim() > mean.dim()
+    mean, root = _reversed(mean), _reversed(root)  # (B, ..., D, M), (B, ..., D, M) or (B, ..., D, M, M)
+    root = root.mT if dense else root
+    W = inverse_cholesky(kernel.relative_covariance(Z, Z), jitter)  # (B, ..., D, M, M)
+    kzx, kxx = kernel.relative_covariance(Z, x), kernel.relative_diagonal(x)  # (B, ..., D, M, S), (B, ..., D, S)
     f_mean, variance = conditionals.conditional(W, kzx, mean, root, kxx=kxx, whiten=whiten)
     kl = conditionals.kl_divergence(mean, root, None if whiten else W)
-    deviation = kernel.deviation[:, None]  # (D, 1)
-    return (f_mean * deviation).permute(2, 1, 0), (variance * deviation.square()).permute(2, 1, 0), kl.mT
+    deviation = kernel.deviation[..., None]  # (..., D, 1)
+    return _reversed(f_mean * deviation), _reversed(variance * deviation.square()), _reversed(kl)
+
+
+def _reversed(values: Tensor) -> Tensor:
+    """The dimensions in reverse order."""
+    return values.permute(*range(values.dim() - 1, -1, -1))
