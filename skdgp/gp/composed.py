@@ -532,4 +532,4 @@ def _draw_waves(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> 
         found, weight = part.frequencies(own), weight * more
         there = list(range(n_inputs)) if columns is None else list(columns)
         total[..., there] += found
-    return waves(streams, total, weight, n_outputs)
+    return waves(streams, total, n_outputs, weight)

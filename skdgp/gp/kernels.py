@@ -302,10 +302,10 @@ class StationaryKernel(ScaledKernel):
         """Functions that are sums of waves; see :mod:`skdgp.gp.waves`."""
         n_frequencies = N_WAVES if n_outputs == self.n_outputs else N_WAVES // 2
         points = spread(streams, self.n_outputs, n_frequencies, n_inputs + 1)
-        weight = torch.ones_like(points[..., 0])
+        weight = None
         if math.isfinite(PROFILES[self.profile].nu):
             points, weight = more_of_the_tail(points)
-        return waves(streams, self.frequencies(points), weight, n_outputs)
+        return waves(streams, self.frequencies(points), n_outputs, weight)
 
     def gradient_variance(self, n_inputs: int) -> Tensor | None:
         """Variances −k''(0)/ℓ²; None for "matern12", whose functions have no derivative."""

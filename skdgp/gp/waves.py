@@ -124,7 +124,7 @@ def more_of_the_tail(points: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([u[..., None], points[..., 1:]], dim=-1), density.reciprocal()
 
 
-def waves(streams: Streams, frequencies: Tensor, weight: Tensor, n_outputs: int) -> Functions:
+def waves(streams: Streams, frequencies: Tensor, n_outputs: int, weight: Tensor | None = None) -> Functions:
     """Functions drawn from stationary priors of unit variance.
 
     Parameters
@@ -133,10 +133,10 @@ def waves(streams: Streams, frequencies: Tensor, weight: Tensor, n_outputs: int)
         S of them.
     frequencies : Tensor of shape (S, K, F, Q)
         From the spectral densities of K kernels.
-    weight : Tensor of shape (S, K, F)
-        Weights of the frequencies, ones if frequencies have the spectral density.
     n_outputs : int
         D, number of functions in a draw, which are independent. With K = 1 all have the same kernel; otherwise D is K.
+    weight : Tensor of shape (S, K, F), default=ones
+        Weights of the frequencies, if they do not have the spectral density.
 
     Returns
     -------
@@ -144,6 +144,7 @@ def waves(streams: Streams, frequencies: Tensor, weight: Tensor, n_outputs: int)
         From (S or 1, N, Q) to (S, N, D).
     """
     _, n_kernels, n_frequencies, _ = frequencies.shape
+    weight = torch.ones_like(frequencies[..., 0]) if weight is None else weight
     if n_outputs == n_kernels:
         # a cos t + b sin t is one cosine, with a random phase and the amplitude √(a² + b²).
         phase = 2 * math.pi * streams.uniform(n_kernels, n_frequencies, 1)
