@@ -172,7 +172,7 @@ def test_what_is_left_over_is_found(n_outputs):
     assert found.gain > 10 * found.error > 0
     np.testing.assert_allclose(found.local.noise, 0.04, rtol=0.4)
     share = found.likelihood.share.item()
-    assert share < 0.03  # the noise is Gaussian
+    assert 1e-3 < share < 0.03  # the noise is Gaussian, but the prior allows for exceptions
     total = (1 - share) * found.local.noise + share * found.likelihood.wide
     np.testing.assert_allclose(total, 0.04, rtol=0.2)
     np.testing.assert_allclose(found.likelihood.noise_variance(), 4 * total, rtol=1e-6)

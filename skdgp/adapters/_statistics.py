@@ -1,6 +1,7 @@
 """Regressors that predict one statistic of a fitted regressor's distributions."""
 
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ..metrics import predictive_distribution
@@ -20,7 +21,11 @@ class _Statistic(RegressorMixin, BaseEstimator):
         return self
 
     def __sklearn_is_fitted__(self):
-        return hasattr(self.regressor, "n_features_in_")
+        try:
+            check_is_fitted(self.regressor)
+        except NotFittedError:
+            return False
+        return True
 
 
 class Deviation(_Statistic):

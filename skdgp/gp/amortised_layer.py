@@ -40,9 +40,7 @@ class AmortisedLayer(Layer):
         self.inference = inference
         self.whiten = whiten
         self.stackable = isinstance(kernel, StationaryKernel)
-        self.coarse = whiten and isinstance(
-            kernel, StationaryKernel
-        )  # there are few points, and no covariance is inverted
+        self.coarse = whiten and self.stackable  # there are few points, and no covariance is inverted
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the correlations of inducing variables with each other and with the samples."""

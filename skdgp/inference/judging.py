@@ -1,4 +1,4 @@
-"""What rows that members have not learnt from decide after training: blend with a base, correction by neighbours."""
+"""Choices after training, by rows that members have not learnt from: the blend with a base, and the neighbours."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, cast
