@@ -151,6 +151,8 @@ PEERS = {
     f"GPyTorch SVGP {peers.SVGP_POINTS}": peers.fit_svgp,
 }
 MEMBERS = {name: partial(fit_ours, estimator=estimator, n_estimators=1) for name, estimator in OURS.items()} | PEERS
+#: The same without corrections by a base and by neighbours.
+ALONE = {f"{name}, alone": partial(MEMBERS[name], base=None, n_neighbors=0) for name in OURS}
 FITS = {name: partial(fit_ours, estimator=estimator) for name, estimator in OURS.items()} | PEERS
 
 
@@ -350,7 +352,7 @@ def predict_heats(quick):
     sizes, n_learnt = ((1000, 2000), 500) if quick else ((100_000, 1_000_000), LEARNT_ROWS)
     runs = [
         Competitor(name, partial(prediction, fit=fit, n_rows=size, n_learnt=n_learnt), size)
-        for name, fit in MEMBERS.items()
+        for name, fit in (MEMBERS | ALONE).items()
         for size in sizes
     ]
     return [Heat(f"AVDGP, {n_rows:,} rows", after), Heat("means and standard deviations", runs, ("HGB",))]

@@ -5,14 +5,15 @@
 ``DIR`` is as of ``uci.py``. The problems:
 
 * ``motorcycle``: generated, 133 rows of one feature and noise that varies, like accelerations of a helmet in a crash;
-* ``outliers``: concrete, where five of a hundred training targets are moved by five to ten deviations. "clean" fits
-  have them as they were; test rows are clean;
-* ``counts``: generated from a known rate of four features, 700 rows, and ``dispersed``: the same, with a variance that
-  is larger than the mean;
+* ``outliers``: concrete, where one training target in twenty is moved by five to ten standard deviations. The fits
+  "clean" learn from the targets as they were. Test rows are never changed;
+* ``counts``: generated from a known rate of four features, with 700 rows to learn from;
+* ``dispersed``: the same, with a variance that is larger than the mean;
 * ``solar``: flares in a day, by region of the sun.
 
-Peers of counts are scikit-learn's boosted trees and linear model with a Poisson loss. They predict means; the deviance
-of means is for all, and what is about distributions is for ours.
+For counts there are two models of scikit-learn, boosted trees and a linear model with a Poisson loss. They predict only
+means. So all models have the deviance of their means, and only the estimators of this package have scores of
+distributions.
 """
 
 import argparse

@@ -24,9 +24,10 @@ variance of a tenth of the rows, held out.
 quarter of their passes or trees: seconds, NLL (of labels the log loss), and RMSE or share of errors on other rows.
 ``--data`` adds published splits, which ``uci.py`` describes. The picture is of NLL over seconds.
 
-``predict``: what AVDGPRegressor with 32 quadrature points makes of 100 000 rows; then means and standard deviations
-of 100 000 and a million rows. GPs of scikit-learn and GPyTorch take 4096 rows at a time, for they hold a matrix with a
-line per row. Models here and in ``memory`` are single members after one pass of 10 000 rows.
+``predict``: first the times of methods of AVDGPRegressor with 32 quadrature points, and of its distribution, for
+100 000 rows, after one pass over 1000 rows. Then means and standard deviations of 100 000 and of a million rows, after
+one pass over 10 000 rows; the predictions in ``memory`` have the same models. All are single members. GPs of
+scikit-learn and GPyTorch take 4096 rows at a time, since they hold a matrix with a line for each row.
 
 ``joint``: the joint covariance of 2000 rows, and ten functions drawn from the posterior with their values at 2000 and
 100 000 rows. GPs of scikit-learn draw from a matrix of rows by rows, and stop at 2000. Models are those of ``predict``.

@@ -8,6 +8,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "_ext"))
 
+import joblib  # noqa: E402
 from sklearn.experimental import enable_halving_search_cv  # noqa: E402, F401  - the gallery looks names up
 
 import skdgp  # noqa: E402
@@ -84,6 +85,7 @@ sphinx_gallery_conf = {
     "filename_pattern": "/plot_",
     "reset_modules": ("matplotlib", "gallery.turn_warnings_into_errors"),
     "abort_on_example_error": True,
+    "parallel": joblib.cpu_count(),  # examples at once, each with its share of the threads
     "doc_module": ("skdgp",),
     "reference_url": {"skdgp": None},
     "backreferences_dir": "generated/backreferences",

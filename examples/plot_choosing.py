@@ -176,11 +176,11 @@ print("\nBest CRPS: " + "; ".join(f"{problem.split(',')[0]}, {name}" for problem
 # %%
 # Predictions along one feature
 # -----------------------------
-# Each model has two lines, the lower and the upper ends of its 90 % intervals. The grey area is the true interval.
-# Trees can only make steps, and both boosted trees and NGBoost consist of trees. They follow the steps of the tariff,
-# but they also turn the smooth reach of the arm into stairs. With the deep GP it is the other way round. Boosted trees
-# have intervals of the same width for all rows. For deliveries these are too wide at noon, and too narrow in the rush
-# hours.
+# Three of the models have two lines each, the lower and the upper ends of their 90 % intervals. The deep GP is the
+# predictive one. The grey area is the true interval. Trees can only make steps, and both boosted trees and NGBoost
+# consist of trees. They follow the steps of the tariff, but they also turn the smooth reach of the arm into stairs. The
+# deep GP follows the smooth reach, but it rounds off the steps of the tariff. Boosted trees have intervals of the same
+# width for all rows. For deliveries these are too wide at noon, and too narrow in the rush hours.
 
 import matplotlib.pyplot as plt
 

@@ -142,7 +142,7 @@ cmap, norm = plt.get_cmap("YlGnBu_r"), plt.Normalize(fits.loss.min(), fits.loss.
 losses = -search.cv_results_["mean_test_neg_log_loss"].reshape(3, 3)
 left.imshow(losses, cmap=cmap, norm=norm, aspect="auto")
 for (row, column), loss in np.ndenumerate(losses):
-    colour = "white" if norm(loss) < 0.6 else "black"
+    colour = "white" if norm(loss) < 0.4 else "black"
     left.text(column, row, f"{loss:.2f}", ha="center", va="center", color=colour, fontsize=13)
 row, column = np.unravel_index(search.best_index_, losses.shape)
 left.add_patch(plt.Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor="black", linewidth=2.5))

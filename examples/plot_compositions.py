@@ -22,9 +22,10 @@ y = np.sin(2 * np.pi * (0.35 * X[:, 0] + 0.1 * X[:, 0] ** 2))
 # %%
 # Four posteriors
 # ---------------
-# All rows take part in every training step. With ``beta=1`` training maximises the evidence lower bound itself, because
-# we want to know which functions the bound prefers, and not which model predicts best. The output says how uncertain
-# each posterior is of the hidden layer at the input 0.
+# All rows take part in every training step. With ``beta=1`` training maximises the *evidence lower bound*, a lower
+# bound of the log density that the model gives to the targets. The default is a smaller ``beta``, chosen for
+# predictions. Here we do not want the best predictions, but the functions for which the bound is largest. The output
+# says how uncertain each posterior is of the hidden layer at the input 0.
 
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared
 
@@ -57,10 +58,12 @@ for name, model in models.items():
 # Functions of both layers
 # ------------------------
 # ``LatentDisplay`` draws functions from the posterior if you set ``n_draws``. The left column has the hidden layer, and
-# the right column has the whole chain. The factorised posterior is nearly certain of its hidden layer wherever the
-# curve bends. "joint" and "chain" are less certain. "locations" has found hidden functions of quite different heights,
-# and most of them end in nearly the same curve. This is possible because in the three alternatives the functions of the
-# two layers depend on each other: if the hidden function lies higher, the function of the last layer makes up for it.
+# the right column has the whole chain. The black dots are the rows. The curves reach from the 2.5 % to the 97.5 %
+# quantile of the feature, so that the first and the last row lie outside. The factorised posterior is nearly certain of
+# its hidden layer wherever the curve bends. "joint" and "chain" are less certain. "locations" has found hidden
+# functions of quite different heights, and most of them end in nearly the same curve. This is possible because in the
+# three alternatives the functions of the two layers depend on each other: if the hidden function lies higher, the
+# function of the last layer makes up for it.
 
 import matplotlib.pyplot as plt
 

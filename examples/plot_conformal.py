@@ -37,9 +37,10 @@ tests = {
 # %%
 # The deep GP's own intervals
 # ---------------------------
-# ``objective="predictive"`` lets the width of the intervals follow the noise. But it follows the noise only roughly,
-# and the model does not know that the noise has heavy tails. So it is not quite right, like most models. Its intervals
-# contain more than 90 % of the test rows from the same range, because they are too wide on the left.
+# ``objective="predictive"`` lets the width of the intervals follow the noise. But the width follows the noise only
+# roughly, and the model does not know that the noise has heavy tails. So the model is not quite right, like most
+# models. Its intervals contain more than 90 % of the test rows from the same range, because they are too wide on the
+# left.
 
 from skdgp import AVDGPRegressor
 from skdgp.metrics import coverage
@@ -57,8 +58,8 @@ print(f"The deep GP's 90 % intervals contain {100 * covered:.1f} % of {len(y_sam
 # All of them look at *calibration rows*, which the model has not learnt from. They differ in how they measure an error:
 #
 # * *Plain* takes errors as they are. So the intervals of all rows have the same width.
-# * *Normalised* divides errors by the standard deviation that the deep GP predicts. So the widths of the intervals
-#   are those of the deep GP's own, times nearly the same factor in all rows.
+# * *Normalised* divides errors by the standard deviation that the deep GP predicts. So an interval is wide where the
+#   deep GP's own is wide: the ratio of the two widths is nearly the same in all rows.
 # * *Quantiles* is known as conformalized quantile regression. It moves the ends of the deep GP's own intervals, by the
 #   same distances in all rows.
 #
@@ -104,15 +105,17 @@ for place, (X, y) in tests.items():
 print(f"Coverage, %\n{covered.round(1).to_string()}\n\nMean width\n{width.round(2).to_string()}")
 
 # %%
-# In the same range all three methods cover close to 90 %. The normalised intervals and those by quantiles have nearly
-# the same mean width, and are narrower than the plain ones. At the noisy end the plain intervals cover far fewer rows
-# than 90 %, because they have one width for all rows. The normalised intervals cover somewhat fewer. Beyond the range
-# the deep GP itself is wrong. There no method helps, because no calibration rows come from there.
+# In the same range all three methods cover close to 90 %, and their mean widths differ little: the normalised intervals
+# are the narrowest, and those by quantiles are about as wide as the plain ones. At the noisy end the plain intervals
+# cover far fewer rows than 90 %, because they have one width for all rows. The normalised intervals and those by
+# quantiles come closer, but also fall short. Beyond the range the deep GP itself is wrong. There no method helps,
+# because no calibration rows come from there.
 
 # %%
 # Pictures
 # --------
-# Left: the intervals along x. Right: the coverage from the table above.
+# Left: the deep GP's own intervals along x, with the plain and the normalised ones. Right: the coverage from the table
+# above.
 
 import matplotlib.pyplot as plt
 

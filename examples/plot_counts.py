@@ -42,7 +42,7 @@ X_new, y_new = make_hires(5000)
 # -----------------
 # The deviance compares predicted means with counts. It is what :class:`~sklearn.linear_model.PoissonRegressor`
 # minimises. The negative log probability (NLL) and the share of counts inside 90 % intervals judge the whole
-# distribution. Of the deviance and the NLL, lower values are better.
+# distribution. Both the deviance and the NLL are better if they are lower.
 
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import mean_poisson_deviance
@@ -66,16 +66,17 @@ print(f"boosted trees      deviance {mean_poisson_deviance(y_new, trees.predict(
 
 # %%
 # The ends of an interval of counts are whole numbers. So a 90 % interval of small counts often contains more than 90 %
-# of them. Those of the true distribution would contain 95 % of these counts, so 89 % are too few.
+# of them. The intervals of the true distribution would contain 95 % of these counts. So if the intervals of a model
+# contain only 89 % of them, they are too narrow.
 #
 # The NLL of the Gaussian is computed from a density and not from probabilities. You can still compare it with the
 # others, since whole numbers are one apart. The Poisson distribution is too sure of itself, because the simulated
 # counts vary more than it allows. The negative binomial distribution has one more number for this, its dispersion.
 # Held-out rows set it.
 #
-# Quantiles are counts
-# --------------------
-# The ends of an interval are counts, too. So the edges of the band in this picture are steps.
+# Intervals over the day
+# ----------------------
+# Since the ends of an interval are counts, the edges of the band in this picture are steps.
 
 import matplotlib.pyplot as plt
 

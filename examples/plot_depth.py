@@ -17,6 +17,7 @@ model sees some of its pixels and predicts the others. The second table is the r
 # Of each patient there are ten measurements. The target says how far the disease had progressed after a year.
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_sample_image
 
 photo = load_sample_image("flower.jpg").mean(axis=-1)[::4, ::4] / 255
@@ -63,8 +64,8 @@ for story, search in searches.items():
 # ----------------
 # Both panels have the same scale. The grey lines are the two splits, and the blue line is their mean. For the
 # photograph it pays to have a second layer. A third layer gains less, and a fourth one loses a part of the gain. For
-# the patients, more layers gain about as much as the two splits differ from each other. So depth costs time there, and
-# gains next to nothing.
+# the patients, the gain is about as large as the difference between the two splits, so it may be chance. Depth costs
+# time there, and gains next to nothing.
 
 import matplotlib.pyplot as plt
 
@@ -90,7 +91,7 @@ plt.show()
 # everywhere. The deep model knows where the edges are, and that it may be wrong there.
 
 best = searches["Photograph"].best_estimator_
-one = DSDGPRegressor(**best.get_params() | {"hidden_dims": ()}).fit(*stories["Photograph"])
+one = clone(best).set_params(hidden_dims=()).fit(*stories["Photograph"])
 seen, unknown = np.full(photo.size, np.nan), np.ones(photo.size, dtype=bool)
 seen[known], unknown[known] = photo.ravel()[known], False
 panels = [("The photograph", photo), (f"The {len(known)} pixels known", seen)]

@@ -2,8 +2,9 @@
 Images: a kernel that compares patches
 ======================================
 
-How can a Gaussian process learn from only a few hundred images? A kernel of pixels takes an image that has moved by one
-pixel for quite another image. A *convolutional* kernel compares small patches instead, wherever they are in the image.
+How can a Gaussian process learn from only a few hundred images? For a kernel of pixels, an image that has moved by one
+pixel is quite a different image. A *convolutional* kernel compares small patches instead, wherever in the image they
+are.
 Its *inducing points*, which summarise what the model has learnt, are patches as well. So you can look at them.
 """
 
@@ -25,8 +26,9 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=500, strati
 # values at these patches are added up, each with a weight, and the sum says how well the class suits the image.
 # Training learns the weights as well; all classes share them.
 #
-# ``base`` is the kernel that compares two patches. Its lengthscale is in the units of the pixels. A second model has a
-# kernel of whole images, for comparison.
+# The argument ``base`` of ``Convolutional`` is the kernel that compares two patches. Its lengthscale is in the units of
+# the pixels. (The estimators have a parameter of the same name, which is something else.) A second model has a kernel
+# of whole images, for comparison.
 
 from sklearn.gaussian_process.kernels import RBF
 

@@ -41,6 +41,9 @@ print(f"{len(X_train)} struts to learn from, {len(X_test)} to be tested on")
 # Training may end in a poor optimum, such as one wide Gaussian over both branches. Therefore we train three times, with
 # different seeds. In each fit :class:`~skdgp.AVDGPRegressor` holds out a tenth of the rows. We keep the fit that
 # predicts its held-out rows best.
+#
+# By default predictions are also mixed with those of a plain GP (``base``), and corrected by the nearest training rows
+# (``n_neighbors``). Here both are switched off, to see what the deep GP itself can do. :doc:`/choosing` describes them.
 
 from skdgp import AVDGPRegressor
 

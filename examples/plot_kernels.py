@@ -53,7 +53,8 @@ print(said.kernel_)
 
 # %%
 # ``kernel_`` is a kernel object again, with the parameters that training has learnt. You can pass it to scikit-learn's
-# own ``GaussianProcessRegressor``.
+# own ``GaussianProcessRegressor``. Add a ``WhiteKernel`` there, since ``kernel_`` has no term for the noise, and set
+# ``normalize_y=True``, since its variances are those of standardised targets.
 #
 # Twenty years ahead
 # ------------------
@@ -63,8 +64,8 @@ print(said.kernel_)
 # whole predicted distribution; lower is better.
 #
 # In the picture, the composed kernel continues the season and the trend. Its mean falls behind the test rows in the
-# last ten years, since no term says that the trend keeps becoming steeper. Its intervals widen, and still contain most
-# of the rows. With the default kernel, the mean soon stays at the same level.
+# last ten years, since no term says that the trend keeps becoming steeper. Its intervals widen, and still contain
+# nearly all of the rows. With the default kernel, the mean soon stays at the same level.
 
 plain = SOLVEGPRegressor(random_state=0).fit(years[known], y[known])
 for name, model in {"composed": said, "default": plain}.items():

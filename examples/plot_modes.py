@@ -5,8 +5,8 @@ Targets with several values at the same features
 What should a model predict if a drive takes 42 minutes on one day and 67 on the next? Both drives start at eight, but
 on the second day the bridge is up, and no column of the table says so. An interval that contains both durations also
 contains all durations in between, which nobody has ever seen. ``latent_dims=1`` gives every row a *latent variable*, an
-unknown number that stands for what the table does not say. The predictive distribution then has two modes where targets
-have two values, and one mode where they have one.
+unknown number that stands for what the table does not say. The predictive distribution then has two *modes* (peaks)
+where targets have two values, and one mode where they have one.
 """
 
 # %%
@@ -84,8 +84,8 @@ for left in (45, 55):
 # %%
 # A function drawn by ``sample_functions`` keeps one value of the latent variable. So it follows one branch at all
 # hours: on such a morning the bridge is up for all drives, or for none. In the picture two functions follow the upper
-# branch. The others follow the lower one, and one of them lies a little above it. In draws of observations,
-# ``sample_y``, every row has a value of its own.
+# branch, and three follow the lower branch. The sixth lies between the two: at eight o'clock it rises to 57 minutes. In
+# draws of observations, ``sample_y``, every row has a value of its own.
 
 functions, drives = two.sample_functions(6, random_state=1)(hours), two.sample_y(hours, 1, random_state=1)
 _, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")

@@ -3,10 +3,11 @@ Correcting predictions by the nearest rows
 ==========================================
 
 When does it help to look at the nearest training rows, and what does it cost? A deep Gaussian process (GP) learns
-smooth functions, while boosted trees learn functions that jump. The rents of a town are both. They fall smoothly with
-the distance from its centre, and every block has a level of its own, which no feature shows. A deep GP misses most of
-these levels. So the regressors of this package also look at the *residuals* of the nearest training rows, which are
-what the model has left over of their targets. They correct their predictions by these residuals if it helps.
+smooth functions, while boosted trees learn functions that jump. The rents of a town do both. They fall smoothly with
+the distance from its centre, and they jump from block to block: every block has a level of its own, which no feature
+shows. A deep GP misses most of these levels. So the regressors of this package also look at the *residuals* of the
+nearest training rows. A residual is the difference between a row's target and what the model predicts for it. The
+regressors correct their predictions by these residuals if it helps.
 """
 
 # %%

@@ -4,10 +4,10 @@ Orthogonal inducing points: what a second set gains
 
 How few numbers can stand for two hundred rows? A *sparse* Gaussian process (GP) summarises the rows by a few *inducing
 points*. At these places it stores the value of the function, and how certain it is of this value. With too few points
-the function becomes blurred. But every further point takes time: in the end, the time of a step grows with the cube of
-their number. *Orthogonal* inducing points are a second set, which describes what the first set leaves over. Two small
-sets take somewhat less time than one set that is as large as both. This example shows how close two sets of five points
-come to one set of ten.
+the function becomes blurred. But every further point takes time: with many points, the time of a step grows with the
+cube of their number. *Orthogonal* inducing points are a second set, which describes what the first set misses. Each of
+two small sets has fewer parameters to learn than one set that is as large as both. This example shows how close two
+sets of five points come to one set of ten.
 """
 
 # %%

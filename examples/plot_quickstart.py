@@ -98,7 +98,8 @@ for name, predicted in predictions.items():
 # wider where the model is less sure. Here the intervals are almost equally wide, because most of their width is noise.
 # The right picture checks all quantiles at once. For each probability p, it shows the share of patients below the
 # predicted quantile p. For a perfectly calibrated model with very many patients, this curve is the diagonal. With so
-# few patients, the curve of a calibrated model may lie anywhere in the grey band.
+# few patients, most points of a calibrated model's curve lie in the grey band. The curve of the deep GP leaves the band
+# a little in a few places, and those of the other two models do so less.
 #
 # :doc:`/predictions` describes what else you can ask of a fitted model.
 

@@ -83,9 +83,9 @@ pipeline = Pipeline([("prepare", prepare), ("model", deep_gp)])
 # Nine candidates
 # ---------------
 # A deep GP is a chain of layers. ``hidden_dims`` has the widths of all layers but the last. So ``()`` is a *shallow*
-# GP, with one layer. The output of a hidden layer is uncertain, and ``rule`` says what the next layer is told of it:
-# each random sample of the output (``"ar1"``), or the mean over learnt points of its distribution (``"ar2p"``). A
-# shallow GP does not need a rule.
+# GP, with one layer. The output of a hidden layer is uncertain, so the next layer takes several values of it. They are
+# random samples (``rule="ar1"``), or learnt points of its distribution (``rule="ar2p"``, the default). A shallow GP
+# does not need a rule. :doc:`/amortised` has the details.
 #
 # We compare the candidates by the continuous ranked probability score (CRPS), an error of whole predicted distributions
 # in the units of the price; lower is better. ``GridSearchCV`` trains all candidates for 27 passes over the data

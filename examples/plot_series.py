@@ -61,7 +61,7 @@ print(f"standard deviation of the noise {np.sqrt(model.noise_variance_):.3f} (tr
 import matplotlib.pyplot as plt
 
 window = np.linspace(89.0, 93.0, 600)[:, None]
-mean, std = model.predict_dist(window, latent=True).mean, model.predict_dist(window, latent=True).std
+mean, std = model.predict(window, return_std=True, latent=True)
 near = (X[:, 0] > window[0]) & (X[:, 0] < window[-1])
 figure, ax = plt.subplots(figsize=(9, 4), layout="constrained")
 ax.plot(X[near, 0], y[near], ".", ms=1.0, alpha=0.25, color="tab:gray", label="readings")

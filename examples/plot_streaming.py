@@ -113,8 +113,8 @@ print(f"Root mean square of the noise: {noise:.3f}")
 # %%
 # Error and memory
 # ----------------
-# Left: the error falls to that of the fit to all rows. Right: memory grows with the first chunks, and not with the
-# table.
+# Left: the error falls to that of the fit to all rows, and a little below. Right: nearly all of the memory is taken by
+# the first chunks. It does not grow in proportion to the rows that have been read.
 
 import matplotlib.pyplot as plt
 

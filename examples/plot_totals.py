@@ -52,8 +52,12 @@ print(f"{len(gauges)} gauges, {len(cells)} cells, districts of {sizes.min()} to 
 # %%
 # A model of the rain
 # -------------------
-# The model is a sparse Gaussian process (GP) with 40 inducing points. We want to know the rain itself, and not what a
-# gauge would measure, which has an error. So we pass ``latent=True``, which leaves the noise out.
+# The model is a sparse Gaussian process (GP) with 40 inducing points. By default its predictions are also mixed with
+# those of a second GP, the *base*, and corrected by the nearest gauges if that helps. Joint covariances and draws take
+# all of this into account.
+#
+# We want to know the rain itself, and not what a gauge would measure, which has an error. So we pass ``latent=True``,
+# which leaves the noise out.
 #
 # First we check the intervals of single cells. They can be trusted, so whatever goes wrong with totals is not the fault
 # of the model.
@@ -180,7 +184,7 @@ ends = (from_draws - predicted).ravel()
 axes[1].plot(ends, np.tile(rows, 2), "|", color=dark, markersize=13, markeredgewidth=1.5, label="Ends from draws")
 axes[1].plot(truth - predicted, rows, "o", color="white", markeredgecolor=dark, label="True total")
 axes[1].set(xlabel="total minus its prediction (million m³)", ylabel="district", yticks=rows, yticklabels=rows + 1)
-axes[1].set(ylim=(14.6, -0.7), title="90 % intervals of the totals")
+axes[1].set(xlim=(-1.5, 1.5), ylim=(14.6, -0.7), title="90 % intervals of the totals")
 axes[1].legend(frameon=False, loc="lower center", ncols=2)
 
 bars = axes[2].bar(list(covered.index), covered, color=[colours[name] for name in covered.index])

@@ -1,4 +1,7 @@
-"""What is used of scikit-learn that is not public there: a new version of it can break this file alone."""
+"""What is used of scikit-learn that is not public there, or is imported only when it is needed.
+
+A new version of scikit-learn can break this file alone.
+"""
 
 from sklearn.base import _fit_context as fit_context
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions, validate_params
@@ -25,7 +28,7 @@ def is_search(estimator) -> bool:
 
 def is_transformed_target(estimator) -> bool:
     """Whether it is a TransformedTargetRegressor."""
-    from sklearn.compose import TransformedTargetRegressor  # likewise
+    from sklearn.compose import TransformedTargetRegressor  # brings modules that fits do not need
 
     return isinstance(estimator, TransformedTargetRegressor)
 

@@ -305,7 +305,8 @@ def expected_calibration_error(y_true, y_proba, *, n_bins=15, labels=None, sampl
     Raises
     ------
     ValueError
-        If the numbers of labels and columns differ, or the numbers of observations and rows of probabilities.
+        If the numbers of labels and columns differ, or the numbers of observations and rows of probabilities; if
+        ``y_true`` has a label that is none of ``labels``; or if ``n_bins`` is less than one.
 
     References
     ----------
@@ -325,6 +326,10 @@ def expected_calibration_error(y_true, y_proba, *, n_bins=15, labels=None, sampl
             f"y_proba needs a column for each of the {len(labels)} labels, got shape {y_proba.shape}: pass the "
             "classifier's classes_ as labels."
         )
+    if not np.isin(y_true, labels).all():
+        raise ValueError(f"y_true has labels that are none of {labels}: pass the classifier's classes_ as labels.")
+    if n_bins < 1:
+        raise ValueError(f"n_bins={n_bins} must be an integer of at least 1.")
     hit = labels[y_proba.argmax(axis=1)] == y_true
     confidence = y_proba.max(axis=1)
     weight = _broadcast(sample_weight, confidence)
@@ -332,13 +337,26 @@ def expected_calibration_error(y_true, y_proba, *, n_bins=15, labels=None, sampl
     return float(np.abs(np.bincount(bins, weight * (hit - confidence))).sum() / weight.sum())
 
 
-class DistributionScorer:
+class _Scorer:
+    """A scorer of this module. Its pickle is its name, so that pickles hold no code."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __repr__(self):
+        return f"skdgp.metrics.{self._name}"
+
+    def __reduce__(self):
+        return self._name
+
+
+class _DistributionScorer(_Scorer):
     """A scorer that compares the distributions that an estimator predicts with observations.
 
     Parameters
     ----------
     name : str
-        Name of the scorer, which ``repr`` shows.
+        Name of the scorer in this module.
     score : callable
         Takes observations, distributions and ``sample_weight``, and returns a number that is greater for better
         predictions.
@@ -354,7 +372,8 @@ class DistributionScorer:
     """
 
     def __init__(self, name, score):
-        self._name, self._score = name, score
+        super().__init__(name)
+        self._score = score
 
     def __call__(self, estimator, X, y, sample_weight=None):
         """Score of ``estimator`` on rows ``X`` with observations ``y``.
@@ -376,12 +395,6 @@ class DistributionScorer:
             The score; greater is better.
         """
         return self._score(y, predictive_distribution(estimator, X), sample_weight=sample_weight)
-
-    def __repr__(self):
-        return f"skdgp.metrics.{self._name}"
-
-    def __reduce__(self):
-        return self._name  # the name of a scorer in this module, so that pickles hold no code
 
 
 def predictive_distribution(estimator, X):
@@ -453,7 +466,7 @@ def _coverage_loss(y, dist, *, sample_weight=None):
     return abs(coverage(y, *dist.interval(), sample_weight=sample_weight) - 0.9)
 
 
-class _CalibrationScorer(DistributionScorer):
+class _ProbabilityScorer(_Scorer):
     """A scorer of a classifier's probabilities."""
 
     def __call__(self, estimator, X, y, sample_weight=None):
@@ -462,17 +475,17 @@ class _CalibrationScorer(DistributionScorer):
 
 
 #: Mean log predictive density: −:func:`negative_log_predictive_density`.
-log_density_scorer = DistributionScorer("log_density_scorer", _minus(negative_log_predictive_density))
+log_density_scorer = _DistributionScorer("log_density_scorer", _minus(negative_log_predictive_density))
 #: Continuous ranked probability score with a minus sign: −:func:`crps`.
-crps_scorer = DistributionScorer("crps_scorer", _minus(crps))
+crps_scorer = _DistributionScorer("crps_scorer", _minus(crps))
 #: Interval score of central 90 % intervals with a minus sign: −:func:`interval_score`.
-interval_score_scorer = DistributionScorer("interval_score_scorer", _minus(_interval_loss))
+interval_score_scorer = _DistributionScorer("interval_score_scorer", _minus(_interval_loss))
 #: Distance of the coverage of central 90 % intervals from 0.9, with a minus sign: −|:func:`coverage` − 0.9|.
-coverage_scorer = DistributionScorer("coverage_scorer", _minus(_coverage_loss))
+coverage_scorer = _DistributionScorer("coverage_scorer", _minus(_coverage_loss))
 #: Calibration error of a regressor with a minus sign: −:func:`calibration_error`.
-calibration_error_scorer = DistributionScorer("calibration_error_scorer", _minus(calibration_error))
+calibration_error_scorer = _DistributionScorer("calibration_error_scorer", _minus(calibration_error))
 #: Calibration error of a classifier with a minus sign: −:func:`expected_calibration_error`.
-expected_calibration_error_scorer = _CalibrationScorer("expected_calibration_error_scorer", None)
+expected_calibration_error_scorer = _ProbabilityScorer("expected_calibration_error_scorer")
 
 
 def _observations(y_true, dist):

@@ -172,6 +172,8 @@ def test_improvement_is_largest_where_it_should_be():
 def test_models_of_several_outputs_stand_in_a_list(smooth):
     both = ModelList(BoTorchModel(smooth), BoTorchModel(smooth))
     assert both.posterior(torch.as_tensor(rows(3)[0])).mean.shape == (3, 2)
+    with pytest.raises(ValueError, match=r"output_indices=\[1\] asks for other outputs than 0"):
+        BoTorchModel(smooth).posterior(torch.as_tensor(rows(3)[0]), output_indices=[1])
     X, y = rows()
     with pytest.raises(ValueError, match="BoTorchModel takes models of one output, got one of 2"):
         BoTorchModel(shallow().fit(X, np.column_stack([y, -y])))

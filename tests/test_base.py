@@ -10,12 +10,14 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
+from skdgp import SOLVEGPRegressor
 from skdgp.gp.classes import Bernoulli, RobustMax
 from skdgp.gp.deep_gp import Marginals
 from skdgp.gp.kernels import LinearKernel, StationaryKernel, SumKernel
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.units import Units
 from skdgp.inference import base as base_module
+from skdgp.inference import judging
 from skdgp.inference.base import fit_base, fit_base_of_classes, greedy_points, judge_base, known
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.blending import EDGE, Judged, _Density, _Probability, blend
@@ -89,7 +91,9 @@ def test_points_are_those_of_largest_variance_left(monkeypatch):
 
 @pytest.mark.parametrize("n_outputs", [1, 2])
 @pytest.mark.parametrize("beta", [1.0, 0.3])
-def test_left_out_is_a_posterior_without_the_row(n_outputs, beta):
+@pytest.mark.parametrize("n_points", [6, 60])  # few points leave a part of the variance unexplained
+def test_left_out_is_a_posterior_without_the_row(n_outputs, beta, n_points, monkeypatch):
+    monkeypatch.setattr(base_module, "POINTS", n_points)
     data = make_data(n_outputs=n_outputs)
     data = Batch(data.X, data.y, (torch.arange(len(data)) % 3 + 1).double())
     model = fit_base(data)
@@ -131,9 +135,32 @@ def test_rows_that_it_does_not_know_are_predicted(monkeypatch):
     torch.testing.assert_close(mean[:10], plain.mean[0, :10])
     torch.testing.assert_close(variance[:10], plain.variance[0, :10])
     assert (variance[10:] > plain.variance[0, 10:]).all()
-    others = make_data(5, seed=9)
+    others = make_data(90, seed=9)  # rows of another table, and some of them by numbers that this one has, too
     for found, _ in judge_base(model, 2 * [Part(others)], basis):
         torch.testing.assert_close(found, model(others.X).mean[0])
+    for found, _ in judge_base(model, 2 * [Part(others).spread(30)], basis):
+        torch.testing.assert_close(found, model(others.X[::3]).mean[0])
+
+
+def test_many_rows_of_the_user_judge(monkeypatch):
+    """Of many rows some judge. They are rows of the user's table, which is longer than the training table here."""
+    for name, number in (("MAX_ROWS", 40), ("MOST_JUDGES", 30)):
+        monkeypatch.setattr(judging, name, number)
+    data, others = make_data(60), make_data(200, seed=4)
+    model = SOLVEGPRegressor(20, 0, method="svi", n_estimators=2, max_iter=3, n_neighbors=5, random_state=0)
+    model.fit(data.X.numpy(), data.y[:, 0].numpy(), X_val=others.X.numpy(), y_val=others.y[:, 0].numpy())
+    held_out = model._ensemble.held_out
+    assert held_out.n_rows == 40  # of both members, which the same rows judge
+    rows, blended = others.rows(torch.arange(40) * 5), model._ensemble.blend
+    units = model._ensemble.models[0].likelihood.units
+    y = (rows.y - torch.tensor(units.shift)) / torch.tensor(units.scale)
+    moments = [
+        blended.joined(blended.share(X, blended.base(X)), each(X), blended.base(X)).moments()
+        for each in model._ensemble.models
+        for X in [torch.as_tensor(model._input_units.standardise(rows.X.numpy()))]
+    ]
+    score = [blended.likelihood.log_predictive(y, mean[None], variance[None]).mean() for mean, variance in moments]
+    assert held_out.score == pytest.approx(float(torch.stack(score).mean()), abs=1e-6)
 
 
 def make_likelihood(n_outputs=1):

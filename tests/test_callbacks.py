@@ -163,10 +163,23 @@ class TestInterruption:
         assert model.best_iter_ == [1 + int(np.argmax(model.validation_scores_))]
         assert len(model.validation_scores_) == 3
 
+    def test_in_a_callback_leaves_the_epochs_until_then(self, tiny, wave):
+        def interrupt(name, number):
+            if number == 1 and name == "epoch":
+                raise KeyboardInterrupt
+
+        told = Recorder(interrupt)
+        names = by_minibatches(tiny, max_iter=4).set_callbacks(watch := Recorder()).fit(*wave) and watch.told
+        assert any(entry[1:2] == ("epoch",) for entry in names)
+        with pytest.warns(UserWarning, match="was interrupted"):
+            model = by_minibatches(tiny, max_iter=4).set_callbacks(told).fit(*wave)
+        assert model.n_iter_ == 2 and np.isfinite(model.predict(wave[0])).all()
+
     def test_leaves_every_member(self, tiny, wave, interrupt):
         interrupt(3)
-        with pytest.warns(UserWarning, match="3 of 3 members"):
+        with pytest.warns(UserWarning, match="3 of 3 members") as seen:
             model = tiny(max_iter=3, n_estimators=3).fit(*wave)
+        assert seen[0].filename == __file__
         assert len(model.module_) == 3 and model.n_iter_ == 2
         model.predict(wave[0])
 
@@ -187,6 +200,7 @@ class TestInterruption:
             return whole(*args)
 
         monkeypatch.setattr(collapsed, "collapsed", bound)
-        with pytest.warns(UserWarning, match="was interrupted"):
+        with pytest.warns(UserWarning, match="was interrupted") as seen:
             model = SOLVEGPRegressor(8, 8, max_iter=100, random_state=0).fit(X, y)
+        assert seen[0].filename == __file__
         assert 1 < model.n_iter_ < 12 and model.score(X, y) > 0.3

@@ -59,7 +59,7 @@ class Holder:
         if units is not None:
             self._input_units = units
         if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
+            self.feature_names_in_ = np.array(list(names), dtype=object)
 
 
 def ours(kernel, n_outputs=1, n_inputs=3, units=None):
@@ -229,6 +229,22 @@ class TestSelect:
         X = normal(6, 4)
         kernel = Select(Select(RBF([1.0, 2.0]), [1, 0]) * RBF(1.0), [3, 1, 0])
         np.testing.assert_allclose(ours(kernel, n_inputs=4)(X, X)[0].detach(), kernel(X.numpy()), rtol=1e-5)
+
+    def test_names_among_selected_columns(self):
+        X = normal(6, 4)
+        by_name = Holder(Select(Select(RBF(1.0), "b"), ["b", "c", "d"]), names="abcd")
+        kernel = layer_kernel(by_name, 0, 1, 4, 1).double()
+        np.testing.assert_allclose(kernel(X, X)[0].detach(), Select(RBF(1.0), 1)(X.numpy()), rtol=1e-5)
+        by_name.kernel = Select(Select(RBF(1.0), "a"), ["b", "c", "d"])
+        with pytest.raises(ValueError, match=r"Select of column 'a', which is none of \[0, 1, 2, 'b', 'c', 'd'\]"):
+            layer_kernel(by_name, 0, 1, 4, 1)
+
+    def test_columns_in_an_array(self):
+        kernel = Select(RBF(1.0), np.array([0, 1]))
+        assert clone(kernel) == kernel and kernel != Select(RBF(1.0), np.array([0, 1, 2])) and kernel != RBF(1.0)
+        X = normal(30, 2).numpy()
+        model = SOLVEGPRegressor(10, 0, kernel=kernel, max_iter=2, warm_start=True, random_state=0).fit(X, X[:, 0])
+        assert np.isfinite(model.fit(X, X[:, 0]).predict(X)).all()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,14 @@ from helpers import every_covariance, every_whiten, normal
 from torch.distributions import MultivariateNormal
 from torch.distributions import kl_divergence as torch_kl_divergence
 
-from skdgp.gp.conditionals import VARIANCE_FLOOR, conditional, contribution, covariance_factors, kl_divergence
+from skdgp.gp.conditionals import (
+    VARIANCE_FLOOR,
+    conditional,
+    contribution,
+    covariance_factors,
+    kl_divergence,
+    with_variances,
+)
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.linalg import cholesky, inverse_cholesky
 
@@ -142,6 +149,14 @@ def test_the_posterior_is_the_prior_where_q_is():
     torch.testing.assert_close(joint_covariance(W, Kzx, Kxx, mean, scale, True), Kxx)
     assert covariance_factors(W, W @ Kzx, mean, None, whiten=True) == []  # nothing is added where q is the prior
     torch.testing.assert_close(kl_divergence(mean, scale), Kzz.new_zeros(N_OUTPUTS))
+
+
+def test_variances_of_well_known_rows_are_kept():
+    covariance = torch.tensor([[1.0, 1e-7], [1e-7, 1e-10]], dtype=torch.float64)
+    variance = torch.tensor([4.0, 3e-10], dtype=torch.float64)
+    found = with_variances(covariance, variance)
+    torch.testing.assert_close(found.diagonal(), variance)
+    assert torch.linalg.eigvalsh(found).min() > 0
 
 
 @every_whiten

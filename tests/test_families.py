@@ -179,6 +179,31 @@ class TestTransformed:
             np.testing.assert_allclose(getattr(dist, method)(y), getattr(mirrored, method)(y), rtol=1e-6)
         np.testing.assert_allclose(dist.ppf(0.2), mirrored.ppf(0.2))
 
+    def test_outputs_may_rise_and_fall(self):
+        signs = FunctionTransformer(lambda y: y * [1.0, -1.0], lambda z: z * [1.0, -1.0]).fit(np.ones((3, 2)))
+        means, deviations = np.array([[1.0, 2.0], [0.0, -1.0]]), np.full((2, 2), 0.5)
+        dist = TransformedDistribution(PredictiveDistribution.gaussian(means, deviations), signs)
+        direct = PredictiveDistribution.gaussian(means * [1.0, -1.0], deviations)
+        y = np.array([[0.7, -2.2], [0.3, 1.4]])
+        for method in ("logpdf", "cdf", "crps"):
+            np.testing.assert_allclose(getattr(dist, method)(y), getattr(direct, method)(y), rtol=1e-6)
+        np.testing.assert_allclose(dist.ppf(0.2), direct.ppf(0.2))
+        swapped = dist[:, [1, 0]]
+        np.testing.assert_allclose(swapped.ppf(0.2), direct.ppf(0.2)[:, [1, 0]])
+        np.testing.assert_allclose(swapped[:, 1].cdf(y[:, 0]), direct.cdf(y)[:, 0])
+
+    def test_a_row_at_a_limit_leaves_others_alone(self):
+        most_one = FunctionTransformer(lambda y: y, lambda z: np.minimum(z, 1.0)).fit(np.ones((3, 1)))
+        dist = TransformedDistribution(PredictiveDistribution.gaussian([0.0, 9.0, -1.0], [0.1, 0.1, 0.1]), most_one)
+        np.testing.assert_allclose(dist.ppf(0.9)[[0, 2]], [0.128155, -0.871845], rtol=1e-5)
+        np.testing.assert_allclose(dist.cdf([0.1, 1.0, -0.9])[[0, 2]], 0.841345, rtol=1e-5)
+
+    def test_not_of_other_families(self):
+        with pytest.raises(
+            TypeError, match="takes a mixture of Gaussians, got GammaDistribution: leave out one of the"
+        ):
+            TransformedDistribution(make(GammaDistribution, 1.0, 0.2, 0.3), "log")
+
 
 class TestWhatAllShare:
     @pytest.fixture(params=["counts", "gamma", "log"])

@@ -12,8 +12,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from skdgp import AVDGPRegressor, DSDGPClassifier, DSDGPRegressor, SOLVEGPClassifier, SOLVEGPRegressor
 from skdgp.gp.features import Features, Points
+from skdgp.gp.fourier import Fourier
 from skdgp.gp.global_layer import GlobalLayer, OrthogonalLayer
-from skdgp.gp.interdomain import Derivatives, Eigen, Fourier
+from skdgp.gp.interdomain import Derivatives, Eigen
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import ZeroMean
@@ -324,6 +325,21 @@ def test_sums_over_rows_are_taken_once(n_inputs):
         torch.testing.assert_close(each, expected, rtol=1e-4, atol=1e-6)
 
 
+def test_rows_outside_the_intervals_count_as_predictions_continue():
+    method = SOLVEGP(30, inducing="fourier", kernel="matern32")
+    X, y = normal(80, 1).float(), normal(80, 1, seed=1).float()
+    model = method.build(X[X[:, 0].abs() < 1.0], Gaussian(1), generator()).double()
+    data, layer = Batch(X.double(), y.double(), torch.ones(80, dtype=torch.float64)), model.layers[0]
+    inside = layer.inducing.contain(layer.kernel, data.X)
+    assert 0 < inside.sum() < 80
+    with torch.no_grad():
+        for each, expected in zip(statistics_of(layer, data)(), statistics(layer, data), strict=True):
+            torch.testing.assert_close(each, expected, rtol=1e-6, atol=1e-6)
+        nowhere = data.rows(~inside)
+        for each, expected in zip(statistics_of(layer, nowhere)(), statistics(layer, nowhere), strict=True):
+            torch.testing.assert_close(each, expected)
+
+
 TINY = {"max_iter": 3, "base": None, "random_state": 0}
 
 MODELS = [
@@ -379,6 +395,10 @@ def test_kernel_is_a_sum_over_inputs():
     [
         (SOLVEGPRegressor(9, inducing="fourier", kernel="rbf"), "needs a Matérn kernel of one input"),
         (SOLVEGPRegressor(9, inducing="fourier", kernel=1.0 * RBF(1.0)), "needs a Matérn kernel of one input"),
+        (
+            SOLVEGPRegressor(20, 0, inducing="fourier", kernel=Convolutional((2, 2), (1, 1), Matern(nu=1.5))),
+            "needs a Matérn kernel of one input",
+        ),
         (SOLVEGPRegressor(20, inducing="fourier"), "takes 6 features at least along each of 4 inputs, got 20"),
         (SOLVEGPRegressor(9, inducing="eigen"), 'needs kernel="rbf", whose eigenfunctions are known'),
         (SOLVEGPRegressor(4, inducing="eigen", kernel="rbf"), "at least for each of 4 inputs and a constant one"),

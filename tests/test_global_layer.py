@@ -1,5 +1,7 @@
 """Layers with global inducing variables: against dense algebra, GPyTorch and the limits they must reach."""
 
+from copy import deepcopy
+
 import gpytorch
 import numpy as np
 import pytest
@@ -211,6 +213,31 @@ def test_no_other_posterior_reaches_the_bound_of_the_optimal_one(seed):
     layer.q.set(layer.q.mean, layer.q.root * (0.1 * normal(1, len(Z), 1, seed=seed)).exp())
     assert moved < best - 1e-4
     assert exact.total_elbo(layer) < best - 1e-4
+
+
+@every_covariance
+@every_whiten
+@pytest.mark.parametrize("sharing", ["covariance", "one output", "own kernels"])
+@torch.no_grad()
+def test_a_frozen_layer_is_the_same_in_other_coordinates(covariance, whiten, sharing):
+    n_outputs, n_kernels = 1 if sharing == "one output" else N_OUTPUTS, N_OUTPUTS if sharing == "own kernels" else 1
+    kernel = StationaryKernel("matern52", N_INPUTS, n_kernels).double()
+    Z, v = normal(N_INDUCING, N_INPUTS, seed=9), normal(n_outputs, N_INDUCING, seed=10)
+    options = {"covariance": covariance, "whiten": whiten, "share_covariance": sharing == "covariance"}
+    layer = GlobalLayer(kernel, ZeroMean(n_outputs), Z, v, initial_deviation=0.5, **options).double()
+    if covariance == "full":
+        layer.q.below.copy_(0.3 * normal(*layer.q.below.shape, seed=11).tril(-1))
+    frozen, converted = layer.frozen(), deepcopy(layer).frozen().float()
+    assert layer.frozen(turned=False)._known is None
+    assert (frozen._known is not None) == (whiten and covariance == "full")
+    x, weight = normal(2, 6, N_INPUTS, seed=12), torch.tensor([0.4, 0.6]).double()
+    for found, expected in zip(frozen(x, x), layer(x, x), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
+    for found, expected in zip(converted(x.float(), x.float()), layer(x, x), strict=True):
+        torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(frozen.covariance(x, x, weight), layer.covariance(x, x, weight), rtol=1e-8, atol=1e-10)
+    slopes = frozen.gradient_variance(x[0]), layer.gradient_variance(x[0])
+    torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-10)
 
 
 @torch.no_grad()

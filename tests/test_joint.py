@@ -19,7 +19,7 @@ from helpers import (
     targets,
 )
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, FunctionDraws, SOLVEGPRegressor
 from skdgp.gp.amortised_layer import AmortisedLayer
@@ -35,6 +35,7 @@ from skdgp.gp.waves import N_WAVES, Streams, more_of_the_tail, spread
 from skdgp.inference import joint
 from skdgp.inference.batches import Batch
 from skdgp.inference.collapsed import set_posteriors
+from skdgp.kernels import Select
 
 N_DRAWS = 1500
 
@@ -527,9 +528,10 @@ class TestPredictedGradients:
         assert gradient.shape == std.shape == (2, 3) and (std > 0).all()
         assert np.array_equal(std, model.predict_gradient(X[:2], return_std=True)[1])
 
-    def test_no_deviation_without_derivatives(self, tiny, wave):
+    @pytest.mark.parametrize("kernel", ["matern12", RBF() + 2.0 * Select(Matern(nu=0.5), 0)], ids=["name", "object"])
+    def test_no_deviation_without_derivatives(self, tiny, wave, kernel):
         X, y = wave
-        model = tiny(kernel="matern12").fit(X, y)
+        model = tiny(kernel=kernel).fit(X, y)
         assert np.isfinite(model.predict_gradient(X[:2])).all()
         with pytest.raises(ValueError, match="kernel='matern12' has functions without derivatives"):
             model.predict_gradient(X[:2], return_std=True)

@@ -158,6 +158,11 @@ class TestErrors:
             metrics.coverage(y, *dist[:3].interval())
         with pytest.raises(ValueError, match="a column for each of the 2 labels, got shape"):
             metrics.expected_calibration_error(["a", "b"], np.ones((2, 3)) / 3)
+        half = np.full((2, 2), 0.5)
+        with pytest.raises(ValueError, match=r"y_true has labels that are none of .*: pass the classifier's classes_"):
+            metrics.expected_calibration_error(["a", "c"], half, labels=["a", "b"])
+        with pytest.raises(ValueError, match="n_bins=0 must be an integer of at least 1"):
+            metrics.expected_calibration_error(["a", "b"], half, n_bins=0)
 
     def test_of_missing_observations(self):
         y, dist = make_mixtures(2, 4)

@@ -147,6 +147,14 @@ def test_searches_agree(tree_features, n_rows, monkeypatch):
     torch.testing.assert_close(found, distance.sort(dim=1).values[:, :7])
 
 
+def test_drawn_functions_are_the_same_whether_values_at_rows_are_kept(monkeypatch):
+    local, X = make_local(n_neighbors=6).frozen(), normal(9, 2, seed=5)
+    kept = local.draw(Streams(range(3), X.device))
+    torch.testing.assert_close(kept(X[2:5]), kept(X)[:, 2:5], rtol=1e-9, atol=1e-12)
+    monkeypatch.setattr(neighbours_module, "KEPT_NUMBERS", 0)
+    torch.testing.assert_close(local.draw(Streams(range(3), X.device))(X), kept(X), rtol=1e-9, atol=1e-12)
+
+
 # The choice.
 
 

@@ -216,6 +216,13 @@ class TestErrors:
         with pytest.raises(ValueError, match=message):
             PredictiveDistribution(*parts)
 
+    def test_of_parts_with_other_weights(self):
+        one = PredictiveDistribution(np.zeros((2, 3)), np.ones((2, 3)), [0.5, 0.5])
+        other = PredictiveDistribution(np.zeros((2, 3)), np.ones((2, 3)), [0.4, 0.6])
+        for parts in ([one, other], [one, PredictiveDistribution.gaussian(np.zeros(3), np.ones(3))]):
+            with pytest.raises(ValueError, match="can be joined only if their weights are the same"):
+                PredictiveDistribution.concatenate(parts)
+
     @pytest.mark.parametrize("confidence_level", [0.0, 1.0, 90])
     def test_of_what_is_no_probability(self, confidence_level):
         _, dist = make_mixtures(2, 3)

@@ -1,6 +1,7 @@
 """Likelihoods of regressors: expectations against integrals, and what estimators make of them."""
 
 import pickle
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -192,6 +193,27 @@ class TestLimits:
             pair = [getattr(each, method)(y, mean, variance).detach() for each in (ours, theirs)]
             np.testing.assert_allclose(*pair, atol=2e-4)
 
+    @pytest.mark.parametrize("likelihood", [NegativeBinomial(1), Gamma(1)], ids=lambda each: type(each).__name__)
+    @pytest.mark.parametrize("dispersion", [1e-6, 1e-3, 0.1])
+    def test_small_dispersions_in_float32(self, likelihood, dispersion):
+        likelihood = deepcopy(likelihood)
+        likelihood.shift = (0.0,)
+        likelihood.log_dispersion.data.fill_(np.log(dispersion))
+        exact = deepcopy(likelihood).double()
+        y = torch.tensor([[1.0], [5.0], [40.0]])
+        mean = y.log()[None] + 0.5 * dispersion**0.5
+        variance = torch.full_like(mean, 0.1 * dispersion)
+        for method, args in {
+            "log_prob": [y[..., None], mean[..., None]],
+            "expected_log_prob": [y, mean, variance],
+        }.items():
+            found = getattr(likelihood, method)(*args).sum()
+            expected = getattr(exact, method)(*(each.double() for each in args)).sum()
+            assert found.item() == pytest.approx(expected.item(), abs=2e-3)
+            [slope] = torch.autograd.grad(found, likelihood.log_dispersion)
+            [exact_slope] = torch.autograd.grad(expected, exact.log_dispersion)
+            assert slope.item() == pytest.approx(exact_slope.item(), abs=0.05)
+
     @pytest.mark.parametrize(
         "likelihood", [Poisson(1), NegativeBinomial(1), Gamma(1)], ids=lambda each: type(each).__name__
     )
@@ -302,6 +324,10 @@ class TestTransforms:
             model.predict(X, return_cov=True)
         with pytest.raises(ValueError, match="predict_gradient has no formula"):
             model.predict_gradient(X)
+        with pytest.raises(
+            ValueError, match="target_transform='log' does not go with likelihood='gamma', which models"
+        ):
+            SOLVEGPRegressor(likelihood="gamma", target_transform="log").fit(X, y)
         wrapped = TransformedTargetRegressor(SOLVEGPRegressor(max_iter=3), func=np.log, inverse_func=np.exp).fit(X, y)
         with pytest.raises(TypeError, match="TransformedTargetRegressor transforms means alone"):
             wrapped.predict(X, return_std=True)

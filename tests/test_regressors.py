@@ -500,6 +500,7 @@ class TestBadInput:
         for look in (
             lambda: model.device_,
             lambda: model.predict_layers(wave[0]),
+            lambda: model.sample_layers(wave[0]),
             lambda: model.predict_dist(wave[0]),
             lambda: model.predict_gradient(wave[0]),
             lambda: model.sample_functions(),

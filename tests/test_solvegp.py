@@ -150,10 +150,10 @@ def test_a_collapsed_fit_that_memory_would_not_hold_is_refused(wave, monkeypatch
 def test_memory_is_not_asked_for_where_the_system_does_not_say(wave, monkeypatch):
     X, y = wave
 
-    def sysconf(name):
-        raise ValueError("unrecognized configuration name")  # as on macOS
+    def missing(*args, **options):
+        raise FileNotFoundError("/proc/meminfo")  # as on macOS
 
-    monkeypatch.setattr(collapsed.os, "sysconf", sysconf)
+    monkeypatch.setattr(collapsed, "open", missing, raising=False)
     assert tiny(method="collapsed").fit(X, y).method_ == "collapsed"
 
 

@@ -57,6 +57,12 @@ class TestLogNdtr:
         assert torch.autograd.gradcheck(log_ndtr, x)
         assert torch.autograd.gradcheck(lambda x: log_ndtr(x).square(), x)
 
+    def test_has_no_second_derivative(self):
+        x = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+        [slope] = torch.autograd.grad(log_ndtr(x), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            slope.backward()
+
     def test_both_sides_meet_at_zero(self):
         value, gradient = value_and_gradient(torch.tensor([-0.0, 0.0], dtype=torch.float64))
         np.testing.assert_allclose(value, math.log(0.5), rtol=1e-15)

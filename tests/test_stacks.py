@@ -26,7 +26,7 @@ SMALL = {"n_samples": 3, "hidden_dims": (2,), "n_inducing": 4}
 METHODS = {
     "ar2p": AVDGP(**SMALL, network_width=6),
     "ar1, full": AVDGP(**SMALL, network_width=6, rule="ar1", covariance="full"),
-    "ar2, ard, by LAPACK": AVDGP(**SMALL | {"n_inducing": 30}, network_width=6, rule="ar2", ard=True),
+    "ar2, ard, by LAPACK": AVDGP(**SMALL | {"n_inducing": 50}, network_width=6, rule="ar2", ard=True),
     "plain, linear mean": AVDGP(**SMALL, network_width=6, whiten=False, mean="linear"),
     "plain, full, one network": AVDGP(
         **SMALL, network_width=6, whiten=False, covariance="full", inducing_map="mlp", mean="identity"

@@ -3,7 +3,9 @@
 import io
 import pickle
 import pickletools
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -14,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skdgp import AVDGPRegressor, DSDGPClassifier
+from skdgp.gp.kernels import StationaryKernel
 from skdgp.inference.state import MOVED, from_plain, to_plain
 
 STORED = Path(__file__).parent / "stored"
@@ -108,6 +111,52 @@ def test_files_may_name_a_class_where_it_was(name):
     state = to_plain(torch.nn.Linear(2, 2)) | {"class": name}
     found = from_plain(state)
     assert f"{type(found).__module__}:{type(found).__name__}" == MOVED[name]
+
+
+def test_numbers_of_numpy_are_numbers(wave):
+    X, y = wave
+    numbers = {"n_samples": np.int64(2), "ard": np.True_, "whiten": np.True_, "latent_dims": np.int64(0)}
+    model = REGRESSORS[1](**numbers).fit(X, y)
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("n_rows", [5, 300])
+def test_a_changed_parameter_changes_predictions(wave, n_rows):
+    """Although what the first prediction has computed is kept."""
+    X, y = wave
+    model, rows = REGRESSORS[2](n_neighbors=5).fit(X, y), np.repeat(X[:5], n_rows // 5, axis=0)
+    before = model.predict(rows)
+    assert np.array_equal(model.predict(rows), before)
+    with torch.no_grad():
+        model.module_[0].layers[0].q.mean.mul_(2.0)
+    assert not np.array_equal(model.predict(rows), before)
+
+
+def test_what_could_not_be_found_again_is_refused():
+    module = torch.nn.Linear(2, 2)
+    module.rule = lambda x: x
+    with pytest.raises(TypeError, match=r"<lambda> cannot be stored, since it could not be found again by this name"):
+        to_plain(module)
+
+    class Inner(torch.nn.Linear):
+        pass
+
+    with pytest.raises(TypeError, match=r"Inner cannot be stored, since it could not be found again by this name"):
+        to_plain(Inner(2, 2))
+
+
+def test_classes_of_the_main_program_may_be_stored_in_other_processes():
+    """joblib's workers get such a class without its module; the main program finds it by its name."""
+    kind = type("MainKernel", (StationaryKernel,), {"__module__": "main_program_of_another_process"})
+    state = to_plain(kind("rbf", 2))
+    assert state["class"] == "main_program_of_another_process:MainKernel"
+    with pytest.raises(ValueError, match="MainKernel', which is no type of"):
+        from_plain(state)
+    sys.modules["main_program_of_another_process"] = SimpleNamespace(MainKernel=kind)
+    try:
+        assert type(from_plain(state)) is kind
+    finally:
+        del sys.modules["main_program_of_another_process"]
 
 
 def test_attributes_that_are_no_plain_data_are_refused():

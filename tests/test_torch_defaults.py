@@ -101,6 +101,18 @@ def test_estimators_do_not_depend_on_them(tiny, other):
         assert_same([*learnt(tiny, watch=watch), *predicted(tiny, fitted)], expected)
 
 
+@every_family
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_estimators_do_not_depend_on_the_mode_of_gradients(tiny, mode):
+    fitted = tiny(**extras(tiny)).fit(X, targets(tiny, Y))
+    expected = [*learnt(tiny, watch=False), *predicted(tiny, fitted)]
+    draws = fitted.sample_functions(3, random_state=0)
+    with mode():
+        draws(X)
+        assert_same([*learnt(tiny, watch=False), *predicted(tiny, fitted)], expected)
+    np.testing.assert_array_equal(draws.gradient(X[:4]), fitted.sample_functions(3, random_state=0).gradient(X[:4]))
+
+
 def test_collapsed_fit_does_not_depend_on_them():
     tiny = next(each for each in REGRESSORS if name_of(each) == "SOLVEGPRegressor")
     model = tiny(early_stopping=False, method="collapsed", device="cpu")

@@ -6,14 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import ELBO, PEAK, REGRESSORS, Line, climb, generator, make_data, name_of, settings
+from helpers import ELBO, PEAK, REGRESSORS, Line, climb, generator, make_data, name_of, normal, settings
 
+from skdgp.gp.likelihoods import Gaussian
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.calibration import recalibrate
 from skdgp.inference.minibatches import MAX_RETRIES, WARM_UP, WARM_UP_FROM, mean_log_density, one_cycle, train
 from skdgp.inference.objectives import OBJECTIVES, elbo
 from skdgp.inference.settings import Learner
 from skdgp.inference.steps import Trainee
+from skdgp.methods import SOLVEGP
 
 
 class Recorder:
@@ -267,6 +269,16 @@ def test_mean_log_density_is_a_weighted_mean(batch_size):
     )
     trainee = Trainee([model], settings(), [torch.Generator()], kl_weight=[0.0])
     assert mean_log_density(trainee, data, batch_size) == [pytest.approx(expected, rel=1e-6)]
+
+
+def test_a_full_posterior_that_has_diverged_is_named_by_its_score():
+    data = replace(make_data(n_rows=9, noise=1.0), X=normal(9, 1))
+    model = SOLVEGP(3, 0).build(data.X.float(), Gaussian(1), generator()).double()
+    with torch.no_grad():
+        model.layers[0].q.below.fill_(math.nan)
+    trainee = Trainee([model], settings(), [generator()], kl_weight=[1.0])
+    with pytest.raises(FloatingPointError, match="held-out log density became nan"):
+        mean_log_density(trainee, data, 9)
 
 
 @pytest.mark.parametrize("noise", [0.1, 0.5, 2.0])

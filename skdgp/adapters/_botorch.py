@@ -83,7 +83,16 @@ class BoTorchModel(Model):
         -------
         GPyTorchPosterior
             The posterior.
+
+        Raises
+        ------
+        ValueError
+            If there are other outputs in ``output_indices``.
         """
+        if output_indices is not None and list(output_indices) != [0]:
+            raise ValueError(
+                f"output_indices={output_indices!r} asks for other outputs than 0, the only one: leave it out."
+            )
         *batch, q, n_features = X.shape
         rows = self.moments.inputs(X).reshape(-1, q, n_features)
         if q == 1:  # single rows need no joint covariance

@@ -13,7 +13,7 @@ from ..methods import AVDGP
 
 
 def check_plain(regressor, what: str) -> None:
-    """ValueError if a fitted regressor does more than a module of plain tensors can do."""
+    """ValueError if a fitted regressor does more than a module of plain tensors can do, TypeError if it is none."""
     if not isinstance(regressor, DeepGPRegressor):
         raise TypeError(f"{what} takes regressors of skdgp, got {type(regressor).__name__}: give a fitted one.")
     ensemble = fitted(regressor)
@@ -114,8 +114,8 @@ def to_onnx(regressor, file):
     if isinstance(regressor, AVDGP) or regressor.neighbors_ is not None:
         raise ValueError(
             "to_onnx cannot export AVDGP, nor a correction by neighbours, since ONNX has no operations for them. Got "
-            f"{type(regressor).__name__}, with neighbors_={regressor.neighbors_ is not None}: take DSDGP or SOLVEGP "
-            "with n_neighbors=0."
+            f"{type(regressor).__name__}, {'without' if regressor.neighbors_ is None else 'with'} neighbours: take "
+            "DSDGP or SOLVEGP with n_neighbors=0."
         )
     example = torch.zeros(3, regressor.n_features_in_, dtype=torch.float64, device=module.shift.device)
     rows = {0: torch.export.Dim("n_samples", min=2)}

@@ -15,6 +15,8 @@ BAND_LEVEL = 0.9
 class CalibrationDisplay:
     """Calibration of a regressor: how well the predicted probabilities agree with the observations.
 
+    For classifiers take scikit-learn's display of the same name, ``sklearn.calibration.CalibrationDisplay``.
+
     ``kind="reliability"`` draws a curve. For each probability p it shows the share of observations below the predicted
     quantile p, which is the empirical distribution function of the probability integral transforms (PIT). The curve of
     a calibrated model follows the diagonal. That of an overconfident model lies above the diagonal for small p and

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import is_regressor
 from sklearn.utils.validation import validate_data
 
+from ..gp.likelihoods import AdditiveNoise
 from ._axes import open_row, styled
 from ._models import find_feature, unwrap_deep_gp
 
@@ -27,7 +28,8 @@ class LatentDisplay:
 
     The inputs of a layer are uncertain, so that its output is a mixture; the picture shows the moments of the mixture,
     without observation noise. The inputs of the first layer are standardised features. The outputs of the last layer
-    are standardised targets, unless ``normalize_y=False``.
+    are standardised targets, unless ``normalize_y=False``. With counts, positive or transformed targets and for classes
+    they are in other units: see ``predict_layers``.
 
     Parameters
     ----------
@@ -99,6 +101,7 @@ class LatentDisplay:
             Fitted regressor or classifier of this package, or a pipeline or search that ends in one.
         X : array-like of shape (n, n_features)
             Rows that decide the range of the grid, which reaches from the 2.5 % to the 97.5 % quantile of a feature.
+            All their features must be numbers, and no cell may be missing.
         features : int, str or sequence of one or two of them, default=(0,)
             Numbers or names of one or two columns of ``X``. In a pipeline they are columns of the last step's input.
         grid_resolution : int, default=100
@@ -189,8 +192,13 @@ class LatentDisplay:
         self.axes_[0].set_ylabel(value if len(self.grids) == 1 else names[1])
         return self
 
-    def _title(self, layer):
-        return f"Layer {layer + 1}" if self.layer_names is None else self.layer_names[layer]
+    def _title(self, layer, shown=None):
+        """Title of a layer. It tells how many outputs are shown, if not all are."""
+        title = f"Layer {layer + 1}" if self.layer_names is None else self.layer_names[layer]
+        n_outputs = self.means[layer].shape[1]
+        if shown is None or len(shown) == n_outputs:
+            return title
+        return f"{title}\n{len(shown)} of {n_outputs} outputs, which vary most"
 
     def _shown(self, layer):
         """Numbers of the outputs of a layer whose means vary most."""
@@ -198,16 +206,14 @@ class LatentDisplay:
 
     def _plot_draws(self, axes, layer, line_kwargs):
         """Functions of one layer over one feature, with a colour for each output."""
-        (grid,), shown, n_outputs = self.grids, self._shown(layer), self.means[layer].shape[1]
-        lines = []
+        (grid,), shown, lines = self.grids, self._shown(layer), []
         for number, output in enumerate(shown):
             default = {"linewidth": 0.8, "alpha": 0.6, "color": f"C{number}"}
             lines += axes.plot(grid, self.draws[layer][:, output], **styled(default, line_kwargs))
         self.outputs_.append(shown)
         self.lines_.append(lines)
         self.bands_.append([])
-        note = f"\n{len(shown)} of {n_outputs} outputs, which vary most" if len(shown) < n_outputs else ""
-        axes.set_title(self._title(layer) + note, fontsize="medium")
+        axes.set_title(self._title(layer, shown), fontsize="medium")
 
     def _plot_outputs(self, axes, layer, line_kwargs, band_kwargs):
         """Means and bands of one layer over one feature."""
@@ -227,8 +233,7 @@ class LatentDisplay:
         self.outputs_.append(shown)
         self.lines_.append(lines)
         self.bands_.append(bands)
-        note = f"\n{len(shown)} of {n_outputs} outputs, which vary most" if len(shown) < n_outputs else ""
-        axes.set_title(self._title(layer) + note, fontsize="medium")
+        axes.set_title(self._title(layer, shown), fontsize="medium")
         if n_outputs > 1:
             axes.legend(frameon=False, ncols=2, fontsize="small")
 
@@ -277,6 +282,8 @@ def _make_grid(X, columns, names, resolution):
 def _name_of_last_layer(model):
     if not is_regressor(model):
         return "Last layer, latent"
+    if model.target_transform is not None or not isinstance(model.module_[0].likelihood, AdditiveNoise):
+        return "Last layer, latent"  # its outputs are no targets
     return f"Last layer, {'standardised ' if model.normalize_y else ''}y"
 
 

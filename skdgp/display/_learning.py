@@ -9,7 +9,8 @@ from ._models import unwrap_deep_gp
 class LearningCurveDisplay:
     """Training loss and validation score after each epoch.
 
-    If the score gets lower while the loss still improves, the model overfits.
+    If the score gets lower while the loss still improves, the model overfits. scikit-learn's display of the same name
+    shows something else: scores for different numbers of training rows.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 ``torchrun`` starts a script once for each process, and the script fits inside :func:`data_parallel`::
 
     # train.py
+    import joblib
     from skdgp import DSDGPRegressor
     from skdgp.distributed import data_parallel
 
@@ -12,7 +13,7 @@
     if rank == 0:
         joblib.dump(model, "model.joblib")
 
-    $ torchrun --nproc-per-node 2 train.py
+The command ``torchrun --nproc-per-node 2 train.py`` starts two processes.
 
 Every minibatch is divided among the processes. They add up their gradients, and all take the same step. So in the end
 every process has the same fitted model. Up to rounding it is the model that a single process would have learnt from the

@@ -57,7 +57,8 @@ class _LogLink(Mixture):
         m, v, d = self._arrays
         if not (all(np.isfinite(each).all() for each in (m, v, d)) and (v >= 0).all() and (d >= self.least).all()):
             raise ValueError(
-                "Means must be finite, and variances and dispersions finite and not negative: some are not."
+                "Means must be finite, variances finite and not negative, and dispersions finite and not less than "
+                f"{self.least}: some are not."
             )
 
     @property

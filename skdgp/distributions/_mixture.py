@@ -138,8 +138,11 @@ class Mixture:
         >>> PredictiveDistribution.concatenate([first, second]).mean
         array([0., 1., 5.])
         """
+        weights = parts[0].weights
+        if not all(part.weights.shape == weights.shape and np.allclose(part.weights, weights) for part in parts):
+            raise ValueError("Distributions of different rows can be joined only if their weights are the same.")
         columns = zip(*(part._arrays for part in parts), strict=True)
-        return cast(Any, cls)(*(np.concatenate(column, axis=1) for column in columns), parts[0].weights)
+        return cast(Any, cls)(*(np.concatenate(column, axis=1) for column in columns), weights)
 
     @classmethod
     def mixture(cls, parts):

@@ -45,9 +45,9 @@ class TransformedDistribution(Mixture):
     transform : "log" or transformer
         A fitted transformer with ``transform`` from y (n, P) to z, and with ``inverse_transform``. It is strictly
         monotone in each column.
-    output : int, default=None
-        Number of the transformer's column that ``dist`` belongs to. It is needed if ``dist`` has the shape ``(n,)`` and
-        the transformer has several columns.
+    output : int or array-like of shape (P,), default=None
+        Numbers of the transformer's columns that ``dist`` belongs to. None stands for all columns. It is needed if
+        ``dist`` has some of them.
 
     Attributes
     ----------
@@ -70,12 +70,19 @@ class TransformedDistribution(Mixture):
     ARRAYS = ("means", "variances")
 
     def __init__(self, dist, transform, output=None):
+        if not isinstance(dist, PredictiveDistribution):
+            raise TypeError(
+                f"TransformedDistribution takes a mixture of Gaussians, got {type(dist).__name__}: leave out one of "
+                "the two transformations, or choose a likelihood with Gaussian predictions."
+            )
         self.dist, self.output = dist, output
         self.transform = Logarithm() if isinstance(transform, str) and transform == "log" else transform
         self.means, self.variances, self.weights = dist.means, dist.variances, dist.weights
 
     def __getitem__(self, index):
-        output = index[1] if isinstance(index, tuple) and len(index) > 1 else self.output
+        output = self.output
+        if isinstance(index, tuple) and len(index) > 1:
+            output = np.atleast_1d(self._all if output is None else output)[index[1]]
         return TransformedDistribution(self.dist[index], self.transform, output)
 
     @classmethod
@@ -89,7 +96,7 @@ class TransformedDistribution(Mixture):
         return cls(PredictiveDistribution.mixture([part.dist for part in parts]), *parts[0]._how)
 
     @property
-    def _how(self) -> tuple[Any, int | None]:
+    def _how(self) -> tuple[Any, Any]:
         return self.transform, self.output
 
     @cached_property
@@ -116,11 +123,12 @@ class TransformedDistribution(Mixture):
         z = self._forward(np.asarray(y, dtype=np.float64) + np.zeros(self.shape))
         inside = ~np.isnan(z)
         p = self.dist.cdf(np.where(inside, z, 0.0))
-        return np.where(inside, p if self._rising else 1 - p, 0.0)
+        return np.where(inside, np.where(self._rising, p, 1 - p), 0.0)
 
     def ppf(self, q):
         """See :meth:`.Mixture.ppf`."""
-        return self._backward(self.dist.ppf(q if self._rising else 1 - np.asarray(q, dtype=np.float64)))
+        q = np.asarray(q, dtype=np.float64)
+        return self._backward(self.dist.ppf(np.where(self._rising, q, 1 - q)))
 
     def _draw(self, components, rng):
         return self._backward(self.dist._draw(components, rng))
@@ -132,14 +140,15 @@ class TransformedDistribution(Mixture):
         z = self._forward(y)
         first, last = self._backward(low), self._backward(high)
         beyond = np.maximum(np.minimum(first, last) - y, 0) + np.maximum(y - np.maximum(first, last), 0)
-        z = np.clip(np.nan_to_num(z, nan=-np.inf if self._rising else np.inf), low, high)
+        z = np.clip(np.where(np.isnan(z), np.where(self._rising, -np.inf, np.inf), z), low, high)
         return beyond + integrated_score(self.dist.cdf, z, low, high, lambda u: 1 / self._slope(self._backward(u)))
 
     @cached_property
-    def _rising(self) -> bool:
-        """Whether g increases."""
+    def _rising(self) -> np.ndarray:
+        """Whether g increases: (), or (P,) for several outputs. Rows at a limit or a pole of g do not tell."""
         centre, spread = self.dist.mean, self.dist.std
-        return bool((self._backward(centre + spread) > self._backward(centre - spread)).all())
+        above, below = self._backward(centre + spread), self._backward(centre - spread)
+        return (above > below).sum(axis=0) >= (above < below).sum(axis=0)
 
     def _expected(self, function):
         nodes, shares = np.polynomial.hermite_e.hermegauss(N_NODES)
@@ -163,21 +172,26 @@ class TransformedDistribution(Mixture):
     @cached_property
     def _middle(self):
         """The row of targets whose z are all zero."""
-        plain = isinstance(self.transform, Logarithm) or len(self.shape) == 2
-        zero = np.zeros((1, getattr(self.transform, "n_features_in_", 1)))
-        return 0.0 if plain else np.asarray(self.transform.inverse_transform(zero))
+        plain = isinstance(self.transform, Logarithm) or self.output is None
+        return 0.0 if plain else np.asarray(self.transform.inverse_transform(np.zeros((1, len(self._all)))))
 
     def _backward(self, z):
         """Targets of z: the inverse of :meth:`_forward`."""
         return self._columns(self.transform.inverse_transform, z)
 
     def _columns(self, function, values, others=0.0):
-        """``function`` of values (..., n) or (..., n, P). For one output alone, ``others`` fill the rest of the row."""
+        """``function`` of values (..., n) or (..., n, P). If some outputs lack, ``others`` fill the rest of the row."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             if isinstance(self.transform, Logarithm):
                 return function(values)
-            if len(self.shape) == 2:
-                return np.asarray(function(values.reshape(-1, self.shape[1]))).reshape(values.shape)
-            table = np.zeros((values.size, getattr(self.transform, "n_features_in_", 1))) + others
-            table[:, self.output or 0] = values.ravel()
-            return np.asarray(function(table))[:, self.output or 0].reshape(values.shape)
+            columns = np.atleast_1d(self._all if self.output is None else self.output)
+            rows = values.reshape(-1, len(columns))
+            table = np.zeros((len(rows), len(self._all))) + others
+            table[:, columns] = rows
+            return np.asarray(function(table))[:, columns].reshape(values.shape)
+
+    @property
+    def _all(self) -> np.ndarray:
+        """Numbers of the transformer's columns."""
+        n_outputs = self.shape[1] if len(self.shape) == 2 else 1
+        return np.arange(getattr(self.transform, "n_features_in_", n_outputs))

@@ -1,4 +1,4 @@
-"""The estimators. They take and return NumPy arrays."""
+"""The estimators. They take arrays and data frames, and return NumPy arrays."""
 
 from ..distributions import PredictiveDistribution
 from ._avdgp import AVDGPClassifier, AVDGPRegressor

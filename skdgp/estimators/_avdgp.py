@@ -70,12 +70,13 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
         Number of hidden layers of each inference network.
     n_samples : int, default=8
         Number of Monte Carlo samples, or of quadrature points, for each row. Predictions use all of them. Training with
-        ``objective="elbo"`` draws a single sample where one is enough ("monte_carlo", "ar1"). Training with
-        "predictive" uses all of them, and more samples bring the objective closer to the log density that is meant.
+        ``objective="elbo"`` draws a single sample where one is enough: in DSDGP with ``propagation="monte_carlo"``, and
+        in AVDGP with ``rule="ar1"``. Training with ``objective="predictive"`` uses all of them. More samples then bring
+        the objective closer to the log density that it stands for.
     n_estimators : "auto" or int, default="auto"
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
-        time, and is the model of the paper.
+        time; the papers train a single model.
     beta : float, default=100.0
         Weight of the Kullback-Leibler penalty, which keeps the inducing variables near their prior. Raise it if the
         model overfits, and lower it if the model underfits; 1, 10, 100 and 1000 are values to try. 1 is the paper's
@@ -163,7 +164,8 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
     module_ : torch.nn.ModuleList
         The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
-        Number of iterations of the member that was trained longest, counted as in ``max_iter``.
+        Number of iterations of the member that was trained longest, counted as in ``max_iter``. Each call of
+        ``partial_fit`` counts as one iteration.
     loss_curve_ : ndarray of shape (`n_iter_`,)
         Negative objective per row in each iteration: the mean over the members that were still in training.
     validation_scores_ : ndarray of shape (`n_iter_`,)
@@ -199,8 +201,9 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
         stays within ten ranges of the training targets beyond their smallest and their largest value. "log" has no such
         limit.
     noise_variance_ : float or ndarray of shape (n_outputs,)
-        Variance of the observation noise in the square of the units of ``y``, mean over members. It exists only if the
-        noise is the same for all rows.
+        Variance of the observation noise, mean over members, in the square of the units of ``y``. With
+        ``target_transform`` it is in the square of the units of the transformed targets. It exists only if the noise is
+        the same for all rows.
     device_ : torch.device
         Device on which the members are.
     n_features_in_ : int
@@ -298,12 +301,13 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
         Number of hidden layers of each inference network.
     n_samples : int, default=8
         Number of Monte Carlo samples, or of quadrature points, for each row. Predictions use all of them. Training with
-        ``objective="elbo"`` draws a single sample where one is enough ("monte_carlo", "ar1"). Training with
-        "predictive" uses all of them, and more samples bring the objective closer to the log density that is meant.
+        ``objective="elbo"`` draws a single sample where one is enough: in DSDGP with ``propagation="monte_carlo"``, and
+        in AVDGP with ``rule="ar1"``. Training with ``objective="predictive"`` uses all of them. More samples then bring
+        the objective closer to the log density that it stands for.
     n_estimators : "auto" or int, default="auto"
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
-        time, and is the model of the paper.
+        time; the papers train a single model.
     beta : float, default=30.0
         Weight of the Kullback-Leibler penalty, which keeps the inducing variables near their prior. Raise it if the
         model overfits, and lower it if the model underfits; 1, 10, 100 and 1000 are values to try. 1 is the paper's
@@ -379,7 +383,8 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
     module_ : torch.nn.ModuleList
         The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
-        Number of iterations of the member that was trained longest, counted as in ``max_iter``.
+        Number of iterations of the member that was trained longest, counted as in ``max_iter``. Each call of
+        ``partial_fit`` counts as one iteration.
     loss_curve_ : ndarray of shape (`n_iter_`,)
         Negative objective per row in each iteration: the mean over the members that were still in training.
     validation_scores_ : ndarray of shape (`n_iter_`,)

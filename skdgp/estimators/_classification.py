@@ -117,8 +117,8 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             matter even if they are all the same: large ones make probabilities more certain. Rows of weight zero are
             left out.
         X_val : array-like of shape (n_val, n_features), default=None
-            Rows that choose the best epoch, instead of a part of ``X`` and ``y``. ``fit`` uses them even with
-            ``early_stopping=False``.
+            Rows that choose the best epoch, instead of a part of ``X`` and ``y``. They also set the weight of the base.
+            So the model scores better on them than on new rows. ``fit`` uses them even with ``early_stopping=False``.
         y_val : array-like of shape (n_val,), default=None
             Labels of ``X_val``: give both or neither. ``class_weight`` weighs them as it weighs the rows of ``y``.
 

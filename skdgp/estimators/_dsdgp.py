@@ -34,9 +34,9 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
     n_inducing : "auto", int or sequence of int, default="auto"
         Number of inducing points, at which a layer summarises the function that it has learnt. One number is for all
         layers; a sequence has one number for each hidden layer and one for the last layer. "auto" is 64, 128 from 2000
-        rows on, and 256 from 10 000 rows on. More points follow more complicated functions, but time grows with their
-        square and in the end with their cube. If a number is larger than the number of distinct rows, ``fit`` takes all
-        of these, with a UserWarning.
+        rows on, and 256 from 10 000 rows on. If ``layer_posterior`` is not "factorised", "auto" is always 64. More
+        points follow more complicated functions, but time grows with their square and in the end with their cube. If a
+        number is larger than the number of distinct rows, ``fit`` takes all of these, with a UserWarning.
     inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
         What the inducing variables are. Leave it at "points", which are function values at the inducing points, except
         in three cases. "fourier" has inner products of the function with waves, for long series. It needs Matérn
@@ -82,20 +82,21 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
         covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
     n_orthogonal : int, default=0
         Number of inducing points in a second set, which each layer then has beside the first. The second set describes
-        what the first leaves over (SOLVE-GP, Sec. 3). This costs somewhat less than as many more points in the first
+        what the first leaves over (SOLVE-GP, Sec. 3). This takes about as long as putting them into the first
         set. 0 is no second set.
     orthogonal_covariance : {"free", "prior"}, default="free"
         Posterior covariance of the second set of inducing variables. "free" learns it, in the form that ``covariance``
         says. "prior" keeps that of the prior (ODVGP).
     n_samples : int, default=8
         Number of Monte Carlo samples, or of quadrature points, for each row. Predictions use all of them. Training with
-        ``objective="elbo"`` draws a single sample where one is enough ("monte_carlo", "ar1"). Training with
-        "predictive" uses all of them, and more samples bring the objective closer to the log density that is meant.
+        ``objective="elbo"`` draws a single sample where one is enough: in DSDGP with ``propagation="monte_carlo"``, and
+        in AVDGP with ``rule="ar1"``. Training with ``objective="predictive"`` uses all of them. More samples then bring
+        the objective closer to the log density that it stands for.
     layer_posterior : {"factorised", "joint", "chain", "locations"}, default="factorised"
         Whether the posteriors of the layers depend on each other. In "factorised" they do not. "joint" is one Gaussian
         over the inducing variables of all layers. In "chain" each layer depends on the one before. In "locations" the
         values of one layer are the inducing points of the next [4]_. These three are for questions about the hidden
-        layers themselves: they hardly improve predictions, and a fit takes three to eight times as long.
+        layers themselves: they hardly improve predictions, and a fit takes two to six times as long.
     latent_dims : int, default=0
         Number of latent variables that each row has in addition to its features. They stand for causes that the table
         does not contain. Use them if targets have several values at the same ``X``: predictions are then mixtures over
@@ -111,7 +112,7 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
     n_estimators : "auto" or int, default="auto"
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
-        time, and is the model of the paper.
+        time; the papers train a single model.
     beta : float, default=0.1
         Weight of the Kullback-Leibler penalty, which keeps the posterior of the inducing variables near their prior.
         Raise it if the model overfits, and lower it if the model underfits; 0.01, 0.1 and 1 are values to try. With 1
@@ -199,7 +200,8 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
     module_ : torch.nn.ModuleList
         The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
-        Number of iterations of the member that was trained longest, counted as in ``max_iter``.
+        Number of iterations of the member that was trained longest, counted as in ``max_iter``. Each call of
+        ``partial_fit`` counts as one iteration.
     loss_curve_ : ndarray of shape (`n_iter_`,)
         Negative objective per row in each iteration: the mean over the members that were still in training.
     validation_scores_ : ndarray of shape (`n_iter_`,)
@@ -237,8 +239,9 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
         stays within ten ranges of the training targets beyond their smallest and their largest value. "log" has no such
         limit.
     noise_variance_ : float or ndarray of shape (n_outputs,)
-        Variance of the observation noise in the square of the units of ``y``, mean over members. It exists only if the
-        noise is the same for all rows.
+        Variance of the observation noise, mean over members, in the square of the units of ``y``. With
+        ``target_transform`` it is in the square of the units of the transformed targets. It exists only if the noise is
+        the same for all rows.
     device_ : torch.device
         Device on which the members are.
     n_features_in_ : int
@@ -297,9 +300,9 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
     n_inducing : "auto", int or sequence of int, default="auto"
         Number of inducing points, at which a layer summarises the function that it has learnt. One number is for all
         layers; a sequence has one number for each hidden layer and one for the last layer. "auto" is 64, 128 from 2000
-        rows on, and 256 from 10 000 rows on. More points follow more complicated functions, but time grows with their
-        square and in the end with their cube. If a number is larger than the number of distinct rows, ``fit`` takes all
-        of these, with a UserWarning.
+        rows on, and 256 from 10 000 rows on. If ``layer_posterior`` is not "factorised", "auto" is always 64. More
+        points follow more complicated functions, but time grows with their square and in the end with their cube. If a
+        number is larger than the number of distinct rows, ``fit`` takes all of these, with a UserWarning.
     inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
         What the inducing variables are. Leave it at "points", which are function values at the inducing points, except
         in three cases. "fourier" has inner products of the function with waves, for long series. It needs Matérn
@@ -345,24 +348,25 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
         covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
     n_orthogonal : int, default=0
         Number of inducing points in a second set, which each layer then has beside the first. The second set describes
-        what the first leaves over (SOLVE-GP, Sec. 3). This costs somewhat less than as many more points in the first
+        what the first leaves over (SOLVE-GP, Sec. 3). This takes about as long as putting them into the first
         set. 0 is no second set.
     orthogonal_covariance : {"free", "prior"}, default="free"
         Posterior covariance of the second set of inducing variables. "free" learns it, in the form that ``covariance``
         says. "prior" keeps that of the prior (ODVGP).
     n_samples : int, default=8
         Number of Monte Carlo samples, or of quadrature points, for each row. Predictions use all of them. Training with
-        ``objective="elbo"`` draws a single sample where one is enough ("monte_carlo", "ar1"). Training with
-        "predictive" uses all of them, and more samples bring the objective closer to the log density that is meant.
+        ``objective="elbo"`` draws a single sample where one is enough: in DSDGP with ``propagation="monte_carlo"``, and
+        in AVDGP with ``rule="ar1"``. Training with ``objective="predictive"`` uses all of them. More samples then bring
+        the objective closer to the log density that it stands for.
     layer_posterior : {"factorised", "joint", "chain", "locations"}, default="factorised"
         Whether the posteriors of the layers depend on each other. In "factorised" they do not. "joint" is one Gaussian
         over the inducing variables of all layers. In "chain" each layer depends on the one before. In "locations" the
         values of one layer are the inducing points of the next [4]_. These three are for questions about the hidden
-        layers themselves: they hardly improve predictions, and a fit takes three to eight times as long.
+        layers themselves: they hardly improve predictions, and a fit takes two to six times as long.
     n_estimators : "auto" or int, default="auto"
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
-        time, and is the model of the paper.
+        time; the papers train a single model.
     beta : float, default=0.1
         Weight of the Kullback-Leibler penalty, which keeps the posterior of the inducing variables near their prior.
         Raise it if the model overfits, and lower it if the model underfits; 0.01, 0.1 and 1 are values to try. With 1
@@ -438,7 +442,8 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
     module_ : torch.nn.ModuleList
         The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
-        Number of iterations of the member that was trained longest, counted as in ``max_iter``.
+        Number of iterations of the member that was trained longest, counted as in ``max_iter``. Each call of
+        ``partial_fit`` counts as one iteration.
     loss_curve_ : ndarray of shape (`n_iter_`,)
         Negative objective per row in each iteration: the mean over the members that were still in training.
     validation_scores_ : ndarray of shape (`n_iter_`,)

@@ -131,7 +131,7 @@ class FunctionDraws:
             found = found * back_slopes(self._transformer, values)[:, :, None]
         return self._flat(_shell.by_feature(self._estimator, found, X, axis=-2))
 
-    def observations(self, X, rng: np.random.RandomState) -> np.ndarray:
+    def _observations(self, X, rng: np.random.RandomState) -> np.ndarray:
         """Observations with noise of a regressor's functions, in the shape of the functions' values."""
         X = self._prepared(check_query(self._estimator, X))
         ensemble = _shell.fitted(self._estimator)
@@ -250,7 +250,7 @@ def sample_layers(self, X, n_functions=1, member=0, random_state=None):
     >>> [values.shape for values in model.sample_layers(X[:3], 4)]
     [(3, 2, 4), (3, 1, 4)]
     """
-    X, model = check_query(self, X), _shell.member_of(self, member)
+    model, X = _shell.member_of(self, member), check_query(self, X)
     seeds = draw_seeds("n_functions", n_functions, check_random_state(random_state))
     rows = _shell.prepared(self)(X).astype(np.float64)
     return [np.moveaxis(values, 0, -1) for values in layer_functions(model, rows, seeds.tolist())]

@@ -8,11 +8,11 @@ import numpy as np
 
 from .._sklearn import HasMethods, Interval, StrOptions
 from ..gp.coupled import COUPLED
-from ..gp.interdomain import FEATURES
 from ..gp.kernels import PROFILES
 from ..gp.likelihoods import Regression
 from ..gp.networks import INFERENCE_NETWORKS
 from ..inference.objectives import OBJECTIVES
+from ..methods.inducing import FEATURES
 from ..methods.likelihoods import LIKELIHOODS
 
 POSITIVE = Interval(Integral, 1, None, closed="left")

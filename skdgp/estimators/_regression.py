@@ -17,6 +17,7 @@ from ..gp.likelihoods import AdditiveNoise, Likelihood, Regression
 from ..inference.joint import joint_covariance, mean_gradient, output_covariance
 from ..inference.threads import threads_for
 from ..methods.inducing import Auto, shaping
+from ..methods.kernels import has_corners
 from ..methods.likelihoods import POSITIVE_TARGETS, make_incomplete, make_likelihood
 from . import _functions, _shell
 from ._rows import FLOATS, check_query
@@ -69,6 +70,12 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     def _start_likelihood(self, y: np.ndarray) -> Regression:
         """The likelihood of targets like ``y``. It does not know their units yet."""
+        named = isinstance(self.likelihood, str) and self.likelihood in POSITIVE_TARGETS
+        if named and self.target_transform is not None:
+            raise ValueError(
+                f"target_transform={self.target_transform!r} does not go with likelihood={self.likelihood!r}, which "
+                "models the logarithm of the mean already: leave out one of them."
+            )
         self._y_is_flat = y.ndim == 1
         numbers = self._numbers(y)
         self.target_transformer_ = fitted_transform(self.target_transform, numbers)
@@ -128,8 +135,9 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
             Non-negative weights of the rows. A row of weight 2 counts as if the table contained it twice. So weights
             matter even if they are all the same: large ones make intervals narrower. Rows of weight zero are left out.
         X_val : array-like of shape (n_val, n_features), default=None
-            Rows that choose the best epoch, instead of a part of ``X`` and ``y``. ``fit`` uses them even with
-            ``early_stopping=False``.
+            Rows that choose the best epoch, instead of a part of ``X`` and ``y``. They also set the noise, the weight
+            of the base, and whether neighbours correct predictions. So the model scores better on them than on new
+            rows. ``fit`` uses them even with ``early_stopping=False``.
         y_val : array-like of shape (n_val,) or (n_val, n_outputs), default=None
             Targets of ``X_val``: give both or neither.
 
@@ -152,8 +160,11 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         UserWarning
             If the user interrupts training after its first epoch. The estimator is then fitted, with the best
             parameters so far.
+        UserWarning
+            If there are fewer distinct rows than the inducing points that you asked for.
         sklearn.exceptions.ConvergenceWarning
-            If a linear model predicts the held-out rows better. Only tables of a hundred rows or more are checked.
+            If a linear model predicts the held-out rows clearly better: by more than 0.1 in the mean log density, and
+            by more than chance explains. Only tables of a hundred rows or more are checked.
 
         Examples
         --------
@@ -224,7 +235,8 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     def noise_variance_(self):
         """Variance of the observation noise, mean over members: a float, or an array of shape (n_outputs,).
 
-        It is in the square of the units of ``y``. If the noise depends on the row, there is an AttributeError.
+        It is in the square of the units of ``y``, or of the transformed targets if there is a ``target_transform``. If
+        the noise depends on the row, there is an AttributeError.
         """
         if not isinstance(_shell.fitted(self).likelihoods[0], AdditiveNoise):
             raise AttributeError(
@@ -285,14 +297,14 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         y_std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
             Predictive standard deviation, in the units of ``y``. Only with ``return_std``.
         y_cov : ndarray of shape (n_samples, n_samples) or (n_samples, n_samples, n_outputs)
-            Covariance of the rows, in the square of the units of ``y``. Only with ``return_cov``. It has a closed form,
-            except where hidden layers are sampled ("monte_carlo", "ar1", "ar2"). Its correlations are then averages
-            over about thirty draws of the hidden layers.
+            Covariance of the rows, in the square of the units of ``y``. Only with ``return_cov``. It has a closed form
+            for a single layer, and for at most 32 quadrature points in all members together. Otherwise, and with
+            ``latent_dims``, correlations are averages over about thirty components; see :doc:`/functions`.
 
         Raises
         ------
         ValueError
-            If both ``return_std`` and ``return_cov`` are set.
+            If both ``return_std`` and ``return_cov`` are set, or if ``return_cov`` is set and targets are transformed.
 
         Examples
         --------
@@ -357,7 +369,9 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         Returns
         -------
         cov : ndarray of shape (n_samples, n_outputs, n_outputs)
-            Each entry is in the product of the units of its two outputs. The diagonal holds predictive variances.
+            Each entry is in the product of the units of its two outputs. The diagonal holds predictive variances. A
+            missing cell has its expected value here, so that the variances of such a row are smaller than those of
+            ``predict``.
 
         Raises
         ------
@@ -410,13 +424,14 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
             In the units of ``y`` per unit of each feature. NaN for categories, and for missing cells of ``X``.
         std : ndarray of the same shape
             In the same units. Only with ``return_std``. It has a closed form for a model of one layer whose inducing
-            variables all rows share. Otherwise it is the deviation over 128 drawn functions, which has an error of
-            about 6 %.
+            variables all rows share, if it predicts without a base and without a correction by neighbours. Otherwise
+            it is the deviation over 128 drawn functions, which has an error of about 6 %; see :doc:`/functions`.
 
         Raises
         ------
         ValueError
-            If ``return_std`` is set with ``kernel="matern12"``, whose functions have no derivative.
+            If targets are transformed, or if ``return_std`` is set and a kernel is "matern12" or ``Matern(nu=0.5)``,
+            whose functions have no derivative.
 
         Examples
         --------
@@ -430,7 +445,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         """
         check_is_fitted(self)
         queries = check_query(self, X)
-        if return_std and self.kernel == "matern12":
+        if return_std and has_corners(self.kernel):
             raise ValueError(
                 "kernel='matern12' has functions without derivatives, so that gradients have no deviation: choose "
                 "'matern32', 'matern52' or 'rbf', or leave return_std out."
@@ -462,9 +477,11 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         Returns
         -------
         dist : PredictiveDistribution
-            Of shape ``(n_samples,)`` or ``(n_samples, n_outputs)``, in the units of ``y``. For each row it stores two
-            numbers for each sample or quadrature point of each member. For very many rows the methods under "See Also"
-            need less memory.
+            Of shape ``(n_samples,)`` or ``(n_samples, n_outputs)``, in the units of ``y``. Counts have a
+            ``CountDistribution`` and "gamma" has a ``GammaDistribution``. Transformed targets have a
+            ``TransformedDistribution``. All of them have the same methods. For each row they store at least two numbers
+            for each sample or quadrature point of each member, and with "student_t" 48 times as many. For very many
+            rows the methods under "See Also" need less memory.
 
         See Also
         --------
@@ -607,7 +624,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         check_is_fitted(self)
         rng = check_random_state(random_state)
         functions = _functions.FunctionDraws(self, _functions.draw_seeds("n_samples", n_samples, rng))
-        values = functions(X) if latent else functions.observations(X, rng)
+        values = functions(X) if latent else functions._observations(X, rng)
         queries = check_query(self, X)
         incomplete = np.isnan(queries).any(axis=1)
         if incomplete.any():

@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 def fit(estimator, X, y, sample_weight, X_val, y_val):
     """Train an ensemble on all rows; see the estimators."""
-    with threads_for(), _unchanged_on_error(estimator):
+    with threads_for(), _gradients(), _unchanged_on_error(estimator):
         before = vars(estimator).get("_ensemble") if estimator.warm_start else None
         table, likelihood = _learn_table(estimator, X, y, sample_weight, before)
         held_out = check_held_out(estimator, X_val, y_val)
@@ -91,7 +91,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
 
 def learn(estimator, X, y, sample_weight, total_size, labels=None):
     """Learn from one chunk of rows; see the estimators' ``partial_fit``."""
-    with threads_for(), _unchanged_on_error(estimator):
+    with threads_for(), _gradients(), _unchanged_on_error(estimator):
         before = vars(estimator).get("_ensemble")
         table, likelihood = _learn_table(estimator, X, y, sample_weight, before, labels)
         n_rows = _total_rows(total_size, len(table))
@@ -112,6 +112,17 @@ def learn(estimator, X, y, sample_weight, total_size, labels=None):
         _keep(estimator, learnt, n_seen, found | {"best_iter_": [len(losses)] * len(learnt)})
         vars(estimator).pop("lower_bound_", None)  # that of an earlier fit
     return estimator
+
+
+@contextmanager
+def _gradients():
+    """Compute gradients, whatever mode the caller has chosen.
+
+    Torch's modes would serve as decorators too. But each would add a call between the user's line and a warning, and
+    the warning would name the wrong line.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 def _total_rows(total_size, n_chunk: int) -> int | None:
@@ -180,7 +191,9 @@ def predict_layers(self, X, member=0):
 
     The inputs of a layer are uncertain, so that its output is a mixture; these are the moments of the mixture. The
     inputs of the first layer are standardised features. The outputs of the last layer are standardised targets in a
-    regressor with ``normalize_y``. Observation noise is not included.
+    regressor with ``normalize_y``. For counts and positive targets they are logarithms of the mean, up to a constant.
+    With "heteroskedastic" there is a second output for each target, from which its noise follows. Observation noise is
+    not included.
 
     Parameters
     ----------

@@ -36,17 +36,18 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
 
     The model is a Gaussian process of one layer whose inducing points come in two sets [1]_. The first set summarises
     the function. The second set is orthogonal to the first, and summarises what the first leaves over. The model
-    predicts as well as one with a single set of as many points. A training step takes somewhat less time, since each
-    of the two posteriors has half the size.
+    predicts as well as one with a single set of as many points. A training step takes about as long, and there are
+    fewer parameters to learn, since each of the two posteriors has half the size.
 
     Parameters
     ----------
     n_inducing : "auto" or int, default="auto"
         Number of inducing points in the first set. They summarise the function that the model has learnt. "auto" is
         256. If there are fewer than 2000 rows and the noise is not Gaussian, as for classes, "auto" is 16 for each
-        feature, but at least 64 and at most 256. More points of either set follow more complicated functions, but time
-        grows with their square and in the end with their cube. If both numbers together are larger than the number of
-        distinct rows, ``fit`` takes all of these, with a UserWarning unless one of the two is "auto".
+        feature, and for each level of a category, but at least 64 and at most 256. More points of either set follow
+        more complicated functions, but time grows with their square and in the end with their cube. If both numbers
+        together are larger than the number of distinct rows, ``fit`` takes all of these, with a UserWarning unless one
+        of the two is "auto".
     n_orthogonal : "auto" or int, default="auto"
         Number of inducing points in the second set. "auto" follows the same rule as ``n_inducing``, but is 0 if
         ``inducing`` is not "points". 0 leaves the second set out: the model is then a sparse variational GP (SVGP).
@@ -102,7 +103,7 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
     n_estimators : "auto" or int, default=1
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
-        time, and is the model of the paper.
+        time; the papers train a single model.
     beta : "auto" or float, default="auto"
         Weight of the Kullback-Leibler penalty, which keeps the posterior of the inducing variables near their prior. 1
         is the evidence lower bound. "auto" is 0.1 for regression by minibatches with Gaussian noise and without
@@ -191,7 +192,8 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
     module_ : torch.nn.ModuleList
         The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
-        Number of iterations of the member that was trained longest, counted as in ``max_iter``.
+        Number of iterations of the member that was trained longest, counted as in ``max_iter``. Each call of
+        ``partial_fit`` counts as one iteration.
     loss_curve_ : ndarray of shape (`n_iter_`,)
         Negative objective per row in each iteration: the mean over the members that were still in training.
     validation_scores_ : ndarray of shape (`n_iter_`,)
@@ -230,8 +232,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         stays within ten ranges of the training targets beyond their smallest and their largest value. "log" has no such
         limit.
     noise_variance_ : float or ndarray of shape (n_outputs,)
-        Variance of the observation noise in the square of the units of ``y``, mean over members. It exists only if the
-        noise is the same for all rows.
+        Variance of the observation noise, mean over members, in the square of the units of ``y``. With
+        ``target_transform`` it is in the square of the units of the transformed targets. It exists only if the noise is
+        the same for all rows.
     method_ : str
         Method that ``fit`` took: "svi" or "collapsed".
     device_ : torch.device
@@ -276,12 +279,10 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         """Method of the last fit."""
         return fitted(self).plan_name
 
-    def plan(
-        self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float | None = None
-    ) -> Plan:
+    def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float = BETA) -> Plan:
         """How a member is trained: collapsed, or by minibatches of ``n_rows``, or of one chunk of these at a time."""
         gaussian = self.likelihood == "gaussian" and self.n_latent_outputs is None
-        beta = beta or (MINIBATCH_BETA if gaussian else BETA)
+        beta = MINIBATCH_BETA if gaussian else beta
         if n_chunk is None and self.choose(self.method, n_rows, held_out=held_out) == "collapsed":
             return self.plan_collapsed(n_rows)
         if n_chunk is not None and self.method == "collapsed":
@@ -302,9 +303,10 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
     n_inducing : "auto" or int, default="auto"
         Number of inducing points in the first set. They summarise the function that the model has learnt. "auto" is
         256. If there are fewer than 2000 rows and the noise is not Gaussian, as for classes, "auto" is 16 for each
-        feature, but at least 64 and at most 256. More points of either set follow more complicated functions, but time
-        grows with their square and in the end with their cube. If both numbers together are larger than the number of
-        distinct rows, ``fit`` takes all of these, with a UserWarning unless one of the two is "auto".
+        feature, and for each level of a category, but at least 64 and at most 256. More points of either set follow
+        more complicated functions, but time grows with their square and in the end with their cube. If both numbers
+        together are larger than the number of distinct rows, ``fit`` takes all of these, with a UserWarning unless one
+        of the two is "auto".
     n_orthogonal : "auto" or int, default="auto"
         Number of inducing points in the second set. "auto" follows the same rule as ``n_inducing``, but is 0 if
         ``inducing`` is not "points". 0 leaves the second set out: the model is then a sparse variational GP (SVGP).
@@ -348,7 +350,7 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
     n_estimators : "auto" or int, default=1
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
-        time, and is the model of the paper.
+        time; the papers train a single model.
     beta : "auto" or float, default="auto"
         Weight of the Kullback-Leibler penalty, which keeps the posterior of the inducing variables near their prior. 1
         is the evidence lower bound. "auto" is 0.1 for regression by minibatches with Gaussian noise and without
@@ -425,7 +427,8 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
     module_ : torch.nn.ModuleList
         The members of the ensemble, each a ``skdgp.gp.deep_gp.DeepGP``.
     n_iter_ : int
-        Number of iterations of the member that was trained longest, counted as in ``max_iter``.
+        Number of iterations of the member that was trained longest, counted as in ``max_iter``. Each call of
+        ``partial_fit`` counts as one iteration.
     loss_curve_ : ndarray of shape (`n_iter_`,)
         Negative objective per row in each iteration: the mean over the members that were still in training.
     validation_scores_ : ndarray of shape (`n_iter_`,)

@@ -111,7 +111,7 @@ class Part(Kernel):
 
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
         """Sums of functions drawn for each term; see :meth:`.Kernel.draw`."""
-        draws = [_draw_term(term, streams, n_inputs, n_outputs) for term in self.terms()]
+        draws = [draw_term(term, streams, n_inputs, n_outputs) for term in self.terms()]
         return lambda x: torch.stack([draw(x) for draw in draws]).sum(0)
 
     # Methods of stationary parts.
@@ -481,16 +481,17 @@ class Columns(Part):
 def squared_distances(X1: Tensor, X2: Tensor, rate: Tensor) -> Tensor:
     """‖rate (x − x')‖² (..., D, N1, N2) for rates (D, Q)."""
     centre = X1.detach().mean(-2, keepdim=True)
-    A, B = ((X - centre).unsqueeze(-3) * rate[..., None, :] for X in (X1, X2))
+    # In float64, since the terms cancel: float32 would lose small distances of points that are far from the centre.
+    A, B = (((X - centre).unsqueeze(-3) * rate[..., None, :]).double() for X in (X1, X2))
     squares = A.square().sum(-1, keepdim=True) + B.square().sum(-1, keepdim=True).mT
-    return (squares - 2.0 * A @ B.mT).clamp(min=0.0)
+    return (squares - 2.0 * A @ B.mT).clamp(min=0.0).to(X1.dtype)
 
 
 def _gamma_quantile(shape: float, points: Tensor) -> Tensor:
     return torch.as_tensor(gammaincinv(shape, points.cpu().numpy()), dtype=points.dtype, device=points.device)
 
 
-def _draw_term(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
+def draw_term(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
     """Functions with values (S, N, D), whose covariance is a term."""
     n_kernels = len(term.scale)
     sizes = [1 + (n_inputs if columns is None else len(columns)) for _, columns in term.linear]
@@ -511,7 +512,7 @@ def _draw_term(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> F
 
     if not term.waves:
         w = streams.normal(n_outputs, 1, n_features)  # (S, D, 1, M)
-        return lambda x: ((features(x) * w).sum(-1) * deviation).mT
+        return lambda x: ((features(x) @ w.mT)[..., 0] * deviation).mT
     draws = [_draw_waves(term, streams, n_inputs, n_outputs) for _ in range(n_features)]
     if not term.linear:
         return lambda x: draws[0](x) * deviation.mT

@@ -149,7 +149,8 @@ def with_variances(covariance: Tensor, variance: Tensor) -> Tensor:
     """A matrix (..., N, N) with the correlations of ``covariance`` and the variances ``variance`` (..., N)."""
     own = covariance.diagonal(dim1=-2, dim2=-1)
     ratio = (variance / own.clamp(min=VARIANCE_FLOOR * own.max())).sqrt()
-    return covariance * ratio[..., None] * ratio[..., None, :]
+    scaled = covariance * ratio[..., None] * ratio[..., None, :]
+    return scaled.diagonal_scatter(variance, dim1=-2, dim2=-1)  # exact where the floor was in force, too
 
 
 def root_product(root: Tensor, epsilon: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from .global_layer import GlobalLayer
 from .kernels import Kernel
 from .layers import Layer, LayerDraw
-from .likelihoods import _LOG_2PI, Gaussian, noise_floor
+from .likelihoods import Gaussian, noise_floor
+from .special import LOG_2PI
 from .units import Units
 from .waves import Streams
 
@@ -63,10 +64,10 @@ class Mixed(Layer):
         """See :meth:`.Layer.numbers_per_draw`; those of g."""
         return self.layer.numbers_per_draw()
 
-    def frozen(self) -> Self:
+    def frozen(self, *, turned: bool = True) -> Self:
         """See :meth:`.Layer.frozen`."""
         layer = copy(self)
-        layer._modules = self._modules | {"layer": self.layer.frozen()}
+        layer._modules = self._modules | {"layer": self.layer.frozen(turned=turned)}
         return layer
 
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -169,13 +170,13 @@ class Incomplete(Gaussian):
         """See :class:`.Gaussian`, summed over targets that are known."""
         noise, known = self.variance[..., None, None, :], ~y.isnan().unsqueeze(-3)
         squares = (y.nan_to_num(0.0).unsqueeze(-3) - mean).square()
-        return -0.5 * (known * ((squares + variance) / noise + noise.log() + _LOG_2PI)).sum(-1)
+        return -0.5 * (known * ((squares + variance) / noise + noise.log() + LOG_2PI)).sum(-1)
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """See :class:`.Gaussian`, summed over targets that are known."""
         total, known = variance + self.variance[..., None, None, :], ~y.isnan().unsqueeze(-3)
         squares = (y.nan_to_num(0.0).unsqueeze(-3) - mean).square()
-        return -0.5 * (known * (squares / total + total.log() + _LOG_2PI)).sum(-1)
+        return -0.5 * (known * (squares / total + total.log() + LOG_2PI)).sum(-1)
 
 
 def mixed(layers: Sequence[Layer], likelihood: Incomplete, n_functions: int) -> list[Layer]:

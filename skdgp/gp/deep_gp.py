@@ -112,10 +112,10 @@ class DeepGP(nn.Module):
         """Whether predictions in float32 are as good as in float64; see :class:`.Layer`."""
         return all(layer.coarse for layer in self._layers)
 
-    def frozen(self) -> Self:
+    def frozen(self, *, turned: bool = True) -> Self:
         """A copy that is faster in many calls without gradients; see :meth:`.Layer.frozen`."""
-        model = copy(self)
-        model._modules = self._modules | {"layers": nn.ModuleList(layer.frozen() for layer in self._layers)}
+        model, layers = copy(self), nn.ModuleList(layer.frozen(turned=turned) for layer in self._layers)
+        model._modules = self._modules | {"layers": layers}
         return model
 
     @property

@@ -63,8 +63,10 @@ def along_inputs(kernel: Kernel) -> list[Along] | None:
         alone = kernel.n_inputs == 1 and kernel.profile != "rbf"
         known = Along(0, PROFILES[kernel.profile].nu, kernel.unit, kernel.lengthscale[..., 0])
         return [known] if alone else None
+    if not isinstance(kernel, Part) or type(kernel).places is not Kernel.places:  # a kernel of patches has others
+        return None
     found = []
-    for term in kernel.terms() if isinstance(kernel, Part) else []:
+    for term in kernel.terms():
         if term.linear or len(term.waves) != 1:
             return None
         part, columns = term.waves[0]
@@ -159,7 +161,7 @@ class Fourier(Orthonormal):
         if along is None:
             raise ValueError(
                 'inducing="fourier" needs a Matérn kernel of one input, or a sum of such kernels: kernel="matern12", '
-                '"matern32" or "matern52", or a sum of kernel objects Select([i], Matern(...)), got '
+                '"matern32" or "matern52", or a sum of kernel objects Select(Matern(...), [i]), got '
                 f'{kernel_name(kernel)}. Take one of these, or inducing="points".'
             )
         columns, orders = [each.column for each in along], [each.order for each in along]
@@ -173,6 +175,12 @@ class Fourier(Orthonormal):
         margin = torch.where(high > low, MARGIN * (high - low), 1.0)
         n_frequencies = (n_features // len(columns) - 1 - max(orders)) // 2
         return cls(low - margin, high + margin, n_frequencies, orders, inputs.shape[1])
+
+    def contain(self, kernel: Kernel, X: Tensor) -> Tensor:
+        """Which rows (N,) lie in all intervals, where the formulas of :meth:`inside` hold."""
+        return torch.stack(
+            [(X[:, each.column] >= a) & (X[:, each.column] <= b) for each, a, b in self._terms(kernel)]
+        ).all(0)
 
     def inside(self, kernel: Kernel, x: Tensor) -> Tensor:
         """Waves and powers (..., T, N), by their formulas on the intervals."""

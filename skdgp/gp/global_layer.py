@@ -100,7 +100,11 @@ class GlobalLayer(Layer):
         Whether the posterior's covariance is the same for all outputs. This suits outputs that share kernel and noise.
     """
 
-    _factor: Factor | None = None  # of a frozen layer
+    # Of a frozen layer: the factor of its prior covariance, the posteriors in the coordinates of this factor, and what
+    # the first drawn function has computed for all of them.
+    _factor: Factor | None = None
+    _known: list[tuple[Tensor, Tensor | None]] | None = None
+    _for_draws: list[tuple[Tensor, Tensor]] | None = None
 
     def __init__(
         self,
@@ -189,7 +193,12 @@ class GlobalLayer(Layer):
 
     def _blocks(self, x: Tensor) -> list:
         """For each set of inducing variables W and A at inputs (S, B, Q), and the posterior for a unit prior."""
-        return list(zip(self.whitened(x.flatten(-3, -2)), self._unit_posteriors(), strict=True))
+        return self._with_posteriors(self.whitened(x.flatten(-3, -2)))
+
+    def _with_posteriors(self, whitened: list[tuple[Tensor | None, Tensor]]) -> list:
+        """What :meth:`whitened` returns, each with the posterior of the set."""
+        posteriors = self._unit_posteriors() if self._known is None else self._known
+        return list(zip(whitened, posteriors, strict=True))
 
     def _at(self, x: Tensor, blocks: list) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals (S, B, D) and the KL divergence (), from what :meth:`_blocks` returns."""
@@ -215,8 +224,7 @@ class GlobalLayer(Layer):
         """
         n_outputs = len(self.q.mean)
         prior = self.kernel.draw(streams, self.inducing.n_inputs, n_outputs)
-        K = joint_covariance(self.feature_sets, self.kernel, self.q.mean.dtype)  # (D or 1, T, T)
-        L = cholesky(K, self.jitter)
+        K, L = self._prior_root()
         noise = (self.jitter * K.diagonal(dim1=-2, dim2=-1).mean(-1)).sqrt()[:, None, None]
         parts = [each.values(self.kernel, prior, streams) for each in self.feature_sets]
         g_u = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)  # (S, D, T)
@@ -234,6 +242,19 @@ class GlobalLayer(Layer):
             return self.mean.added_to((prior(x) + values.mT) * self.kernel.deviation, x)
 
         return function
+
+    def _prior_root(self) -> tuple[Tensor, Tensor]:
+        """Prior covariance of all inducing variables, (D or 1, T, T), and its Cholesky factor.
+
+        A frozen layer keeps both.
+        """
+        if self._for_draws:
+            return self._for_draws[0]
+        K = joint_covariance(self.feature_sets, self.kernel, self.q.mean.dtype)
+        found = K, cholesky(K, self.jitter)
+        if self._for_draws is not None:
+            self._for_draws.append(found)
+        return found
 
     def _drawn(self, streams: Streams, L: Tensor) -> Tensor:
         """Inducing variables from their posteriors, whitened by the factor ``L`` of all sets: L⁻¹u, (S, D, T)."""
@@ -253,7 +274,7 @@ class GlobalLayer(Layer):
         n_rows = x.shape[1]
         found = x.new_zeros(len(self.q.mean), n_rows, n_rows)
         for share, each in zip(weight, x, strict=True):
-            blocks = zip(self.whitened(each), self._unit_posteriors(), strict=True)
+            blocks = self._with_posteriors(self.whitened(each))
             factors = [covariance_factors(W, A, mean, root, whiten=self.whiten) for (W, A), (mean, root) in blocks]
             for rows, later in upper_chunks(n_rows):
                 K = self._covariance(each[rows], each[later])  # (b, ·) or (D, b, ·)
@@ -274,8 +295,8 @@ class GlobalLayer(Layer):
         variances = []
         for q, each in enumerate(k):
             variance = prior[:, q, None]
-            blocks = self._whitened(each[0] if len(each) == 1 else each)
-            for (W, A), (mean, root) in zip(blocks, self._unit_posteriors(), strict=True):
+            blocks = self._with_posteriors(self._whitened(each[0] if len(each) == 1 else each))
+            for (W, A), (mean, root) in blocks:
                 variance = variance + contribution(W, A, mean, root, whiten=self.whiten)[1]
             variances.append(variance.clamp(min=0.0).expand(len(self.q.mean), -1))
         return torch.stack(variances, dim=-1).transpose(0, 1) * self.kernel.variance[:, None]
@@ -303,10 +324,45 @@ class GlobalLayer(Layer):
         return [(None, each) for each in A.split(self.sizes, dim=-2)]
 
     @torch.no_grad()
-    def frozen(self) -> Self:
-        """See :meth:`Layer.frozen`."""
-        layer = copy(self)
-        layer._factor = factorise(self._prior(), self.jitter, self._block_sizes, self.q.mean.dtype)
+    def frozen(self, *, turned: bool = True) -> Self:
+        """See :meth:`Layer.frozen`.
+
+        With ``turned`` whitened variables are turned so that full posteriors have diagonal covariances. N(μ, U diag(s²)
+        Uᵀ) of v is N(Uᵀμ, diag(s²)) of Uᵀv, whose prior is N(0, I) as well. That saves a product for each row.
+        """
+        layer, dtype = copy(self), self.q.mean.dtype
+        layer._for_draws = []
+        if len(self.sizes) == 1 and self.inducing.orthonormal:
+            return layer  # nothing is whitened
+        posteriors = self._unit_posteriors()
+        roots = [root for mean, root in posteriors if root is not None and root.dim() > mean.dim()]
+        single = all(root.shape[-3] == self.kernel.n_outputs for root in roots)  # outputs share all or nothing
+        if not (turned and self.whiten and roots and single):
+            layer._factor = factorise(self._prior(), self.jitter, self._block_sizes, dtype)
+            return layer
+        W, below = factorise(self._prior(), self.jitter, self.sizes, torch.float64)
+        rows, layer._known = [list(row) for row in below], []
+        for i, (mean, root) in enumerate(posteriors):
+            if root is not None and root.dim() > mean.dim():
+                mean, root, U = _turned(mean, root)
+                U = U.squeeze(-3) if self.kernel.n_outputs == 1 else U
+                W[i] = U.mT @ W[i]
+                for row in rows[i + 1 :]:
+                    row[i] = row[i] @ U
+            layer._known.append((mean, root))
+        layer._factor = Factor([each.to(dtype) for each in W], [[each.to(dtype) for each in row] for row in rows])
+        return layer
+
+    def _apply(self, fn, recurse=True):
+        """Also move or convert what a frozen layer knows."""
+        layer = super()._apply(fn, recurse)
+        if layer._for_draws is not None:
+            layer._for_draws = []
+        if layer._factor is not None:
+            W, below = layer._factor
+            layer._factor = Factor([fn(each) for each in W], [[fn(each) for each in row] for row in below])
+        if layer._known is not None:
+            layer._known = [tuple(each if each is None else fn(each) for each in pair) for pair in layer._known]
         return layer
 
     def _prior(self) -> Tensor:
@@ -404,6 +460,14 @@ class OrthogonalLayer(GlobalLayer):
     def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
         v = self._in_units(self.q_orthogonal.mean, self.q_orthogonal.root)  # f⊥ has zero mean
         return [*super()._unit_posteriors(), v]
+
+
+def _turned(mean: Tensor, root: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Uᵀμ and s (D, M), and U (D or 1, M, M) in float64, where U diag(s²) Uᵀ is the covariance with this root."""
+    exact = root.double()
+    variance, U = torch.linalg.eigh(exact @ exact.mT)
+    turned = (U.mT @ mean.double()[..., None])[..., 0]
+    return turned.to(mean), variance.clamp(min=0.0).sqrt().to(mean).expand_as(mean), U
 
 
 def _even_parts(total: int, largest: int) -> list[int]:

@@ -13,7 +13,7 @@ which are values of f_2 at images (:class:`Summands`).
 import torch
 from torch import Tensor, nn
 
-from .composed import Part, Term, _draw_term
+from .composed import Part, draw_term
 from .features import Features
 from .kernels import Kernel
 from .waves import Functions, Streams
@@ -113,13 +113,9 @@ class Convolution(Part):
         w = self.weight[..., None, :]
         return (w @ k @ w.mT)[..., 0, 0].movedim(0, -1)
 
-    def terms(self) -> list[Term]:
-        """Terms of the kernel of patches."""
-        return self.kernel.terms()
-
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
         """Weighted sums of drawn functions of patches; see :meth:`.Kernel.draw`."""
-        draws = [_draw_term(term, streams, self.index.shape[-1], n_outputs) for term in self.terms()]
+        draws = [draw_term(term, streams, self.index.shape[-1], n_outputs) for term in self.kernel.terms()]
 
         def function(x: Tensor) -> Tensor:
             inputs = x if self.are_patches(x) else self.patches(x).flatten(-3, -2)

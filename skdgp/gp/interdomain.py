@@ -11,8 +11,7 @@ from itertools import combinations_with_replacement, count
 import torch
 from torch import Tensor, nn
 
-from .features import Features, Orthonormal, Points, kernel_name
-from .fourier import Fourier
+from .features import Features, Orthonormal, kernel_name
 from .kernels import Kernel, StationaryKernel
 from .waves import Functions, Streams
 
@@ -202,7 +201,3 @@ def _lowest_degrees(n_inputs: int, n_features: int) -> Tensor:
             if len(found) == n_features:
                 return torch.tensor(found)
     raise AssertionError
-
-
-#: Features by the names that estimators' parameters have for them.
-FEATURES: dict[str, type[Features]] = {"points": Points, "derivatives": Derivatives, "fourier": Fourier, "eigen": Eigen}

@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
 import torch
 from scipy.special import gammaincinv
 from torch import Tensor, nn
@@ -182,12 +183,10 @@ class ScaledKernel(Kernel):
         return self.relative_covariance(X1, X2) * self.variance[..., None, None]
 
 
-#: Peak of the prior of a lengthscale's logarithm, minus log √Q. Standardised points of Q features are some √Q apart, so
-#: that the prior favours no number of features (Hvarfner, Hellsten and Nardi, ICML 2024). If rows are few, features
-#: that
-#: do not matter get short lengthscales without a prior. The prior has heavy tails, so that it does not stop
-#: lengthscales
-#: of such features from growing without end.
+#: Lengthscales have a prior, since with few rows features that do not matter would get short ones. The logarithm of a
+#: lengthscale is most likely to be log √Q plus this number. Standardised points of Q features are some √Q apart, so
+#: that the prior suits any number of features (Hvarfner, Hellsten and Nardi, ICML 2024). Its tails are heavy, so that
+#: lengthscales of features that do not matter can still grow without end.
 PRIOR_SHIFT = 0.5
 
 
@@ -235,7 +234,7 @@ class StationaryKernel(ScaledKernel):
             raise ValueError(f"profile={profile!r} is none of {sorted(PROFILES)}: choose one.")
         self.profile = profile
         self.n_inputs = n_inputs
-        if not isinstance(ard, bool):
+        if not isinstance(ard, bool | np.bool_):
             self.groups = tuple(int(group) for group in ard)
         lengthscale = math.sqrt(self.n_quantities) if lengthscale is None else lengthscale
         self.log_lengthscale = nn.Parameter(
@@ -382,7 +381,7 @@ class LinearKernel(ScaledKernel):
 
     def _inside(self, X: Tensor) -> Tensor:
         """The nearest points of the box."""
-        return X.clamp(self.low, self.high)
+        return X.clamp(self.low.unsqueeze(-2), self.high.unsqueeze(-2))
 
 
 class SumKernel(Kernel):

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..distributions import Mixture, PredictiveDistribution
+from .special import LOG_2PI
 from .units import Units
-
-_LOG_2PI = math.log(2 * math.pi)
 
 #: Initial excess of the noise variance over its floor, in units of the targets' variance.
 INITIAL_EXCESS = 0.05
@@ -230,7 +229,7 @@ class AdditiveNoise(Standardised):
         """Σ_p log Σ_k w_k N(y | m, v + σ_k²)."""
         log_weight, noise = self.noise()
         total = variance + noise[:, None, None]  # (K, S, B, P)
-        log_density = -0.5 * ((y - mean).square() / total + total.log() + _LOG_2PI)
+        log_density = -0.5 * ((y - mean).square() / total + total.log() + LOG_2PI)
         return torch.logsumexp(log_density + log_weight[:, None, None, None], dim=0).sum(-1)
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> PredictiveDistribution:
@@ -290,12 +289,12 @@ class Gaussian(AdditiveNoise):
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """−½ Σ_p [((y − m)² + v)/σ² + log 2πσ²]."""
         noise = self.variance[..., None, None, :]
-        return -0.5 * (((y.unsqueeze(-3) - mean).square() + variance) / noise + noise.log() + _LOG_2PI).sum(-1)
+        return -0.5 * (((y.unsqueeze(-3) - mean).square() + variance) / noise + noise.log() + LOG_2PI).sum(-1)
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """log Π_p N(y | m, v + σ²)."""
         total = variance + self.variance[..., None, None, :]
-        return -0.5 * ((y.unsqueeze(-3) - mean).square() / total + total.log() + _LOG_2PI).sum(-1)
+        return -0.5 * ((y.unsqueeze(-3) - mean).square() / total + total.log() + LOG_2PI).sum(-1)
 
 
 def rounding_variance(y: np.ndarray, n_rows: float | None = None) -> float:

@@ -228,7 +228,7 @@ def inverse_cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
     Tensor of shape (..., M, M)
         Lower triangular, ``W @ K @ W.mT`` is the identity up to the jitter.
     """
-    [(W, _)] = whiten_sets(K, K[..., :0], jitter)
+    [(W, _)] = whiten_sets(K, K.new_empty(*K.shape[:-1], 0), jitter)
     return W
 
 

@@ -30,8 +30,6 @@ LEAST_START = 1e-3
 #: Number of steps of Newton's method towards the most likely function value given its target, and the longest step.
 NEWTON_STEPS, LONGEST = 12, 2.0
 
-_LOG_2PI = math.log(2 * math.pi)
-
 
 class LogLink(Regression):
     """Likelihood with E y = exp(f + c); see the module's docstring.
@@ -257,12 +255,14 @@ class Gamma(_Dispersed):
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """Σ_p a log a − log Γ(a) + (a − 1) log y − a (m + y exp(−m + ½ v)), a = 1/d."""
         m, y, a = self._log_mean(mean), y.unsqueeze(-3), 1 / self.dispersion[..., None, None, :]
-        return (_gamma_level(y, a) - a * (m - y.log() + y * (0.5 * variance - m).exp())).sum(-1)
+        change = m - y.log()
+        return (_gamma_level(y, a) - a * (change + (0.5 * variance - change).expm1())).sum(-1)
 
     def log_prob(self, y: Tensor, log_mean: Tensor) -> Tensor:
         """See :meth:`LogLink.log_prob`."""
         a = 1 / self.dispersion[..., None, None, :, None]
-        return _gamma_level(y, a) - a * (log_mean - y.log() + y * (-log_mean).exp())
+        change = log_mean - y.log()
+        return _gamma_level(y, a) - a * (change + (-change).expm1())
 
     def derivatives(self, y: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`LogLink.derivatives`."""
@@ -278,10 +278,15 @@ def _first(wrong: np.ndarray) -> int | None:
 
 
 def _level(y: Tensor, d: Tensor) -> Tensor:
-    """Terms of the negative binomial log probability that do not depend on the mean."""
-    return torch.lgamma(y + 1 / d) - torch.lgamma(1 / d) - torch.lgamma(y + 1)
+    """Terms of the negative binomial log probability that do not depend on the mean.
+
+    They are computed in float64. In float32 the difference of the first two has an error of one if d is 1e-6.
+    """
+    exact, r = y.double(), 1 / d.double()
+    return (torch.lgamma(exact + r) - torch.lgamma(r) - torch.lgamma(exact + 1)).to(d)
 
 
 def _gamma_level(y: Tensor, a: Tensor) -> Tensor:
-    """Terms of the gamma log density that do not depend on the ratio of y and the mean."""
-    return a * a.log() - torch.lgamma(a) - y.log()
+    """The gamma log density if y is the mean. Terms as large as a cancel, and so are computed in float64."""
+    b = a.double()
+    return (b * b.log() - torch.lgamma(b) - b).to(a) - y.log()

@@ -72,7 +72,8 @@ def principal_projection(X: Tensor, n_outputs: int) -> Tensor:
     n_inputs = X.shape[-1]
     if n_outputs >= n_inputs:
         return torch.eye(n_inputs, n_outputs, dtype=X.dtype, device=X.device)
-    _, _, directions = torch.linalg.svd(X - X.mean(0), full_matrices=True)  # rows are directions
+    _, R = torch.linalg.qr(X - X.mean(0), mode="r")  # (Q, Q), or (N, Q) if there are fewer rows
+    _, _, directions = torch.linalg.svd(R, full_matrices=True)  # rows are directions, the same as those of X
     return directions[:n_outputs].mT.contiguous()
 
 

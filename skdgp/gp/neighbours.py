@@ -36,7 +36,7 @@ from .kernels import PROFILES, StationaryKernel
 from .likelihoods import Likelihood
 from .linalg import NO_JITTER, cholesky
 from .noise import Contaminated
-from .waves import Streams
+from .waves import Functions, Streams
 
 PROFILE = "matern32"
 
@@ -48,6 +48,10 @@ LEAST_WEIGHT, JITTER = 1e-6, 1e-10
 
 #: Largest number of entries in a matrix of distances or covariances.
 MATRIX_NUMBERS = 2**21
+
+#: Largest number of entries of a block of a matrix that is used at once; and of values of drawn functions at rows that
+#: are kept.
+CACHE_NUMBERS, KEPT_NUMBERS = 2**18, 2**20
 
 #: Largest number of features for which a tree finds neighbours. With more features it visits so many rows that a search
 #: of all rows is faster.
@@ -138,7 +142,7 @@ class Neighbours(nn.Module):
     def _nearest(self, X: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Distances, in lengthscales, and numbers of the nearest rows (B, k), the nearest first."""
         queries = X / self.lengthscale
-        if self._tree is not None:
+        if self._tree is not None and not X.is_cuda:
             distance, index = self._tree.query(queries.numpy(), np.arange(1, k + 1), workers=torch.get_num_threads())
             return torch.from_numpy(distance).to(X), torch.from_numpy(index)
         rows = self.X / self.lengthscale
@@ -172,26 +176,32 @@ class Neighbours(nn.Module):
         near = self.neighbourhood(X)
         a, noise, _ = self._kriging(X, near)
         used, place = near.rows.unique(return_inverse=True)
-        zeros = a.new_zeros(*a.shape[:2], len(used))  # (P, B, U)
-        A, noisy = (zeros.scatter(-1, place.expand(len(a), -1, -1), each) for each in (a, a * noise.sqrt()))
         rows, kernel = self.X[used], self._prior()
-        cross = A @ kernel.relative_covariance(rows, X)  # (P, B, B)
-        some = rows.split(max(1, MATRIX_NUMBERS // len(rows)))
-        within = torch.cat([A @ kernel.relative_covariance(rows, each) for each in some], dim=-1)
-        found = kernel.relative_covariance(X, X) - cross - cross.mT + within @ A.mT + noisy @ noisy.mT
-        return self.variance[:, None, None] * found
+        some = rows.split(max(1, CACHE_NUMBERS // len(rows)))
+        prior, across, found = kernel.relative_covariance(X, X)[0], kernel.relative_covariance(rows, X)[0], []
+        blocks = [
+            [_weighed(K, place, each) for each in a]
+            for K in (kernel.relative_covariance(rows, part)[0] for part in some)
+        ]
+        for each, deviation, *within in zip(a, noise.sqrt(), *blocks, strict=True):
+            cross = _weighed(across, place, each)  # (B, B)
+            between = _weighed(torch.cat(within, dim=-1).mT, place, each)  # Σ a_i K a_jᵀ, (B, B)
+            noisy = torch.zeros_like(across).mT.scatter(1, place, each * deviation).mT  # (U, B)
+            found.append(prior - cross - cross.mT + between + _weighed(noisy, place, each * deviation))
+        return self.variance[:, None, None] * torch.stack(found)
 
     def draw(self, streams: Streams) -> Callable[[Tensor], Tensor]:
         """Functions, one for each of S streams: from X (B, Q) to values (S, B, P)."""
         n_outputs, deviation = len(self.variance), self.variance.sqrt()
         prior = self._prior().draw(streams, self.X.shape[1], n_outputs)
         epsilon = streams.normal(len(self.X), n_outputs)  # (S, N, P)
+        at_rows = _AtRows(prior, self.X, len(epsilon), n_outputs)
 
         def function(X: Tensor) -> Tensor:
             near = self.neighbourhood(X)
             a, noise, _ = (each.permute(1, 2, 0) if each.dim() == 3 else each for each in self._kriging(X, near))
             used, place = near.rows.unique(return_inverse=True)
-            left = (self.residual[used] / deviation - prior(self.X[used][None]))[:, place]  # (S, B, k, P)
+            left = (self.residual[used] / deviation - at_rows(used))[:, place]  # (S, B, k, P)
             left = left - epsilon[:, near.rows] * noise.sqrt()
             return deviation * (prior(X[None]) + (a * left).sum(-2))
 
@@ -202,6 +212,33 @@ class Neighbours(nn.Module):
         kernel = StationaryKernel(PROFILE, len(self.lengthscale), ard=True).to(self.X)
         kernel.log_lengthscale.data.copy_(self.lengthscale.log())
         return kernel.requires_grad_(False)
+
+
+def _weighed(matrix: Tensor, place: Tensor, weight: Tensor) -> Tensor:
+    """Sums (B, n) of some rows of a matrix (U, n), whose numbers are ``place`` (B, k), with weights (B, k)."""
+    return nn.functional.embedding_bag(place, matrix.contiguous(), per_sample_weights=weight.contiguous(), mode="sum")
+
+
+class _AtRows:
+    """Values (S, N, P) of S functions at N rows. Each is computed when it is first asked for, unless there are many."""
+
+    def __init__(self, functions: Functions, X: Tensor, n_functions: int, n_outputs: int):
+        self.functions, self.X = functions, X
+        self.kept = n_functions * len(X) * n_outputs <= KEPT_NUMBERS
+        if self.kept:
+            self.values = X.new_empty(n_functions, len(X), n_outputs)
+            self.known = torch.zeros(len(X), dtype=torch.bool, device=X.device)
+
+    @torch.no_grad()
+    def __call__(self, index: Tensor) -> Tensor:
+        """Values (S, U, P) at the rows of these numbers (U,)."""
+        if not self.kept:
+            return self.functions(self.X[index][None])
+        missing = index[~self.known[index]]
+        if len(missing):
+            self.values[:, missing] = self.functions(self.X[missing][None]).to(self.values)
+            self.known[missing] = True
+        return self.values[:, index]
 
 
 def _search(queries: Tensor, rows: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:

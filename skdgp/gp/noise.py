@@ -8,10 +8,8 @@ from torch import Tensor, nn
 
 from ..distributions import PredictiveDistribution
 from .likelihoods import INITIAL_EXCESS, NOISE_FLOOR, AdditiveNoise, Standardised, noise_floor
-from .special import N_NODES, gauss_hermite
+from .special import LOG_2PI, N_NODES, gauss_hermite
 from .units import Units
-
-_LOG_2PI = math.log(2 * math.pi)
 
 #: Initial degrees of freedom, and their lower limit, above which the variance is finite.
 INITIAL_FREEDOM, LEAST_FREEDOM = 5.0, 2.0
@@ -93,7 +91,7 @@ class StudentT(AdditiveNoise):
             high = reach.log1p()  # exp(u) = 1 + reach
             place = torch.linspace(0, 1, N_PRECISIONS, dtype=freedom.dtype, device=freedom.device)
             u = -reach[..., None] + (reach + high)[..., None] * place  # (..., 1, K)
-        log_weight = (0.5 * freedom[..., None] * (u - u.exp())).log_softmax(-1)[..., 0, :]
+        log_weight = (0.5 * freedom[..., None] * (u - u.expm1())).log_softmax(-1)[..., 0, :]
         return log_weight, (-u).exp().mT * self.scale[..., None, :]
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -102,7 +100,8 @@ class StudentT(AdditiveNoise):
         squares = ((y.unsqueeze(-3) - mean)[..., None] - variance.sqrt()[..., None] * nodes).square()
         freedom, scale = (each[..., None, None, :] for each in (self.degrees_of_freedom, self.scale))
         tail = (torch.log1p(squares / (freedom * scale)[..., None]) * weights).sum(-1)
-        level = torch.lgamma(0.5 * freedom + 0.5) - torch.lgamma(0.5 * freedom)
+        half = 0.5 * freedom.double()  # float32 would lose the difference of large numbers
+        level = (torch.lgamma(half + 0.5) - torch.lgamma(half)).to(freedom)
         level = level - 0.5 * (math.pi * freedom * scale).log()
         return (level - 0.5 * (freedom + 1) * tail).sum(-1)
 
@@ -110,7 +109,7 @@ class StudentT(AdditiveNoise):
         """Σ_p log Σ_k w_k N(y | m, v + σ²/λ_k)."""
         log_weight, noise = self.noise()
         total = variance[..., None] + noise.mT[..., None, None, :, :]  # (..., S, B, P, K)
-        log_density = -0.5 * ((y.unsqueeze(-3) - mean).square()[..., None] / total + total.log() + _LOG_2PI)
+        log_density = -0.5 * ((y.unsqueeze(-3) - mean).square()[..., None] / total + total.log() + LOG_2PI)
         return torch.logsumexp(log_density + log_weight[..., None, None, None, :], dim=-1).sum(-1)
 
 
@@ -211,14 +210,14 @@ class Heteroskedastic(Standardised):
         """−½ Σ_p [log 2π + m₂ + exp(−m₂ + ½ v₂) ((y − m₁)² + v₁)], m₂ with b (tutorial, Sec. 4.1)."""
         m1, m2, v1, v2 = self._parts(mean, variance)
         squares = (y.unsqueeze(-3) - m1).square() + v1
-        return -0.5 * (_LOG_2PI + m2 + (0.5 * v2 - m2).exp() * squares).sum(-1)
+        return -0.5 * (LOG_2PI + m2 + (0.5 * v2 - m2).exp() * squares).sum(-1)
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """Σ_p log ∫ N(y | m₁, v₁ + exp g) N(g | m₂, v₂) dg, by Gauss-Hermite quadrature."""
         m1, m2, v1, v2 = self._parts(mean, variance)
         nodes, weights = gauss_hermite(N_NODES, mean)
         total = v1[..., None] + self._noise(m2[..., None] + v2.sqrt()[..., None] * nodes)  # (..., S, B, P, K)
-        log_density = -0.5 * ((y.unsqueeze(-3) - m1).square()[..., None] / total + total.log() + _LOG_2PI)
+        log_density = -0.5 * ((y.unsqueeze(-3) - m1).square()[..., None] / total + total.log() + LOG_2PI)
         return torch.logsumexp(log_density + weights.log(), dim=-1).sum(-1)
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> PredictiveDistribution:

@@ -6,12 +6,15 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .autograd import Function
 from .linalg import being_recorded
 
 #: Nodes of Gauss-Hermite quadrature for expectations that have no closed form.
 N_NODES = 20
+
+LOG_2PI = math.log(2 * math.pi)
 
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
@@ -43,6 +46,7 @@ class _LogNdtr(Function):
         ctx.save_for_backward(output[1])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, bar: Tensor | None, _) -> Tensor | None:
         (ratio,) = ctx.saved_tensors
         return None if bar is None else bar * ratio
@@ -74,7 +78,8 @@ def _gauss_hermite(n_nodes: int, dtype: torch.dtype, device: torch.device) -> tu
 #: Largest distance between nodes of :func:`graded`, in units of asinh.
 _STEP = 0.12
 
-#: Largest number of nodes of :func:`graded`. At that distance they span six powers of ten, and eight at 0.15.
+#: Largest number of nodes of :func:`graded`. From −3 on they reach 2e7. If the upper limit is farther away, the nodes
+#: are farther apart: 0.15 for a limit of 2e9.
 MOST_NODES = 160
 
 

@@ -26,6 +26,7 @@ from ..gp.means import ConstantMean, ZeroMean
 from ..gp.noise import StudentT
 from ..gp.propagation import make_propagation
 from .batches import Batch, Part
+from .calibration import marginals_of
 from .collapsed import left_out, set_posteriors
 from .evidence import most_likely
 from .threads import threads_for
@@ -70,6 +71,9 @@ LEAST_LEFT = 1e-12
 
 #: Largest number of rows that the posterior learns from.
 POSTERIOR_ROWS = 20_000
+
+#: Number of rows that are predicted at a time when models are judged.
+PREDICT_ROWS = 1000
 
 #: Which inputs share a lengthscale: the number of each input's group, or None if no inputs share one.
 Groups = Sequence[int] | None
@@ -250,23 +254,24 @@ def judge_base(base: DeepGP, parts: Sequence[Part], basis: Part) -> list[tuple[T
     ----------
     base : DeepGP
     parts : sequence of Part
-        Some rows of the table that ``basis`` belongs to, by their numbers; or all rows of another table.
+        Some rows of the table that ``basis`` belongs to, by their numbers; or rows of another table.
     basis : Part
         Rows that the posterior has learnt from. If their targets differ from those of ``parts``, these count.
     """
-    points, sizes = cast(GlobalLayer, base.layers[0]).Z, [len(part) for part in parts]
-    index = None if parts[0].index is None else torch.cat([cast(Tensor, part.index) for part in parts])
-    if index is None:  # all members are judged by the same rows
-        parts = parts[:1]
-    rows = Part(parts[0].data if index is None else basis.data, index).rows().to(points.device, points.dtype)
-    marginals = base(rows.X)
-    mean, variance = marginals.mean[0].clone(), marginals.variance[0]
-    if index is None:
-        return len(sizes) * [(mean, variance)]
-    learnt = torch.isin(index, cast(Tensor, basis.index)).to(points.device)
+    like, sizes = cast(GlobalLayer, base.layers[0]).Z, [len(part) for part in parts]
+    if parts[0].data.X is not basis.data.X:  # another table, by whose rows all members are judged
+        marginals = marginals_of(base, parts[0].rows().to(like.device, like.dtype), PREDICT_ROWS)
+        return len(parts) * [(marginals.mean[0], marginals.variance[0])]
+    index = torch.cat([part.at(torch.arange(len(part), device=part.data.X.device)) for part in parts])
+    rows = Part(basis.data, index).rows().to(like.device, like.dtype)
+    mean, variance = like.new_empty(rows.y.shape), like.new_empty(rows.y.shape)
+    learnt = torch.isin(index, cast(Tensor, basis.index)).to(like.device)
     if learnt.any():
-        everything = basis.rows().to(points.device, points.dtype)
+        everything = basis.rows().to(like.device, like.dtype)
         mean[learnt], variance[learnt] = left_out(base, rows.rows(learnt), everything)
+    if not learnt.all():
+        marginals = marginals_of(base, rows.rows(~learnt), PREDICT_ROWS)
+        mean[~learnt], variance[~learnt] = marginals.mean[0], marginals.variance[0]
     return list(zip(mean.split(sizes), variance.split(sizes), strict=True))
 
 

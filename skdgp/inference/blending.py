@@ -91,19 +91,20 @@ def blend(base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged]) -> tup
     kind = _Probability if isinstance(likelihood, Classification) else _Density
     density = kind(base, likelihood, judged)
     best = min((density.maximise(weight) for weight in STARTS), key=lambda found: found.fun)
+    score = density.score(best.x)
     weight, log_factor = density.take(best.x)
     density.multiply(base, log_factor)
     edges = {"edge": density.edge, "spread": math.exp(log_factor) * density.spread}
     found = Blend(
         base, density.likelihood.requires_grad_(False), weight=density.by_value(torch.from_numpy(weight)), **edges
     )
-    return found, -float(best.fun)
+    return found, score
 
 
 class _Density:
     """The mean log density of held-out rows, as a function of a vector: weight, log factor, and logarithms of noise.
 
-    The density includes the priors.
+    What is maximised includes the priors.
     """
 
     factor = FACTOR
@@ -144,12 +145,21 @@ class _Density:
         """The negative log density, and its slopes."""
         self.take(vector)
         free = torch.tensor(vector[: self.n_weights + 1], device=self.y.device, requires_grad=True)
-        mean, variance = self.moments(free[:-1], free[-1])
-        density = self.likelihood.log_predictive(self.y, mean[None], variance[None])[0]
         cost = self.factor.cost(free[-1]) + self.cost_of_noise()
-        value = cost / self.total_weight - (self.row_weight * density).sum()
+        value = cost / self.total_weight - self.mean_of_rows(free[:-1], free[-1])
         slopes = torch.autograd.grad(value, [free, *self.noise])
         return value.item(), parameters_to_vector(slopes).cpu().numpy()
+
+    @torch.no_grad()
+    def score(self, vector: np.ndarray) -> float:
+        """The mean log density without the priors."""
+        weight, log_factor = (self.y.new_tensor(each) for each in self.take(vector))
+        return self.mean_of_rows(weight, log_factor).item()
+
+    def mean_of_rows(self, weight: Tensor, log_factor: Tensor) -> Tensor:
+        """Mean log density (), with the present noise."""
+        mean, variance = self.moments(weight, log_factor)
+        return (self.row_weight * self.likelihood.log_predictive(self.y, mean[None], variance[None])[0]).sum()
 
     def maximise(self, weight: float) -> OptimizeResult:
         """Maximise it from a weight, and from the noise that goes with it."""

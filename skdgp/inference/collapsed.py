@@ -18,7 +18,6 @@ and the bound, with its terms in the order of Eq. 9, is
 """
 
 import math
-import os
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -85,7 +84,7 @@ def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
         prior = (weight * layer.kernel.relative_diagonal(X)).sum() * layer.kernel.variance[0]
         return weighted @ phi.mT, weighted @ y.double(), prior.double()
 
-    if len(data) <= n_chunk:  # computing twice gains nothing, and importing checkpoints takes seconds
+    if len(data) <= n_chunk:  # computing twice gains nothing, and the first checkpoint imports torch's compiler
         parts = [chunk(data.X, data.y, data.weight)]
     else:
         chunks = (data.rows(slice(start, start + n_chunk)) for start in range(0, len(data), n_chunk))
@@ -99,11 +98,17 @@ def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
 def statistics_of(layer: GlobalLayer, data: Batch) -> Callable[[], Statistics]:
     """A function that computes the same for the current hyperparameters.
 
-    Hyperparameters change Fourier features only by a factor, so that sums over rows are computed once.
+    Hyperparameters change Fourier features only by a factor, so that sums over rows are computed once. This holds in
+    the intervals of the features. There are few rows outside, if any, and these are summed each time.
     """
     features = layer.inducing
     if not isinstance(features, Fourier) or len(layer.sizes) > 1:
         return lambda: statistics(layer, data)
+    within, beyond = features.contain(layer.kernel, data.X), data.rows(slice(0))
+    if not within.any():
+        return lambda: statistics(layer, data)
+    if not within.all():
+        beyond, data = data.rows(~within), data.rows(within)
     weight, y = data.weight.double(), data.y.double()
     with torch.no_grad():
         sums = torch.cat(features.sums(layer.kernel, data.X.double(), y, weight), dim=1)  # G and b
@@ -117,7 +122,10 @@ def statistics_of(layer: GlobalLayer, data: Batch) -> Callable[[], Statistics]:
         )
         whole = features.orthonormal_of(kernel, half.mT, roots)[0] * scale**2  # R⁻¹ G R⁻ᵀ
         prior = kernel.diagonal(data.X[:1]).double().sum() * total  # the same everywhere
-        return Statistics(0.5 * (whole + whole.mT), b_now * scale, squares, prior, total)
+        found = Statistics(0.5 * (whole + whole.mT), b_now * scale, squares, prior, total)
+        if not len(beyond):
+            return found
+        return Statistics(*(one + other for one, other in zip(found, statistics(layer, beyond), strict=True)))
 
     return now
 
@@ -285,20 +293,27 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
     beta : float, default=1.0
         The value with which the posteriors were set.
     """
-    layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
+    parts = []
     with threads_for(model.products(len(data))):
+        model = model.frozen()
+        layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
         G = statistics_of(layer, data)().G
         noise = beta * likelihood.variance.double()[:, None, None]
         L = cholesky(G + noise * torch.eye(len(G), dtype=G.dtype, device=G.device), NO_JITTER)  # (P, T, T)
-        phi = torch.cat([A for _, A in layer.whitened(rows.X)], dim=-2).double() * layer.kernel.deviation  # (T, n)
-        solved = torch.linalg.solve_triangular(L, phi.expand(len(L), -1, -1), upper=False)
-        leverage = (rows.weight * solved.square().sum(-2)).mT.clamp(max=MOST_LEVERAGE)  # (n, P)
-        marginals = model(rows.X)
-    mean, variance = marginals.mean[0].double(), marginals.variance[0].double()
-    prior = layer.kernel.relative_diagonal(rows.X) * layer.kernel.variance
-    unexplained = (prior - phi.square().sum(0)).reshape(-1, 1).clamp(min=0.0)  # by inducing variables
-    kept = 1.0 - leverage
-    return rows.y - (rows.y - mean) / kept, unexplained + (variance - unexplained).clamp(min=0.0) / kept
+        n_chunk = max(1, CHUNK_NUMBERS // (len(L) * len(G)))
+        for start in range(0, len(rows), n_chunk):
+            some = rows.rows(slice(start, start + n_chunk))
+            phi = torch.cat([A for _, A in layer.whitened(some.X)], dim=-2).double() * layer.kernel.deviation  # (T, n)
+            solved = torch.linalg.solve_triangular(L, phi.expand(len(L), -1, -1), upper=False)
+            leverage = (some.weight * solved.square().sum(-2)).mT.clamp(max=MOST_LEVERAGE)  # (n, P)
+            prior = layer.kernel.relative_diagonal(some.X) * layer.kernel.variance
+            unexplained = (prior - phi.square().sum(0)).reshape(-1, 1).clamp(min=0.0)  # by inducing variables
+            marginals, kept = model(some.X), 1.0 - leverage
+            mean, variance = marginals.mean[0].double(), marginals.variance[0].double()
+            own = unexplained + (variance - unexplained).clamp(min=0.0) / kept
+            parts.append((some.y - (some.y - mean) / kept, own))
+    means, variances = (torch.cat(column) for column in zip(*parts, strict=True))
+    return means, variances
 
 
 def judge(model: DeepGP, rows: Batch, data: Batch, settings: Settings) -> tuple[Tensor, Tensor]:
@@ -312,8 +327,10 @@ def memory_needed(n_points: int) -> int:
 
 
 def free_memory() -> float:
-    """Bytes of memory that no process uses; infinity if the system does not tell."""
+    """Bytes of memory that new arrays can get without swapping; infinity if the system does not tell."""
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Windows has no sysconf, macOS not these names
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            sizes = dict(line.split(":") for line in lines)
+        return 1024 * int(sizes["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):  # only Linux has this file
         return math.inf

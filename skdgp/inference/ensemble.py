@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
+from itertools import chain
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from ..gp.blend import Blend, Blended
 from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.likelihoods import Likelihood
-from ..gp.neighbours import Corrected, Correction, corrected
+from ..gp.neighbours import Corrected, Correction, Neighbours, corrected
 from .batches import Batch, Part
 from .calibration import MAX_ROWS, PRIOR_ROWS, recalibrate
 from .judging import Judges
@@ -70,6 +71,20 @@ class _Student(NamedTuple):
         return cls(model, to_generator(state["generator"]), Stream.from_plain(state["stream"]))
 
 
+def _version(tensor: Tensor) -> tuple[int, int]:
+    """Two numbers that change if a tensor is replaced or changed. torch does not count changes of inference tensors."""
+    return id(tensor), 0 if tensor.is_inference() else tensor._version
+
+
+class _Frozen(NamedTuple):
+    """What predicts, with the numbers and versions of the tensors that it was made from."""
+
+    version: list[tuple[int, int]]
+    members: list[DeepGP]
+    base: DeepGP | None
+    local: Neighbours | None
+
+
 class Ensemble:
     """Models that differ in their seeds, and in the rows that they have learnt from.
 
@@ -110,6 +125,7 @@ class Ensemble:
         self.held_out: HeldOut | None = None
         self._students: list[_Student] = []
         self._in_training: list[Callable[[], DeepGP]] = []  # functions that make copies, as if training ended now
+        self._frozen: dict[torch.dtype, _Frozen] = {}  # for predictions in this precision
 
     def __len__(self) -> int:
         return len(self.members)
@@ -401,10 +417,7 @@ class Ensemble:
         """
         coarse = not exact and len(X) >= COARSE_ROWS and all(member.coarse for member in self.models)
         dtype, likelihoods, blend = torch.float32 if coarse else self.dtype, self.likelihoods, self.blend
-        with threads_for(self.models[0].products(0)):
-            members = [(deepcopy(member).float() if coarse else member).frozen() for member in self.models]
-            base = None if blend is None else blend.base.frozen()
-            local = None if self.correction is None else self.correction.local.frozen()
+        members, base, local = self._frozen_in(dtype)
 
         def value(batch: Tensor) -> T:
             marginals = [member(batch) for member in members]
@@ -418,6 +431,19 @@ class Ensemble:
             return function(likelihoods, marginals)
 
         return self.batches(X, prepare, value, dtype, copies)
+
+    def _frozen_in(self, dtype: torch.dtype) -> tuple[list[DeepGP], DeepGP | None, Neighbours | None]:
+        """Members, base and neighbours for predictions in a precision. They are kept until a parameter changes."""
+        parts: list[nn.Module] = [*self.models, *(each for each in (self.blend, self.correction) if each is not None)]
+        version = [_version(each) for part in parts for each in chain(part.parameters(), part.buffers())]
+        if dtype not in self._frozen or self._frozen[dtype].version != version:
+            with threads_for(self.predictors[0].products(0)):
+                coarse = dtype != self.dtype
+                members = [(deepcopy(member).to(dtype) if coarse else member).frozen() for member in self.models]
+                base = None if self.blend is None else self.blend.base.frozen()
+                local = None if self.correction is None else self.correction.local.frozen()
+            self._frozen[dtype] = _Frozen(version, members, base, local)
+        return self._frozen[dtype][1:]
 
     # Storage.
 

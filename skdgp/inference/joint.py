@@ -4,10 +4,10 @@ All is computed in float64, whatever the precision of predictions is. Covariance
 that float32 would not do.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -61,6 +61,8 @@ def joint_moments(models: Sequence[Predictor], rows: Tensor, *, joint: bool = Tr
     They can be differentiated. Without ``joint`` there are variances (P, n) instead of covariances.
     """
     n_components = max(MEMBER_COMPONENTS, -(-COMPONENTS // len(models)))
+    local = models[0].local if isinstance(models[0], Corrected) else None  # the same for all members
+    models = [model.model if isinstance(model, Corrected) else model for model in models]
     means, total = [], rows.new_zeros(())
     for model in models:
         mean, variance = (column.mT for column in model(rows).moments())  # (P, n)
@@ -74,17 +76,33 @@ def joint_moments(models: Sequence[Predictor], rows: Tensor, *, joint: bool = Tr
     mean = torch.stack(means).mean(0)
     centred = torch.stack(means) - mean  # (E, P, n)
     between = torch.einsum("epi,epj->pij" if joint else "epi,epi->pi", centred, centred)
-    return mean, (total + between) / len(models)
+    found = (total + between) / len(models)
+    if local is not None:  # independent of the members
+        shift, variance = (column.mT for column in local.moments(rows))
+        mean, found = mean + shift, found + (local.covariance(rows) if joint else variance)
+    return mean, found
 
 
-def exact_copies(ensemble: Ensemble) -> list[Predictor]:
-    """Copies of the members as they predict, in float64, for many calls."""
-    return [_exact(member) for member in ensemble.predictors]
+def exact_copies(ensemble: Ensemble, numbers: Iterable[int] | None = None) -> list[Predictor]:
+    """Copies of members as they predict, in float64, for many calls. They share one base and one correction.
+
+    With ``numbers`` there are copies of these members only.
+    """
+    wanted = list(ensemble.models) if numbers is None else [ensemble.models[number] for number in numbers]
+    models, blend, correction = deepcopy((wanted, ensemble.blend, ensemble.correction))
+    found: list[Predictor] = [model.double().frozen() for model in models]
+    if blend is not None:
+        blend = blend.double().frozen()
+        found = [Blended(cast(DeepGP, model), blend) for model in found]
+    if correction is not None:
+        correction = correction.double().frozen()
+        found = [Corrected(cast(DeepGP | Blended, model), correction) for model in found]
+    return found
 
 
 def output_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
     """Covariances (n, P, P) between the function values of each row (n, Q), in the units of the models."""
-    models = [_exact(member) for member in ensemble.predictors]
+    models = exact_copies(ensemble)
     parts = []
     for rows, block in _blocks(X, _block_size(models[0], 1), ensemble.device):
         with torch.no_grad(), threads_for(models[0].products(len(block))):
@@ -103,6 +121,8 @@ def _between_outputs(model: Predictor, rows: Tensor) -> Tensor:
     return model(rows).output_covariance()
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def mean_gradient(
     ensemble: Ensemble, X: np.ndarray, mean: Mean, *, return_std: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
@@ -110,7 +130,7 @@ def mean_gradient(
 
     Variances are None if they are not asked for, or have no closed form.
     """
-    models = [_exact(member) for member in ensemble.predictors]
+    models = exact_copies(ensemble)
     gradients, variances = [], []
     for rows, block in _blocks(X, _block_size(models[0], 1), ensemble.device):
         block.requires_grad_()
@@ -127,7 +147,7 @@ def mean_gradient(
 
 def layer_functions(member: DeepGP, X: np.ndarray, seeds: Sequence[int]) -> list[np.ndarray]:
     """Values (S, n, D) at rows (n, Q) of functions of all layers of a member, one for each seed."""
-    model = _exact(member)
+    model = deepcopy(member).double().frozen()
     device = next(model.buffers()).device
     parts: list[list[np.ndarray]] = []
     with torch.no_grad():
@@ -169,13 +189,13 @@ class FunctionSet:
         self, ensemble: Ensemble, seeds: Sequence[int] | np.ndarray, response: Response, *, of_rows: bool = False
     ):
         self.seeds, self.response, self.device, self.of_rows = np.asarray(seeds), response, ensemble.device, of_rows
-        self._members = ensemble.predictors
-        self._number = self.seeds % len(ensemble)
+        self._ensemble, self._number = ensemble, self.seeds % len(ensemble)
 
     @property
     def likelihoods(self) -> list[Likelihood]:
         """Likelihood of the member that each function belongs to."""
-        return [self._members[number].likelihood for number in self._number]
+        likelihoods = self._ensemble.likelihoods
+        return [likelihoods[number] for number in self._number]
 
     def values(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
         """Yield places of some functions, some rows of ``X`` (n, Q), and the functions' values (S', B, K) there."""
@@ -186,6 +206,8 @@ class FunctionSet:
                     found = self.response(part.model.likelihood, part.draw(block))[:, : rows.stop - rows.start]
                 yield part.places, rows, found.cpu().numpy()
 
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def gradients(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
         """Yield the same for gradients (S', B, K, Q) with respect to the rows, one function at a time."""
         for part in self._alone:
@@ -196,11 +218,12 @@ class FunctionSet:
                 yield part.places, rows, found[None, : rows.stop - rows.start].cpu().numpy()
 
     @cached_property
+    @torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
     def _together(self) -> list[_Part]:
         """Functions of a member side by side, as many as a block of rows has room for."""
-        parts = []
-        for number in np.unique(self._number):
-            model, places = _exact(self._members[number]), np.flatnonzero(self._number == number)
+        parts, numbers = [], np.unique(self._number).tolist()
+        for number, model in zip(numbers, exact_copies(self._ensemble, numbers), strict=True):
+            places = np.flatnonzero(self._number == number)
             most = max(1, PREDICT_NUMBERS // (BLOCK_ROWS * model.numbers_per_draw()))
             parts += [self._part(model, each) for each in np.array_split(places, -(-len(places) // most))]
         return parts
@@ -223,14 +246,6 @@ def row_gradients(values: Tensor, X: Tensor) -> Tensor:
         return X.new_zeros(*values.shape, X.shape[1])
     columns = values.sum(0).unbind()
     return torch.stack([torch.autograd.grad(each, X, retain_graph=True)[0] for each in columns], dim=1)
-
-
-M = TypeVar("M", DeepGP, Predictor)
-
-
-def _exact(member: M) -> M:
-    """A copy in float64, for many calls."""
-    return deepcopy(member).double().frozen()
 
 
 def _block_size(model: Predictor, n_functions: int) -> int:

@@ -12,15 +12,12 @@ from ..gp.deep_gp import DeepGP
 from ..gp.kernels import StationaryKernel, SumKernel
 from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.neighbours import Correction
-from .base import base_for, judge_base, known
+from .base import PREDICT_ROWS, base_for, judge_base, known
 from .batches import Batch, Part
 from .blending import Judged, blend
 from .calibration import MAX_ROWS, marginals_of
 from .locality import ERRORS, MOST_JUDGES, MOST_ROWS, N_NEIGHBORS, LeftOver, look_around
 from .plan import HeldOut, Judge, Plan, Split
-
-#: Number of rows that members predict at a time when residuals of training rows are computed.
-PREDICT_ROWS = 1000
 
 
 class Foundation(NamedTuple):
@@ -72,7 +69,9 @@ class Judges(NamedTuple):
             mean, variance = self._moments(model, part, rows)
             judged.append(Judged(rows, mean.double(), variance.double(), base_mean, base_variance))
         found, score = blend(base, models[0].likelihood, judged)
-        return found, HeldOut(score, sum(len(each.rows) for each in judged))
+        # Rows that the user gave judge each member. They are still the same rows.
+        sizes = [len(each.rows) for each in judged]
+        return found, HeldOut(score, sizes[0] if self.split.rows is not None else sum(sizes))
 
     def correction(
         self, models: Sequence[DeepGP], blend: Blend | None, foundation: Foundation | None, n_neighbors: int | None
@@ -119,7 +118,8 @@ class Judges(NamedTuple):
         variance = (share * (variances + (means - mean).square())).sum(0)
         exact = rows.to(self.device, torch.float64)
         if blend is not None:
-            t = blend.share(exact.X, blend.base(exact.X))
+            base = blend.base.frozen()
+            t = torch.cat([blend.share(X, base(X)) for X in exact.X.split(PREDICT_ROWS)])
             [(g, s)] = judge_base(blend.base, [part], cast(Foundation, foundation).rows)
             mean, variance = t * mean + (1 - t) * g, t.square() * variance + (1 - t).square() * s
         return LeftOver(exact, mean, variance, fair)

@@ -82,19 +82,22 @@ def _groups(
 def _train(crews: "Sequence[_Crew]", settings: Settings, on_epoch: Callable[[], bool]) -> None:
     """The loop over epochs."""
     for epoch in range(settings.max_iter):
+        n_done = epoch
         try:
             for crew in crews:
                 crew.run_epoch(epoch)
+            n_done = epoch + 1
+            for crew in crews:
+                crew.dismiss_stalled()
+            crews = [crew for crew in crews if crew.members]
+            ended = on_epoch()
         except KeyboardInterrupt:
-            if not epoch:
+            if not n_done:
                 raise
             for crew in crews:
                 crew.interrupt()
             return
-        for crew in crews:
-            crew.dismiss_stalled()
-        crews = [crew for crew in crews if crew.members]
-        if current().agree(on_epoch() or not crews):
+        if current().agree(ended or not crews):
             return
 
 
@@ -258,7 +261,7 @@ def mean_log_density(trainee: Trainee, data: Batch, batch_size: int) -> list[flo
     share = processes.share(len(data))
     try:
         with trainee.blaming(data):
-            model = trainee.model.frozen()
+            model = trainee.model.frozen(turned=False)
             for start in range(share.start, share.stop, batch_size):
                 batch = data.rows(slice(start, min(start + batch_size, share.stop)))
                 total += (batch.weight * log_mixture(model(batch.X), likelihood, batch.y)).sum(-1)

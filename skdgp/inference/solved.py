@@ -75,7 +75,7 @@ def solve(model: DeepGP, rows: Batch, settings: Settings) -> None:
     """Give a model the best posterior for rows, with the weight of the penalty in its training."""
     processes = current()
     try:
-        set_posteriors(model, rows, _penalty(rows, settings))
+        set_posteriors(model, rows, settings.beta)
     except np.linalg.LinAlgError:
         pass  # the posterior that minibatches have found remains
     for posterior in _layer(model).posteriors:
@@ -83,9 +83,3 @@ def solve(model: DeepGP, rows: Batch, settings: Settings) -> None:
             if processes.rank:
                 parameter.zero_()
             processes.add_up(parameter)
-
-
-def _penalty(rows: Batch, settings: Settings) -> float:
-    """β."""
-    mean_weight = rows.weight.double().mean().item()
-    return settings.kl_weight(len(rows), mean_weight) * len(rows) * mean_weight

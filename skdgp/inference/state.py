@@ -8,6 +8,7 @@ import sys
 import zlib
 from importlib import import_module
 from types import FunctionType
+from typing import cast
 
 import numpy as np
 import torch
@@ -62,7 +63,7 @@ def to_plain(module: nn.Module) -> dict:
         The module as plain data.
     """
     return {
-        "class": _name(type(module)),
+        "class": _checked_name(type(module), type),
         "attributes": {name: _plain(value) for name, value in vars(module).items() if name not in _INTERNAL},
         "parameters": {name: to_array(value) for name, value in module._parameters.items()},
         "buffers": {name: to_array(value) for name, value in module._buffers.items()},
@@ -121,7 +122,9 @@ def to_generator(array: np.ndarray) -> torch.Generator:
 
 def _plain(value):
     if isinstance(value, FunctionType):
-        return {"function": _name(value)}
+        return {"function": _checked_name(value, FunctionType)}
+    if isinstance(value, np.generic):  # a parameter that the user has set to one
+        value = value.item()
     if isinstance(value, Units):
         return {"units": [list(value.shift), list(value.scale)]}
     if isinstance(value, list | tuple):
@@ -139,8 +142,19 @@ def _rich(value):
     return Units(*value["units"]) if "units" in value else _find(value["function"], FunctionType)
 
 
-def _name(thing: type | FunctionType) -> str:
-    return f"{thing.__module__}:{thing.__qualname__}"
+def _checked_name(thing: type | FunctionType, kind: type) -> str:
+    """The name of a class or function; TypeError if :func:`_find` would never find it.
+
+    Another process may know a class by this name, even if it cannot be found here: joblib's workers get classes of the
+    main program without their module.
+    """
+    name, ours = f"{thing.__module__}:{thing.__qualname__}", thing.__module__.startswith(TRUSTED)
+    if "." in thing.__qualname__ or not (ours or (kind is type and issubclass(cast(type, thing), PARTS))):
+        raise TypeError(
+            f"{name} cannot be stored, since it could not be found again by this name: define classes at the top of a "
+            "module, and functions as their methods."
+        )
+    return name
 
 
 def _find(name: str, kind: type):

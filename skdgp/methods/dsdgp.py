@@ -11,7 +11,6 @@ from ..gp.coregional import Incomplete, mixed
 from ..gp.coupled import COUPLED, check_size
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
-from ..gp.interdomain import FEATURES
 from ..gp.kernels import Kernel
 from ..gp.latents import Latents
 from ..gp.layers import Layer
@@ -21,6 +20,7 @@ from ..gp.propagation import Propagation, make_propagation
 from ..inference.plan import Plan
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import (
+    FEATURES,
     INITIAL_ROWS,
     Auto,
     check_inducing,

@@ -10,14 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..gp.features import Features
+from ..gp.features import Features, Points
+from ..gp.fourier import Fourier
 from ..gp.global_layer import GlobalLayer, OrthogonalLayer
 from ..gp.images import ConvolutionalSum, Summands
-from ..gp.interdomain import FEATURES
+from ..gp.interdomain import Derivatives, Eigen
 from ..gp.kernels import Kernel
 
 #: A value that is chosen to suit the table.
 Auto = Literal["auto"]
+
+#: Inducing features by the names that parameters have for them.
+FEATURES: dict[str, type[Features]] = {"points": Points, "derivatives": Derivatives, "fourier": Fourier, "eigen": Eigen}
 
 #: Largest number of rows from which initial values are computed.
 INITIAL_ROWS = 10_000

@@ -164,6 +164,16 @@ def has_objects(kernel: KernelLike) -> bool:
     return any(is_object(each) for each in (kernel if isinstance(kernel, list | tuple) else [kernel]))
 
 
+def has_corners(kernel: KernelLike) -> bool:
+    """Whether it is "matern12" or ``Matern(nu=0.5)``, or contains one: functions with a corner everywhere."""
+    if isinstance(kernel, list | tuple):
+        return any(map(has_corners, kernel))
+    if is_object(kernel):
+        parts = [getattr(kernel, name) for name in ("k1", "k2", "kernel", "base") if hasattr(kernel, name)]
+        return getattr(kernel, "nu", None) == 0.5 or any(map(has_corners, parts))
+    return isinstance(kernel, str) and kernel == "matern12"
+
+
 def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelLike:
     """A layer's kernel as a kernel object of scikit-learn, in the units of the features; None if there is none.
 
@@ -312,10 +322,10 @@ class _Converter:
 
     def _select(self, kernel: Any, columns: Sequence[int]) -> Part:
         chosen, features = list[int](), self._features(columns)
+        known: dict[Any, int] = dict(enumerate(features))  # numbers count among the features that are left
+        known |= {name: i for i, name in enumerate(self.names or ()) if i in features and name not in known}
         for column in np.atleast_1d(np.asarray(kernel.columns, dtype=object)):
-            known = list(range(len(features))) if self.names is None else [*range(len(features)), *self.names]
             if column not in known:
-                raise ValueError(f"kernel has Select of column {column!r}, which is none of {known}: choose others.")
-            feature = features[known.index(column) % len(features)]
-            chosen += [place for place, i in enumerate(columns) if self.groups[i] == feature]
+                raise ValueError(f"kernel has Select of column {column!r}, which is none of {[*known]}: choose others.")
+            chosen += [place for place, i in enumerate(columns) if self.groups[i] == known[column]]
         return composed.Columns(self.part(kernel.kernel, [columns[i] for i in chosen]), chosen)

@@ -10,7 +10,6 @@ from ..gp.coregional import Incomplete, mixed
 from ..gp.deep_gp import DeepGP
 from ..gp.features import Features
 from ..gp.images import ConvolutionalSum
-from ..gp.interdomain import FEATURES
 from ..gp.kernels import Kernel
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..gp.means import ZeroMean
@@ -19,6 +18,7 @@ from ..inference import collapsed, solved
 from ..inference.plan import Plan
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import (
+    FEATURES,
     Auto,
     check_inducing,
     check_one_set,
@@ -124,7 +124,8 @@ class SOLVEGP:
             many = n_rows > COLLAPSED_ROWS and not (self.inducing == "fourier" and self.n_points()["n_orthogonal"] == 0)
             return "svi" if against or held_out or many else "collapsed"
         if method == "collapsed":
-            for name, value in against.items():
+            if against:
+                name, value = next(iter(against.items()))
                 raise ValueError(
                     f"method='collapsed' needs {name}={COLLAPSED_NEEDS[name]!r}, got {value!r}: change it, or set "
                     "method='svi'."
