@@ -158,7 +158,7 @@ class Line(nn.Module):
         self.likelihood = Gaussian(1, excess=noise, floor=0.0).double()
         self.jiggle = jiggle
 
-    def frozen(self, *, turned=True):
+    def frozen(self, *, turned=False):
         return self
 
     def numbers_per_row(self):

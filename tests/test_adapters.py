@@ -228,6 +228,14 @@ def test_a_module_computes_what_predict_does(fitted):
     np.testing.assert_allclose(std.detach()[:, 0], expected[1], rtol=1e-4)
 
 
+def test_a_module_made_in_inference_mode_has_gradients(fitted):
+    X = torch.as_tensor(rows(3, seed=1)[0]).requires_grad_()
+    with torch.inference_mode():
+        module = MomentsModule(fitted)
+    module(X)[0].sum().backward()
+    assert X.grad.abs().sum() > 0
+
+
 def test_a_module_has_several_outputs():
     X, y = rows()
     model = deep().fit(X, np.column_stack([y, -3 * y]))

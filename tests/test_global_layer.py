@@ -227,8 +227,8 @@ def test_a_frozen_layer_is_the_same_in_other_coordinates(covariance, whiten, sha
     layer = GlobalLayer(kernel, ZeroMean(n_outputs), Z, v, initial_deviation=0.5, **options).double()
     if covariance == "full":
         layer.q.below.copy_(0.3 * normal(*layer.q.below.shape, seed=11).tril(-1))
-    frozen, converted = layer.frozen(), deepcopy(layer).frozen().float()
-    assert layer.frozen(turned=False)._known is None
+    frozen, converted = layer.frozen(turned=True), deepcopy(layer).frozen(turned=True).float()
+    assert layer.frozen()._known is None
     assert (frozen._known is not None) == (whiten and covariance == "full")
     x, weight = normal(2, 6, N_INPUTS, seed=12), torch.tensor([0.4, 0.6]).double()
     for found, expected in zip(frozen(x, x), layer(x, x), strict=True):

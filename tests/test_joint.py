@@ -19,7 +19,7 @@ from helpers import (
     targets,
 )
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, FunctionDraws, SOLVEGPRegressor
 from skdgp.gp.amortised_layer import AmortisedLayer
@@ -307,6 +307,17 @@ class TestFunctions:
             assert np.array_equal(draws(X[rows]), whole[rows])
         monkeypatch.setattr(joint, "PREDICT_NUMBERS", 1)  # 48 rows at a time
         assert np.array_equal(draws(X), whole)
+
+    @pytest.mark.parametrize("kernel", ["matern52", DotProduct(), RBF() * DotProduct()], ids=["base", "dot", "product"])
+    def test_values_do_not_depend_on_their_places_in_large_tables(self, kernel):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(300, 3))
+        y = X[:, 0] + np.sin(3 * X[:, 1])
+        options = {"n_neighbors": 4} if kernel == "matern52" else {"n_neighbors": 0}
+        draws = SOLVEGPRegressor(8, 0, kernel=kernel, random_state=0, **options).fit(X, y).sample_functions(5)
+        whole = draws(X)
+        for start, stop in ((50, 60), (100, 148), (0, 48), (0, 96), (299, 300)):
+            assert np.array_equal(draws(X[start:stop]), whole[start:stop])
 
     @every_family
     def test_seeds_fix_functions(self, tiny, fitted, wave):

@@ -68,6 +68,13 @@ def test_fits_that_fail_say_so():
         AVDGPClassifier(**poor).fit(X, y > 0)
 
 
+def test_rows_of_the_user_count_once_however_many_models_they_judge():
+    X, y = make_data()
+    model = AVDGPRegressor(base=None, max_iter=1, n_estimators=3, n_neighbors=0, random_state=0)
+    assert model.fit(X, y, X_val=X[:20], y_val=y[:20])._ensemble.held_out.n_rows == 20
+    assert model.fit(X, y)._ensemble.held_out.n_rows == 3 * 12
+
+
 def test_four_digits_are_enough():
     X, _ = make_data()
     for y in (np.ones(120), X @ [1.0, -2.0, 0.5]):

@@ -120,3 +120,11 @@ class TestGraded:
     def test_no_more_nodes_than_there_may_be(self, high):
         assert graded(torch.tensor([-1.0]), torch.tensor([high]))[0].shape == (1, MOST_NODES)
         assert graded(torch.tensor([-1.0]), torch.tensor([-1.0]))[0].shape == (1, 1)
+
+
+def test_cached_nodes_serve_gradients_even_if_inference_mode_asked_for_them_first():
+    like, x = torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64, requires_grad=True)
+    with torch.inference_mode():
+        nodes, weights = gauss_hermite(29, like)
+    (weights * (x * nodes).square()).sum().backward()
+    assert x.grad.item() == pytest.approx(2.0)

@@ -120,16 +120,44 @@ def test_numbers_of_numpy_are_numbers(wave):
     assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
 
 
+CHANGES = {
+    "in place": lambda q: q.mean.mul_(2.0),
+    "data": lambda q: q.mean.data.mul_(2.0),
+    "array": lambda q: np.multiply(q.mean.numpy(), 2.0, out=q.mean.numpy()),
+    "replaced": lambda q: setattr(q, "mean", torch.nn.Parameter(2.0 * q.mean, requires_grad=False)),
+}
+
+
 @pytest.mark.parametrize("n_rows", [5, 300])
-def test_a_changed_parameter_changes_predictions(wave, n_rows):
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_changed_parameter_changes_predictions(wave, n_rows, change):
     """Although what the first prediction has computed is kept."""
     X, y = wave
     model, rows = REGRESSORS[2](n_neighbors=5).fit(X, y), np.repeat(X[:5], n_rows // 5, axis=0)
     before = model.predict(rows)
     assert np.array_equal(model.predict(rows), before)
     with torch.no_grad():
-        model.module_[0].layers[0].q.mean.mul_(2.0)
-    assert not np.array_equal(model.predict(rows), before)
+        change(model.module_[0].layers[0].q)
+    found = model.predict(rows)
+    assert not np.array_equal(found, before)
+    assert np.array_equal(found, pickle.loads(pickle.dumps(model)).predict(rows))
+
+
+def test_other_rows_change_predictions(wave):
+    model = REGRESSORS[2](n_neighbors=5).fit(*wave)
+    before = model.predict(wave[0])
+    local = model._ensemble.correction.local
+    local.residual = local.residual.clone()
+    assert np.array_equal(model.predict(wave[0]), before)
+    local.residual.mul_(2.0)
+    assert not np.array_equal(model.predict(wave[0]), before)
+
+
+def test_files_opened_in_inference_mode_can_be_learnt_from(wave):
+    stored = pickle.dumps(REGRESSORS[2]().fit(*wave))
+    with torch.inference_mode():
+        opened = pickle.loads(stored)
+    assert not any(each.is_inference() for each in opened.module_.parameters())
 
 
 def test_what_could_not_be_found_again_is_refused():

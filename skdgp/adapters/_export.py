@@ -62,6 +62,7 @@ class MomentsModule(nn.Module):
     target_scale: Tensor
     noise: Tensor
 
+    @torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
     def __init__(self, regressor):
         super().__init__()
         check_plain(regressor, type(self).__name__)

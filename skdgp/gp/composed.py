@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from .correlations import correlation
 from .kernels import PROFILES, Kernel
-from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves
+from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves, weighed_rows
 
 #: Smallest distance of an initial value from its bounds, as a share of half their range. At a bound gradients are zero.
 EDGE = 1e-3
@@ -511,8 +511,8 @@ def draw_term(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> Fu
         return product
 
     if not term.waves:
-        w = streams.normal(n_outputs, 1, n_features)  # (S, D, 1, M)
-        return lambda x: ((features(x) @ w.mT)[..., 0] * deviation).mT
+        w = streams.normal(n_outputs, n_features)  # (S, D, M)
+        return lambda x: (weighed_rows(features(x), w) * deviation).mT
     draws = [_draw_waves(term, streams, n_inputs, n_outputs) for _ in range(n_features)]
     if not term.linear:
         return lambda x: draws[0](x) * deviation.mT

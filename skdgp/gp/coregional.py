@@ -64,7 +64,7 @@ class Mixed(Layer):
         """See :meth:`.Layer.numbers_per_draw`; those of g."""
         return self.layer.numbers_per_draw()
 
-    def frozen(self, *, turned: bool = True) -> Self:
+    def frozen(self, *, turned: bool = False) -> Self:
         """See :meth:`.Layer.frozen`."""
         layer = copy(self)
         layer._modules = self._modules | {"layer": self.layer.frozen(turned=turned)}

@@ -353,7 +353,7 @@ class Locations(CoupledGP):
             variance = layer.kernel.diagonal(F).expand(-1, n_outputs, -1) - A.square().sum(-2)  # (S, D, B)
             if depth < last:
                 noise, own = self._split(point, depth)
-                # All rows share the numbers of the first row, in data_parallel of the first row of the process.
+                # All rows share the random numbers of the first row. In data_parallel it is the first of each process.
                 fz = m + (root @ own[:, 0].unflatten(-1, self.sizes[depth])[..., None])[..., 0]
                 mean = ((W @ (fz - centre)[..., None]).mT @ A)[..., 0, :]
             else:

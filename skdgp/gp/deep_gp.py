@@ -112,7 +112,7 @@ class DeepGP(nn.Module):
         """Whether predictions in float32 are as good as in float64; see :class:`.Layer`."""
         return all(layer.coarse for layer in self._layers)
 
-    def frozen(self, *, turned: bool = True) -> Self:
+    def frozen(self, *, turned: bool = False) -> Self:
         """A copy that is faster in many calls without gradients; see :meth:`.Layer.frozen`."""
         model, layers = copy(self), nn.ModuleList(layer.frozen(turned=turned) for layer in self._layers)
         model._modules = self._modules | {"layers": layers}

@@ -5,6 +5,7 @@ from copy import copy
 from itertools import chain
 from typing import Self, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -100,8 +101,8 @@ class GlobalLayer(Layer):
         Whether the posterior's covariance is the same for all outputs. This suits outputs that share kernel and noise.
     """
 
-    # Of a frozen layer: the factor of its prior covariance, the posteriors in the coordinates of this factor, and what
-    # the first drawn function has computed for all of them.
+    # Of a frozen layer: the factor of its prior covariance, the posteriors in the coordinates of this factor, and the
+    # prior covariance with its Cholesky factor, which the first drawn function computes for all that follow.
     _factor: Factor | None = None
     _known: list[tuple[Tensor, Tensor | None]] | None = None
     _for_draws: list[tuple[Tensor, Tensor]] | None = None
@@ -324,7 +325,7 @@ class GlobalLayer(Layer):
         return [(None, each) for each in A.split(self.sizes, dim=-2)]
 
     @torch.no_grad()
-    def frozen(self, *, turned: bool = True) -> Self:
+    def frozen(self, *, turned: bool = False) -> Self:
         """See :meth:`Layer.frozen`.
 
         With ``turned`` whitened variables are turned so that full posteriors have diagonal covariances. N(μ, U diag(s²)
@@ -464,6 +465,11 @@ class OrthogonalLayer(GlobalLayer):
 
 def _turned(mean: Tensor, root: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Uᵀμ and s (D, M), and U (D or 1, M, M) in float64, where U diag(s²) Uᵀ is the covariance with this root."""
+    if not root.isfinite().all():
+        raise np.linalg.LinAlgError(
+            "A posterior covariance contains NaN or infinity. The likely cause is a diverged optimisation: lower "
+            "learning_rate, or have features and targets standardised."
+        )
     exact = root.double()
     variance, U = torch.linalg.eigh(exact @ exact.mT)
     turned = (U.mT @ mean.double()[..., None])[..., 0]

@@ -23,7 +23,7 @@ from scipy.special import gammaincinv
 from torch import Tensor, nn
 
 from .correlations import Profile, correlation
-from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves
+from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves, weighed_rows
 
 
 class Kernel(nn.Module):
@@ -371,7 +371,7 @@ class LinearKernel(ScaledKernel):
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
         """Linear functions with random slopes."""
         slopes = streams.normal(n_outputs, n_inputs) / math.sqrt(self.n_inputs)
-        return lambda x: (slopes @ self._inside(x).mT).mT
+        return lambda x: weighed_rows(self._inside(x)[:, None], slopes).mT
 
     def gradient_variance(self, n_inputs: int) -> Tensor | None:
         """Variances 1/Q; None if there is a box, outside of which functions have no slope."""

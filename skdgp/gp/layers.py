@@ -72,11 +72,11 @@ class Layer(nn.Module):
         """Multiplications of the layer's largest operation, roughly; they decide on the number of threads."""
         return n_rows * self.numbers_per_row(n_samples)
 
-    def frozen(self, *, turned: bool = True) -> Self:
+    def frozen(self, *, turned: bool = False) -> Self:
         """A copy for many calls without gradients, for which everything independent of inputs is computed once.
 
-        With ``turned`` that includes what pays only if there are more rows than inducing variables. Parameters that are
-        not finite are an error then.
+        With ``turned`` that includes eigendecompositions of posterior covariances. They pay only if there are more rows
+        than inducing variables. Parameters that are not finite are an error then.
         """
         return self
 

@@ -114,7 +114,7 @@ class Neighbours(nn.Module):
     def frozen(self) -> Self:
         """A copy for many calls, for which rows are sorted once."""
         found = copy(self)
-        if not self.X.is_cuda and self.X.shape[1] <= TREE_FEATURES:
+        if self.X.device.type == "cpu" and self.X.shape[1] <= TREE_FEATURES:
             found._tree = cKDTree((self.X / self.lengthscale).numpy())
         return found
 
@@ -142,7 +142,7 @@ class Neighbours(nn.Module):
     def _nearest(self, X: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Distances, in lengthscales, and numbers of the nearest rows (B, k), the nearest first."""
         queries = X / self.lengthscale
-        if self._tree is not None and not X.is_cuda:
+        if self._tree is not None and X.device.type == "cpu":
             distance, index = self._tree.query(queries.numpy(), np.arange(1, k + 1), workers=torch.get_num_threads())
             return torch.from_numpy(distance).to(X), torch.from_numpy(index)
         rows = self.X / self.lengthscale
@@ -215,7 +215,10 @@ class Neighbours(nn.Module):
 
 
 def _weighed(matrix: Tensor, place: Tensor, weight: Tensor) -> Tensor:
-    """Sums (B, n) of some rows of a matrix (U, n), whose numbers are ``place`` (B, k), with weights (B, k)."""
+    """Sums (B, n) of some rows of a matrix (U, n), whose numbers are ``place`` (B, k), with weights (B, k).
+
+    It has first derivatives only.
+    """
     return nn.functional.embedding_bag(place, matrix.contiguous(), per_sample_weights=weight.contiguous(), mode="sum")
 
 

@@ -42,6 +42,7 @@ class Packing(NamedTuple):
 
 
 @lru_cache(maxsize=64)
+@torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
 def packing(n_inducing: int, n_points: int, device: torch.device) -> Packing:
     """Positions of packed correlations, in which each pair is stored once, and the diagonal of ones is not stored."""
     lower, upper = torch.tril_indices(n_inducing, n_inducing, -1, device=device)

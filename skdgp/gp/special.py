@@ -67,6 +67,7 @@ def gauss_hermite(n_nodes: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
 def _gauss_hermite(n_nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
     return (

@@ -83,7 +83,18 @@ class Streams:
         return torch.stack(numbers).to(self.device)
 
 
+def weighed_rows(X: Tensor, w: Tensor) -> Tensor:
+    """Sums Σ_q x_q w_q (S, D, N) of rows X (S or 1, D or 1, N, Q) with weights w (S, D, Q).
+
+    A row gets the same digits among any number of others, which matrix products do not promise. Functions are computed
+    one after another, since all of them together would take much memory.
+    """
+    sets = X.expand(len(w), -1, -1, -1)
+    return torch.stack([(rows * each[:, None]).sum(-1) for rows, each in zip(sets, w, strict=True)])
+
+
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
 def _even_points(n_points: int, n_dims: int) -> Tensor:
     """The first points of Sobol's sequence, which cover the cube [0, 1]^n_dims evenly."""
     return SobolEngine(n_dims).draw(n_points, dtype=torch.float64)

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
-from itertools import chain
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
@@ -71,15 +70,38 @@ class _Student(NamedTuple):
         return cls(model, to_generator(state["generator"]), Stream.from_plain(state["stream"]))
 
 
-def _version(tensor: Tensor) -> tuple[int, int]:
-    """Two numbers that change if a tensor is replaced or changed. torch does not count changes of inference tensors."""
-    return id(tensor), 0 if tensor.is_inference() else tensor._version
+class _Sources:
+    """The tensors that something was computed from, to find out whether it still holds.
+
+    Parameters are few and compared by value, since torch does not count all of their changes. Buffers may be tables, and
+    so only torch's count of their changes is compared.
+    """
+
+    def __init__(self, parts: Sequence[nn.Module]):
+        self.parameters = [each.detach().clone() for part in parts for each in part.parameters()]
+        self.buffers = [(each, self._count(each)) for part in parts for each in part.buffers()]
+
+    def hold(self, parts: Sequence[nn.Module]) -> bool:
+        """Whether parts have the same parameters and buffers as then."""
+        parameters = [each for part in parts for each in part.parameters()]
+        buffers = [each for part in parts for each in part.buffers()]
+        if len(parameters) != len(self.parameters) or len(buffers) != len(self.buffers):
+            return False
+        same = all(now is then and self._count(now) == n for now, (then, n) in zip(buffers, self.buffers, strict=True))
+        return same and all(
+            now.dtype == then.dtype and now.device == then.device and torch.equal(now, then)
+            for now, then in zip(parameters, self.parameters, strict=True)
+        )
+
+    @staticmethod
+    def _count(tensor: Tensor) -> int:
+        return 0 if tensor.is_inference() else tensor._version
 
 
 class _Frozen(NamedTuple):
-    """What predicts, with the numbers and versions of the tensors that it was made from."""
+    """What predicts, and the tensors that it was made from."""
 
-    version: list[tuple[int, int]]
+    sources: _Sources
     members: list[DeepGP]
     base: DeepGP | None
     local: Neighbours | None
@@ -206,7 +228,7 @@ class Ensemble:
         trained = [learner for learner, history in zip(learners, histories, strict=True) if history.loss]
         self.histories = [history for history in histories if history.loss]
         self.members.extend(finished(learner.model, index) for index, learner in enumerate(trained))
-        self._calibrate([learner.held_out for learner in trained], plan)
+        self._calibrate([learner.held_out for learner in trained], plan, given=split.rows is not None)
         if foundation is not None:
             self.blend, self.held_out = judges.blend(self.models, foundation)
         if n_neighbors != 0 and judges.exist and getattr(self.models[0].likelihood, "kriged", False):
@@ -226,13 +248,17 @@ class Ensemble:
                 stacklevel=6,
             )
 
-    def _calibrate(self, held_out: Sequence[Part | None], plan: Plan) -> None:
-        """Correct the members' likelihoods by the rows that each of them holds out, if there are any."""
+    def _calibrate(self, held_out: Sequence[Part | None], plan: Plan, *, given: bool) -> None:
+        """Correct the members' likelihoods by the rows that each of them holds out, if there are any.
+
+        With ``given`` these are the same rows for all members.
+        """
         judges = [part.spread(MAX_ROWS).rows().to(self.device, self.dtype) for part in held_out if part is not None]
         if judges:
             recalibrate(self.models, judges, plan.settings.batch_size)
             scores = [max(history.score) for history in self.histories if history.score]
-            self.held_out = HeldOut(float(np.mean(scores)), sum(map(len, judges))) if scores else None
+            n_rows = len(judges[0]) if given else sum(map(len, judges))
+            self.held_out = HeldOut(float(np.mean(scores)), n_rows) if scores else None
 
     def _untrained(self, start: Start, index: int, seed: int, precision: torch.dtype) -> tuple[DeepGP, torch.Generator]:
         """The untrained member with this number and its source of random numbers, on the device of training."""
@@ -435,14 +461,14 @@ class Ensemble:
     def _frozen_in(self, dtype: torch.dtype) -> tuple[list[DeepGP], DeepGP | None, Neighbours | None]:
         """Members, base and neighbours for predictions in a precision. They are kept until a parameter changes."""
         parts: list[nn.Module] = [*self.models, *(each for each in (self.blend, self.correction) if each is not None)]
-        version = [_version(each) for part in parts for each in chain(part.parameters(), part.buffers())]
-        if dtype not in self._frozen or self._frozen[dtype].version != version:
+        if dtype not in self._frozen or not self._frozen[dtype].sources.hold(parts):
             with threads_for(self.predictors[0].products(0)):
                 coarse = dtype != self.dtype
-                members = [(deepcopy(member).to(dtype) if coarse else member).frozen() for member in self.models]
-                base = None if self.blend is None else self.blend.base.frozen()
+                copies = [deepcopy(member).to(dtype) if coarse else member for member in self.models]
+                members = [each.frozen(turned=True) for each in copies]
+                base = None if self.blend is None else self.blend.base.frozen(turned=True)
                 local = None if self.correction is None else self.correction.local.frozen()
-            self._frozen[dtype] = _Frozen(version, members, base, local)
+            self._frozen[dtype] = _Frozen(_Sources(parts), members, base, local)
         return self._frozen[dtype][1:]
 
     # Storage.

@@ -261,7 +261,7 @@ def mean_log_density(trainee: Trainee, data: Batch, batch_size: int) -> list[flo
     share = processes.share(len(data))
     try:
         with trainee.blaming(data):
-            model = trainee.model.frozen(turned=False)
+            model = trainee.model.frozen()
             for start in range(share.start, share.stop, batch_size):
                 batch = data.rows(slice(start, min(start + batch_size, share.stop)))
                 total += (batch.weight * log_mixture(model(batch.X), likelihood, batch.y)).sum(-1)

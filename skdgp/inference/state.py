@@ -71,6 +71,7 @@ def to_plain(module: nn.Module) -> dict:
     }
 
 
+@torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
 def from_plain(state: dict) -> nn.Module:
     """The module that :func:`to_plain` has stored in ``state``, on the CPU and without gradients.
 
