@@ -4,6 +4,8 @@ All regressors and classifiers also take kernel objects of scikit-learn itself, 
 ``1.0 * RBF([1.0, 1.0]) + ExpSineSquared(periodicity=7.0)``.
 """
 
+from numbers import Integral
+
 import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
@@ -138,7 +140,7 @@ class Select(Kernel):
         Kernel of the chosen features.
     columns : int, str, or sequence of them
         The chosen features, by their numbers, or by their names in the data frame of ``fit``. Only the estimators of
-        this package take names.
+        this package take names. A mask has a truth value for each feature.
 
     Examples
     --------
@@ -211,8 +213,21 @@ class Select(Kernel):
     def __repr__(self):
         return f"Select({self.kernel!r}, {self.columns!r})"
 
+    def chosen(self, n_features):
+        """The chosen features as a list of numbers or names; ValueError if ``columns`` is none of what it may be."""
+        columns = list(np.atleast_1d(np.asarray(self.columns, dtype=object)))
+        if len(columns) == n_features and all(isinstance(each, bool | np.bool_) for each in columns):
+            columns = np.flatnonzero(columns).tolist()
+        if not columns or not all(isinstance(each, Integral | str) and not isinstance(each, bool) for each in columns):
+            raise ValueError(
+                f"kernel has Select of columns={self.columns!r}: give a number or a name, a list of them, or a mask of "
+                f"the {n_features} features that chooses one at least."
+            )
+        return columns
+
     def _of(self, X):
-        names = np.atleast_1d(self.columns)
-        if names.dtype.kind not in "iu":
+        X = np.atleast_2d(X)
+        columns = self.chosen(X.shape[1])
+        if any(isinstance(each, str) for each in columns):
             raise ValueError(f"columns={self.columns!r} are names, and an array has numbers: give these.")
-        return np.atleast_2d(X)[:, names]
+        return X[:, columns]

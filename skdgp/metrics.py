@@ -9,12 +9,17 @@ greater for better predictions, so that losses have a minus sign. They work with
 ``predict_dist`` or ``predict(X, return_std=True)``, and also inside pipelines and searches.
 """
 
+from numbers import Integral
+
 import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from ._sklearn import is_search, is_transformed_target
 from .distributions import PredictiveDistribution, TransformedDistribution, central_levels
+
+#: Number of bins of :func:`expected_calibration_error`, and of its scorer.
+N_BINS = 15
 
 __all__ = [
     "calibration_error",
@@ -276,7 +281,7 @@ def interval_score(y_true, lower, upper, confidence_level=0.9, *, sample_weight=
     return _mean(upper - lower + 2 / (1 - confidence_level) * outside, sample_weight)
 
 
-def expected_calibration_error(y_true, y_proba, *, n_bins=15, labels=None, sample_weight=None):
+def expected_calibration_error(y_true, y_proba, *, n_bins=N_BINS, labels=None, sample_weight=None):
     """Mean distance between a classifier's confidence and its accuracy.
 
     The confidence of a row is the probability of its most probable class. Rows are sorted into bins of equal width by
@@ -328,8 +333,12 @@ def expected_calibration_error(y_true, y_proba, *, n_bins=15, labels=None, sampl
         )
     if not np.isin(y_true, labels).all():
         raise ValueError(f"y_true has labels that are none of {labels}: pass the classifier's classes_ as labels.")
-    if n_bins < 1:
+    if not (isinstance(n_bins, Integral) and n_bins >= 1):
         raise ValueError(f"n_bins={n_bins} must be an integer of at least 1.")
+    return _calibration_of_classes(y_true, y_proba, labels, n_bins, sample_weight)
+
+
+def _calibration_of_classes(y_true, y_proba, labels, n_bins, sample_weight):
     hit = labels[y_proba.argmax(axis=1)] == y_true
     confidence = y_proba.max(axis=1)
     weight = _broadcast(sample_weight, confidence)
@@ -470,8 +479,9 @@ class _ProbabilityScorer(_Scorer):
     """A scorer of a classifier's probabilities."""
 
     def __call__(self, estimator, X, y, sample_weight=None):
-        labels = estimator.classes_
-        return -expected_calibration_error(y, estimator.predict_proba(X), labels=labels, sample_weight=sample_weight)
+        # A class that the training rows of a fold lack cannot be predicted: its rows are misses.
+        y, y_proba = column_or_1d(y), estimator.predict_proba(X)
+        return -_calibration_of_classes(y, y_proba, estimator.classes_, N_BINS, sample_weight)
 
 
 #: Mean log predictive density: −:func:`negative_log_predictive_density`.

@@ -349,6 +349,16 @@ class TestHeldOutRows:
         assert score == pytest.approx(expected, abs=1e-5)
         assert score != pytest.approx(-log_loss(y[judge], model.predict_proba(X[judge])), abs=1e-3)
 
+    def test_classes_without_weight_are_absent_from_the_users_rows_too(self, tiny):
+        X, y = make_rows(2)
+        y = np.where(np.arange(len(y)) % 5 == 0, "other", np.array(["no", "yes"])[y])
+        model = tiny(class_weight={"other": 0.0}).fit(X, y, X_val=X[:30], y_val=y[:30])
+        kept = y != "other"
+        expected = clone(model).fit(X, y, X_val=X[:30][kept[:30]], y_val=y[:30][kept[:30]])
+        np.testing.assert_array_equal(model.predict_proba(X), expected.predict_proba(X))
+        with pytest.raises(ValueError, match="X_val has no row with a target and a positive weight: pass other rows"):
+            model.fit(X, y, X_val=X[::5], y_val=y[::5])
+
     def test_early_stopping(self, tiny):
         X, y = make_rows(2)
         assert tiny(max_iter=100, n_iter_no_change=1, tol=10.0).fit(X, y).n_iter_ == 2

@@ -239,6 +239,26 @@ class TestSelect:
         with pytest.raises(ValueError, match=r"Select of column 'a', which is none of \[0, 1, 2, 'b', 'c', 'd'\]"):
             layer_kernel(by_name, 0, 1, 4, 1)
 
+    def test_masks(self):
+        X = np.random.default_rng(0).normal(size=(40, 3))
+        mask = Select(RBF(1.0), [False, False, True])
+        np.testing.assert_array_equal(mask(X), Select(RBF(1.0), 2)(X))
+        options = {"max_iter": 2, "base": None, "n_neighbors": 0, "random_state": 0}
+        model = SOLVEGPRegressor(8, 0, kernel=mask, **options).fit(X, X[:, 2])
+        number = SOLVEGPRegressor(8, 0, kernel=Select(RBF(1.0), 2), **options).fit(X, X[:, 2])
+        np.testing.assert_array_equal(model.predict(X), number.predict(X))
+
+    @pytest.mark.parametrize(
+        "columns", [[], slice(0, 2), {0, 1}, [[0, 1]], [[0, 1], [2]], [True, False], [False] * 3, [True, 1, 2], 1.0]
+    )
+    def test_columns_that_are_neither_numbers_nor_names_nor_a_mask(self, columns):
+        X = np.zeros((5, 3))
+        for act in (Select(RBF(), columns), lambda X: SOLVEGPRegressor(kernel=Select(RBF(), columns)).fit(X, X[:, 0])):
+            with pytest.raises(
+                ValueError, match=r"Select of columns=.*: give a number or a name, a list of them, or a"
+            ):
+                act(X)
+
     def test_columns_in_an_array(self):
         kernel = Select(RBF(1.0), np.array([0, 1]))
         assert clone(kernel) == kernel and kernel != Select(RBF(1.0), np.array([0, 1, 2])) and kernel != RBF(1.0)

@@ -466,6 +466,25 @@ def test_targets_that_are_not_standardised_are_not_called_so(wave):
     assert display.axes_[-1].get_title() == "Last layer, y"
 
 
+@pytest.mark.parametrize("options", [{"likelihood": "poisson"}, {"target_transform": "log"}])
+def test_outputs_that_are_no_targets_are_not_called_so(wave, options):
+    X, y = wave
+    fitted = DEEP_REGRESSORS[1](**options).fit(X, np.rint(np.exp(y)) + 1)
+    display = LatentDisplay.from_estimator(fitted.set_params(target_transform=None), X, grid_resolution=5)
+    assert display.axes_[-1].get_title() == "Last layer, latent"
+
+
+def test_layers_of_tables_that_cannot_be_varied(wave):
+    X, y = wave
+    missing = X.copy()
+    missing[3, 0] = np.nan
+    with pytest.raises(ValueError, match="LatentDisplay needs rows without missing cells, and X has some: leave out"):
+        LatentDisplay.from_estimator(DEEP_REGRESSORS[1]().fit(X, y), missing)
+    frame = pd.DataFrame(X).assign(where=pd.Categorical(np.where(y > 0, "a", "b"))).rename(columns=str)
+    with pytest.raises(ValueError, match="LatentDisplay varies numbers, but this model has categories among its"):
+        LatentDisplay.from_estimator(DEEP_REGRESSORS[1]().fit(frame, y), frame)
+
+
 def test_layers_do_not_depend_on_batches(model, wave, monkeypatch):
     whole = LatentDisplay.from_estimator(model, wave[0], grid_resolution=9)
     monkeypatch.setattr("skdgp.inference.ensemble.PREDICT_NUMBERS", 1)
@@ -490,7 +509,7 @@ def test_layers_take_axes(model, wave):
         ({"features": (1, 1)}, r"features=\[1, 1\] must be one column of X, or two different ones"),
         ({"features": ()}, r"features=\[\] must be one column of X, or two different ones"),
         ({"member": 2}, "member=2 is none of the 2 members: give 0 to 1"),
-        ({"grid_resolution": 1}, "grid_resolution=1 makes no grid: give at least 2"),
+        ({"grid_resolution": 1}, "grid_resolution=1 makes no grid: give a whole number from 2 on"),
     ],
 )
 def test_layers_say_what_cannot_be_drawn(model, wave, options, message):

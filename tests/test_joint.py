@@ -1,6 +1,7 @@
 """Rows together: joint covariances, functions drawn from the posterior, and gradients."""
 
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -508,6 +509,13 @@ class TestSamplesAndCovariances:
             np.testing.assert_allclose(layer.covariance(x[None], x, x.new_ones(1))[0], expected, atol=1e-6)
 
 
+def rough(n_inputs, n_outputs=1, *, ard=False):
+    return StationaryKernel("matern12", n_inputs, n_outputs, ard=ard)
+
+
+ROUGH = {"name": "matern12", "object": RBF() + 2.0 * Select(Matern(nu=0.5), 0), "function": rough}
+
+
 class TestPredictedGradients:
     """``predict_gradient``."""
 
@@ -539,13 +547,19 @@ class TestPredictedGradients:
         assert gradient.shape == std.shape == (2, 3) and (std > 0).all()
         assert np.array_equal(std, model.predict_gradient(X[:2], return_std=True)[1])
 
-    @pytest.mark.parametrize("kernel", ["matern12", RBF() + 2.0 * Select(Matern(nu=0.5), 0)], ids=["name", "object"])
+    @pytest.mark.parametrize("kernel", ROUGH.values(), ids=ROUGH)
     def test_no_deviation_without_derivatives(self, tiny, wave, kernel):
         X, y = wave
         model = tiny(kernel=kernel).fit(X, y)
         assert np.isfinite(model.predict_gradient(X[:2])).all()
-        with pytest.raises(ValueError, match="kernel='matern12' has functions without derivatives"):
+        model.set_params(kernel="rbf")  # it is too late to change what has been fitted
+        with pytest.raises(ValueError, match=f"kernel={re.escape(repr(kernel))} has functions without derivatives"):
             model.predict_gradient(X[:2], return_std=True)
+
+    def test_deviation_with_one_rough_layer(self, wave):
+        model = DSDGPRegressor((2,), 4, kernel=["matern12", "rbf"], max_iter=1, n_estimators=1, random_state=0)
+        with pytest.raises(ValueError, match=r"kernel=\['matern12', 'rbf'\] has functions without derivatives"):
+            model.fit(*wave).predict_gradient(wave[0][:2], return_std=True)
 
 
 @pytest.mark.parametrize(

@@ -161,8 +161,20 @@ class TestErrors:
         half = np.full((2, 2), 0.5)
         with pytest.raises(ValueError, match=r"y_true has labels that are none of .*: pass the classifier's classes_"):
             metrics.expected_calibration_error(["a", "c"], half, labels=["a", "b"])
-        with pytest.raises(ValueError, match="n_bins=0 must be an integer of at least 1"):
-            metrics.expected_calibration_error(["a", "b"], half, n_bins=0)
+        for n_bins in (0, 2.5, None):
+            with pytest.raises(ValueError, match=f"n_bins={n_bins} must be an integer of at least 1"):
+                metrics.expected_calibration_error(["a", "b"], half, n_bins=n_bins)
+
+    def test_of_classes_that_training_lacked(self):
+        """A fold may lack a rare class. Its rows are misses, whatever is predicted."""
+        X, y = np.arange(12.0)[:, None], np.array([0, 1] * 5 + [1, 2])
+        model = LogisticRegression().fit(X[:10], y[:10])
+        confidence = model.predict_proba(X).max(axis=1)
+        expected = np.abs(
+            np.bincount(np.ceil(15 * confidence).astype(int) - 1, (model.predict(X) == y) - confidence)
+        ).sum()
+        found = metrics.expected_calibration_error_scorer(model, X, y)
+        assert found == pytest.approx(-expected / 12)
 
     def test_of_missing_observations(self):
         y, dist = make_mixtures(2, 4)

@@ -328,6 +328,10 @@ class TestTransforms:
             ValueError, match="target_transform='log' does not go with likelihood='gamma', which models"
         ):
             SOLVEGPRegressor(likelihood="gamma", target_transform="log").fit(X, y)
+        with pytest.raises(ValueError, match=r"target_transform='log' does not go with likelihood=<class .*Gamma'>"):
+            SOLVEGPRegressor(likelihood=Gamma, target_transform="log").fit(X, y)
+        with pytest.raises(ValueError, match="return_cov=True has no formula with target_transform='log'"):
+            model.set_params(target_transform=None).predict(X, return_cov=True)  # too late: it has been fitted
         wrapped = TransformedTargetRegressor(SOLVEGPRegressor(max_iter=3), func=np.log, inverse_func=np.exp).fit(X, y)
         with pytest.raises(TypeError, match="TransformedTargetRegressor transforms means alone"):
             wrapped.predict(X, return_std=True)

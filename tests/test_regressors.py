@@ -4,6 +4,7 @@ import gc
 import pickle
 import warnings
 import weakref
+from copy import deepcopy
 
 import joblib
 import numpy as np
@@ -14,13 +15,16 @@ from helpers import TINY
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import PowerTransformer, StandardScaler
 
+from skdgp import SOLVEGPRegressor
 from skdgp.gp.likelihoods import rounding_variance
 from skdgp.inference import ensemble
 from skdgp.inference.steps import Trainee
+from skdgp.kernels import Select
 
 
 def parameters_of(model) -> np.ndarray:
@@ -493,6 +497,26 @@ class TestBadInput:
         ):
             model.fit(X, y)
         assert np.isfinite(model.set_params(warm_start=False).fit(X, y).predict(X)).all()
+
+    def test_warm_start_with_a_parameter_changed_in_place(self, wave):
+        X, y = wave
+        kernel = 1.0 * RBF() * Select(RBF(), 0)
+        model = SOLVEGPRegressor(8, 0, kernel=kernel, max_iter=2, warm_start=True).fit(X, y)
+        model.set_params(kernel__k2__columns=[1, 2])
+        for act in (model.fit, model.partial_fit):
+            with pytest.raises(
+                ValueError, match=r"built with kernel=.*0\), but kernel is now .*\[1, 2\]\): set it back"
+            ):
+                act(X, y)
+        assert model.kernel_.k2.columns == 0  # what has been fitted
+        assert model.set_params(kernel=RBF()).kernel_.k2.columns == 0
+
+    def test_warm_start_with_an_equal_parameter(self, wave):
+        X, y = wave
+        options = {"target_transform": PowerTransformer(), "kernel": [RBF() * Select(RBF(), np.array([0, 1]))]}
+        model = SOLVEGPRegressor(8, 0, max_iter=2, warm_start=True, **options).fit(X, y)
+        model.set_params(**{name: deepcopy(value) for name, value in options.items()})
+        assert np.isfinite(model.fit(X, y).predict(X)).all()
 
     def test_what_only_a_fitted_model_has(self, tiny, wave):
         model = tiny()

@@ -5,6 +5,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from sklearn.pipeline import make_pipeline
 
 from skdgp import SOLVEGPClassifier, SOLVEGPRegressor
 from skdgp.gp.global_layer import OrthogonalLayer
@@ -105,8 +106,15 @@ def test_a_collapsed_fit_may_hold_out_rows(wave):
 
 def test_few_rows_are_shared_by_both_sets(wave):
     X, y = wave
-    with pytest.warns(UserWarning, match=r"n_inducing=10 \+ n_orthogonal=6 is more than the 8 distinct rows of X"):
+    expected = r"n_inducing=10 \+ n_orthogonal=6 is more than the 8 distinct rows of X"
+    with pytest.warns(UserWarning, match=expected) as seen:
         model = tiny().fit(X[:8], y[:8])
+    assert {each.filename for each in seen} == {__file__}
+    with pytest.warns(UserWarning, match=expected) as seen:
+        make_pipeline(tiny()).fit(X[:8], y[:8])
+    with pytest.warns(UserWarning, match=expected) as also_seen:
+        tiny().partial_fit(X[:8], y[:8])
+    assert {each.filename for each in [*seen, *also_seen]} == {__file__}
     assert model.inducing_points_.shape[1] == 5 and model.orthogonal_points_.shape[1] == 3
     assert np.isfinite(model.predict(X, return_std=True)).all()
 

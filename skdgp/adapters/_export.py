@@ -22,7 +22,8 @@ def check_plain(regressor, what: str) -> None:
             f"{what} takes models of numbers, but X had categories or missing cells in fit: encode and fill them "
             "before, in a pipeline."
         )
-    if regressor.target_transform is not None or not isinstance(ensemble.likelihoods[0], AdditiveNoise):
+    transformed = getattr(regressor, "target_transformer_", None) is not None
+    if transformed or not isinstance(ensemble.likelihoods[0], AdditiveNoise):
         raise ValueError(
             f"{what} takes models whose noise is added and the same everywhere, but this one has "
             f"likelihood={regressor.likelihood!r} and target_transform={regressor.target_transform!r}: take "

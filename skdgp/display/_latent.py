@@ -127,13 +127,14 @@ class LatentDisplay:
         TypeError
             If the estimator is not one of this package.
         ValueError
-            If there is no such feature or member, if the resolution is less than 2, if a feature is constant, or if
-            ``n_draws`` is set with two features.
+            If there is no such feature or member, if the resolution is less than 2, if a feature is constant, if a
+            cell of ``X`` is missing, if a feature of the model is a category, or if ``n_draws`` is set with two
+            features.
         """
         model, before = unwrap_deep_gp(estimator, cls)
         features = [features] if isinstance(features, (str, Integral)) else list(features)
-        if grid_resolution < 2:
-            raise ValueError(f"grid_resolution={grid_resolution} makes no grid: give at least 2.")
+        if not (isinstance(grid_resolution, Integral) and grid_resolution >= 2):
+            raise ValueError(f"grid_resolution={grid_resolution} makes no grid: give a whole number from 2 on.")
         X, names = _inputs_of_last_step(model, before, X)
         found = [find_feature(feature, names, X.shape[1]) for feature in features]
         columns, names = [column for column, _ in found], [name for _, name in found]
@@ -261,7 +262,12 @@ def _inputs_of_last_step(model, before, X):
         except AttributeError:  # a step that does not name its columns
             names = None
     names = getattr(model, "feature_names_in_", names)
-    return validate_data(model, X, reset=False, dtype=[np.float64, np.float32]), names
+    if model.is_categorical_ is not None:
+        raise ValueError("LatentDisplay varies numbers, but this model has categories among its features.")
+    X = validate_data(model, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
+    if np.isnan(X).any():
+        raise ValueError("LatentDisplay needs rows without missing cells, and X has some: leave out these rows.")
+    return X, names
 
 
 def _make_grid(X, columns, names, resolution):
@@ -282,7 +288,8 @@ def _make_grid(X, columns, names, resolution):
 def _name_of_last_layer(model):
     if not is_regressor(model):
         return "Last layer, latent"
-    if model.target_transform is not None or not isinstance(model.module_[0].likelihood, AdditiveNoise):
+    transformed = getattr(model, "target_transformer_", None) is not None
+    if transformed or not isinstance(model.module_[0].likelihood, AdditiveNoise):
         return "Last layer, latent"  # its outputs are no targets
     return f"Last layer, {'standardised ' if model.normalize_y else ''}y"
 

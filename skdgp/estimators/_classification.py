@@ -141,6 +141,8 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         UserWarning
             If the user interrupts training after its first epoch. The estimator is then fitted, with the best
             parameters so far.
+        UserWarning
+            If there are fewer distinct rows than the inducing points that you asked for.
 
         Examples
         --------
@@ -195,6 +197,11 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             changed since the first chunk.
         numpy.linalg.LinAlgError, FloatingPointError
             If numbers still become infinite or NaN after the learning rate has been halved ten times.
+
+        Warns
+        -----
+        UserWarning
+            If the first chunk has fewer distinct rows than the inducing points that you asked for.
 
         Examples
         --------

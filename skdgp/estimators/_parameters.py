@@ -1,5 +1,6 @@
 """Allowed values of parameters, by name, and the decorator that makes a class with parameters an estimator."""
 
+from copy import deepcopy
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import dataclass_transform
@@ -92,12 +93,36 @@ def estimator(**rules):
 def keep_structure(estimator, *, fresh: bool) -> None:
     """Store the parameters that shape the model; ValueError if one of them has changed since the last fit."""
     shaping = [each.name for each in fields(estimator) if each.metadata.get("shaping")]
-    structure = {name: getattr(estimator, name) for name in shaping}
+    structure = {name: _as_it_is(getattr(estimator, name)) for name in shaping}
     for name, value in structure.items():
-        if not fresh and not np.array_equal(value, estimator._structure[name]):
+        if not fresh and not _same(value, estimator._structure[name]):
             raise ValueError(
                 f"warm_start=True and partial_fit go on with a model that was built with {name}="
                 f"{estimator._structure[name]!r}, but {name} is now {value!r}: set it back, or start anew with fit and "
                 "warm_start=False."
             )
     estimator._structure = structure
+
+
+def built_with(estimator, name: str):
+    """The value that a parameter had when the model was built; the present one if the model is of version 0.1."""
+    return vars(estimator).get("_structure", {}).get(name, getattr(estimator, name))
+
+
+def _as_it_is(value):
+    """The value, or a copy of it if it is of a kind that users change in place."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_as_it_is, value))
+    has_parameters = hasattr(value, "get_params") and not isinstance(value, type)
+    return deepcopy(value) if has_parameters or isinstance(value, np.ndarray) else value
+
+
+def _same(value, other) -> bool:
+    """Whether two values of a parameter mean the same."""
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        return type(value) is type(other) and _same(value.get_params(deep=False), other.get_params(deep=False))
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(_same(value[name], other[name]) for name in value)
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(map(_same, value, other))
+    return np.array_equal(value, other)

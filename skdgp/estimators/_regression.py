@@ -14,12 +14,14 @@ from .._sklearn import CallbackSupportMixin, fit_context
 from ..distributions import Mixture, TransformedDistribution, central_levels
 from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import AdditiveNoise, Likelihood, Regression
+from ..gp.log_link import LogLink
 from ..inference.joint import joint_covariance, mean_gradient, output_covariance
 from ..inference.threads import threads_for
 from ..methods.inducing import Auto, shaping
 from ..methods.kernels import has_corners
 from ..methods.likelihoods import POSITIVE_TARGETS, make_incomplete, make_likelihood
 from . import _functions, _shell
+from ._parameters import built_with
 from ._rows import FLOATS, check_query
 from ._targets import fitted_transform, transformed
 
@@ -70,16 +72,16 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     def _start_likelihood(self, y: np.ndarray) -> Regression:
         """The likelihood of targets like ``y``. It does not know their units yet."""
-        named = isinstance(self.likelihood, str) and self.likelihood in POSITIVE_TARGETS
-        if named and self.target_transform is not None:
+        self._y_is_flat = y.ndim == 1
+        numbers = self._numbers(y)
+        likelihood = self.make_likelihood(numbers.shape[1])
+        if isinstance(likelihood, LogLink) and self.target_transform is not None:
             raise ValueError(
                 f"target_transform={self.target_transform!r} does not go with likelihood={self.likelihood!r}, which "
                 "models the logarithm of the mean already: leave out one of them."
             )
-        self._y_is_flat = y.ndim == 1
-        numbers = self._numbers(y)
         self.target_transformer_ = fitted_transform(self.target_transform, numbers)
-        return self.make_likelihood(numbers.shape[1])
+        return likelihood
 
     def make_likelihood(self, n_outputs: int) -> Regression:
         """The likelihood of so many targets. A class of your own may override it."""
@@ -217,6 +219,11 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
             that shapes the model has changed since the first chunk.
         numpy.linalg.LinAlgError, FloatingPointError
             If numbers still become infinite or NaN after the learning rate has been halved ten times.
+
+        Warns
+        -----
+        UserWarning
+            If the first chunk has fewer distinct rows than the inducing points that you asked for.
 
         Examples
         --------
@@ -404,8 +411,9 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
 
     def _refuse_transform(self, what: str, instead: str) -> None:
         """ValueError if targets are transformed: ``what`` has no formula for them."""
-        if self.target_transform is not None:
-            raise ValueError(f"{what} has no formula with target_transform={self.target_transform!r}: {instead}.")
+        transform = built_with(self, "target_transform")
+        if transform is not None:
+            raise ValueError(f"{what} has no formula with target_transform={transform!r}: {instead}.")
 
     @threads_for()
     def predict_gradient(self, X, return_std=False):
@@ -445,10 +453,10 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         """
         check_is_fitted(self)
         queries = check_query(self, X)
-        if return_std and has_corners(self.kernel):
+        if return_std and has_corners(self.module_[0]):
             raise ValueError(
-                "kernel='matern12' has functions without derivatives, so that gradients have no deviation: choose "
-                "'matern32', 'matern52' or 'rbf', or leave return_std out."
+                f"kernel={built_with(self, 'kernel')!r} has functions without derivatives, so that gradients have no "
+                "deviation: choose 'matern32', 'matern52', 'rbf' or a Matern with a larger nu, or leave return_std out."
             )
         self._refuse_transform("predict_gradient", "sample_functions(1000).gradient(X) has those of functions")
         rows = _shell.prepared(self)(queries)
@@ -480,8 +488,8 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
             Of shape ``(n_samples,)`` or ``(n_samples, n_outputs)``, in the units of ``y``. Counts have a
             ``CountDistribution`` and "gamma" has a ``GammaDistribution``. Transformed targets have a
             ``TransformedDistribution``. All of them have the same methods. For each row they store at least two numbers
-            for each sample or quadrature point of each member, and with "student_t" 48 times as many. For very many
-            rows the methods under "See Also" need less memory.
+            for each sample or quadrature point of each member, with "student_t" 48 times as many, and with
+            "heteroskedastic" 10 times as many. For very many rows the methods under "See Also" need less memory.
 
         See Also
         --------

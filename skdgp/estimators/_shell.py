@@ -34,6 +34,7 @@ from ..gp.layers import Layer
 from ..gp.likelihoods import Likelihood
 from ..gp.units import Units
 from ..inference.batches import Batch
+from ..inference.callers import users_level
 from ..inference.ensemble import Ensemble
 from ..inference.linear import linear_score
 from ..inference.plan import Plan, Split
@@ -46,7 +47,7 @@ from ._columns import Columns
 from ._encoding import N_DRAWS, Encoding, has_missing
 from ._migration import upgraded
 from ._monitor import Monitor, curves
-from ._parameters import keep_structure
+from ._parameters import built_with, keep_structure
 from ._rows import FARTHEST, Table, check_held_out, check_query, check_table, standardised
 
 #: With fewer rows than this, none are held out.
@@ -61,13 +62,15 @@ MAX_JUDGES = 1000
 T = TypeVar("T")
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def fit(estimator, X, y, sample_weight, X_val, y_val):
     """Train an ensemble on all rows; see the estimators."""
-    with threads_for(), _gradients(), _unchanged_on_error(estimator):
+    with threads_for(), _unchanged_on_error(estimator):
         before = vars(estimator).get("_ensemble") if estimator.warm_start else None
-        table, likelihood = _learn_table(estimator, X, y, sample_weight, before)
+        table, likelihood, given = _learn_table(estimator, X, y, sample_weight, before)
         held_out = check_held_out(estimator, X_val, y_val)
-        held_out = None if held_out is None else _weighted(estimator, held_out, table.y)
+        held_out = None if held_out is None else _weighted(estimator, held_out, given, "X_val")
         device, dtype = _resolve_device(estimator.device), _precision(estimator, table)
         data = _to_batch(estimator, table, likelihood, dtype, learnt=True)
         rng = check_random_state(estimator.random_state)
@@ -89,11 +92,13 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
     return estimator
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def learn(estimator, X, y, sample_weight, total_size, labels=None):
     """Learn from one chunk of rows; see the estimators' ``partial_fit``."""
-    with threads_for(), _gradients(), _unchanged_on_error(estimator):
+    with threads_for(), _unchanged_on_error(estimator):
         before = vars(estimator).get("_ensemble")
-        table, likelihood = _learn_table(estimator, X, y, sample_weight, before, labels)
+        table, likelihood, _ = _learn_table(estimator, X, y, sample_weight, before, labels)
         n_rows = _total_rows(total_size, len(table))
         chunk = _to_batch(estimator, table, likelihood, _precision(estimator, table), learnt=before is None)
         n_seen = len(chunk) + (0 if before is None else estimator._n_seen)
@@ -112,17 +117,6 @@ def learn(estimator, X, y, sample_weight, total_size, labels=None):
         _keep(estimator, learnt, n_seen, found | {"best_iter_": [len(losses)] * len(learnt)})
         vars(estimator).pop("lower_bound_", None)  # that of an earlier fit
     return estimator
-
-
-@contextmanager
-def _gradients():
-    """Compute gradients, whatever mode the caller has chosen.
-
-    Torch's modes would serve as decorators too. But each would add a call between the user's line and a warning, and
-    the warning would name the wrong line.
-    """
-    with torch.inference_mode(False), torch.enable_grad():
-        yield
 
 
 def _total_rows(total_size, n_chunk: int) -> int | None:
@@ -255,7 +249,7 @@ base_weight_ = property(
 
 def _learnt_kernels(self):
     """Learnt kernels as kernel objects of scikit-learn: one, or a list with one for each layer."""
-    layers, given = fitted(self).models[0].layers, self.kernel
+    layers, given = fitted(self).models[0].layers, built_with(self, "kernel")
     each = given if isinstance(given, list | tuple) else len(layers) * [given]
     found = []
     for depth, (own, layer) in enumerate(zip(each, layers, strict=True)):
@@ -295,10 +289,13 @@ def from_state(state: dict) -> dict:
     return state | {"_ensemble": ensemble, "_encoding": Encoding.from_plain(state["_encoding"]), "_input_units": units}
 
 
-def _learn_table(estimator, X, y, sample_weight, before: Ensemble | None, labels=None) -> tuple[Table, Likelihood]:
-    """Checked rows, and the likelihood of their targets. Without an ensemble, the rows decide units and encoding.
+def _learn_table(
+    estimator, X, y, sample_weight, before: Ensemble | None, labels=None
+) -> tuple[Table, Likelihood, np.ndarray]:
+    """Checked rows, the likelihood of their targets, and the targets of all rows that ``sample_weight`` leaves.
 
-    ``labels`` are those of all chunks together, if the rows are one chunk of them.
+    Rows whose labels have no weight are not among the checked rows. Without an ensemble, the rows decide units and
+    encoding. ``labels`` are those of all chunks together, if the rows are one chunk of them.
     """
     keep_structure(estimator, fresh=before is None)
     table = check_table(estimator, X, y, sample_weight, fresh=before is None)
@@ -306,14 +303,15 @@ def _learn_table(estimator, X, y, sample_weight, before: Ensemble | None, labels
         likelihood = estimator._start_likelihood(table.y if labels is None else np.asarray(labels))
     else:
         likelihood = before.models[0].likelihood
-    table = _weighted(estimator, table, table.y)
+    given = table.y
+    table = _weighted(estimator, table, given, "X")
     if before is None:
         n_levels, numbers = _n_levels(estimator, table.X.shape[1]), _target_numbers(estimator, table.y)
         learnt = Encoding.learn(table.X, numbers, table.weight, n_levels, normalize=estimator.normalize_X)
         estimator._encoding, estimator._input_units = learnt
         normalize_y = getattr(estimator, "normalize_y", False)  # only a regressor has it
         likelihood.learn_units(estimator._encode(table.y), table.weight, normalize=normalize_y)
-    return table, likelihood
+    return table, likelihood, given
 
 
 def _n_levels(estimator, n_features: int) -> list[int]:
@@ -328,10 +326,13 @@ def _target_numbers(estimator, y: np.ndarray) -> np.ndarray:
     return np.eye(len(estimator.classes_))[numbers[:, 0]] if is_classifier(estimator) else numbers
 
 
-def _weighted(estimator, table: Table, learnt: np.ndarray) -> Table:
+def _weighted(estimator, table: Table, learnt: np.ndarray, name: str) -> Table:
     """Rows whose weights are multiplied by those of their labels, which the labels ``learnt`` decide."""
     table = replace(table, weight=table.weight * estimator._row_weights(table.y, learnt))
-    return table.where(table.weight > 0)  # a class without weight counts as absent, as a row without weight does
+    found = table.where(table.weight > 0)  # a class without weight counts as absent, as a row without weight does
+    if not len(found):
+        raise ValueError(f"{name} has no row with a target and a positive weight: pass other rows, or none.")
+    return found
 
 
 def _to_batch(estimator, table: Table, likelihood: Likelihood, dtype: np.dtype, *, learnt: bool = False) -> Batch:
@@ -392,7 +393,7 @@ def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarr
             f"{line:.2f} by least squares, for standardised targets. Training may have failed: raise max_iter, change "
             'learning_rate, or set base="gp".',
             ConvergenceWarning,
-            stacklevel=5,
+            stacklevel=users_level(),
         )
 
 

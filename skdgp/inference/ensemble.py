@@ -16,6 +16,7 @@ from ..gp.likelihoods import Likelihood
 from ..gp.neighbours import Corrected, Correction, Neighbours, corrected
 from .batches import Batch, Part
 from .calibration import MAX_ROWS, PRIOR_ROWS, recalibrate
+from .callers import users_level
 from .judging import Judges
 from .memory import let_the_allocator_keep_pages
 from .objectives import elbo
@@ -73,8 +74,8 @@ class _Student(NamedTuple):
 class _Sources:
     """The tensors that something was computed from, to find out whether it still holds.
 
-    Parameters are few and compared by value, since torch does not count all of their changes. Buffers may be tables, and
-    so only torch's count of their changes is compared.
+    Parameters are few and compared by value, since torch does not count all of their changes. Buffers may be whole
+    tables, and so only torch's count of their changes is compared.
     """
 
     def __init__(self, parts: Sequence[nn.Module]):
@@ -245,7 +246,7 @@ class Ensemble:
                 f"Training was interrupted: the estimator is fitted with the best parameters so far, of "
                 f"{len(self)} of {len(histories)} members. Call fit again to train it to the end.",
                 UserWarning,
-                stacklevel=6,
+                stacklevel=users_level(),
             )
 
     def _calibrate(self, held_out: Sequence[Part | None], plan: Plan, *, given: bool) -> None:

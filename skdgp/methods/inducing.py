@@ -16,6 +16,7 @@ from ..gp.global_layer import GlobalLayer, OrthogonalLayer
 from ..gp.images import ConvolutionalSum, Summands
 from ..gp.interdomain import Derivatives, Eigen
 from ..gp.kernels import Kernel
+from ..inference.callers import users_level
 
 #: A value that is chosen to suit the table.
 Auto = Literal["auto"]
@@ -132,5 +133,5 @@ def warn_of_few_rows(asked: dict[str, int], n_found: int) -> None:
             f"{names} is more than the {n_found} distinct rows of X that inducing points start from: {n_found} are "
             "used. Ask for fewer to avoid this warning.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=users_level(),
         )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..gp import composed
 from ..gp.composed import Part, Positive
@@ -164,14 +164,9 @@ def has_objects(kernel: KernelLike) -> bool:
     return any(is_object(each) for each in (kernel if isinstance(kernel, list | tuple) else [kernel]))
 
 
-def has_corners(kernel: KernelLike) -> bool:
-    """Whether it is "matern12" or ``Matern(nu=0.5)``, or contains one: functions with a corner everywhere."""
-    if isinstance(kernel, list | tuple):
-        return any(map(has_corners, kernel))
-    if is_object(kernel):
-        parts = [getattr(kernel, name) for name in ("k1", "k2", "kernel", "base") if hasattr(kernel, name)]
-        return getattr(kernel, "nu", None) == 0.5 or any(map(has_corners, parts))
-    return isinstance(kernel, str) and kernel == "matern12"
+def has_corners(model: nn.Module) -> bool:
+    """Whether a model has a kernel with ν = 1/2, whose functions have a corner everywhere."""
+    return any(getattr(part, "profile", None) == PROFILE_OF_NU[0.5] for part in model.modules())
 
 
 def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelLike:
@@ -324,7 +319,7 @@ class _Converter:
         chosen, features = list[int](), self._features(columns)
         known: dict[Any, int] = dict(enumerate(features))  # numbers count among the features that are left
         known |= {name: i for i, name in enumerate(self.names or ()) if i in features and name not in known}
-        for column in np.atleast_1d(np.asarray(kernel.columns, dtype=object)):
+        for column in kernel.chosen(len(features)):
             if column not in known:
                 raise ValueError(f"kernel has Select of column {column!r}, which is none of {[*known]}: choose others.")
             chosen += [place for place, i in enumerate(columns) if self.groups[i] == known[column]]
