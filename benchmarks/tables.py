@@ -19,6 +19,10 @@ import sys
 from pathlib import Path
 
 
+#: Numbers nearer to zero than this have an exponent, since their zeros would fill a column.
+SMALL = 1e-3
+
+
 def read(paths, where=None):
     """Rows of files, those whose cells are among the values wanted, in the order in which these are given."""
     rows = []
@@ -120,8 +124,11 @@ def show(cells, statistic):
     mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
     if error == 0 or not math.isfinite(error):
         return digits(mean, 3)
+    exponent = math.floor(math.log10(abs(mean))) if 0 < abs(mean) < SMALL else 0
+    mean, error = mean / 10**exponent, error / 10**exponent
     places = max(0, 1 - math.floor(math.log10(error)))
-    return f"{mean:.{places}f} ± {error:.{places}f}"
+    both = f"{mean:.{places}f} ± {error:.{places}f}"
+    return f"({both})e{exponent}" if exponent else both
 
 
 def digits(value, n):
@@ -130,8 +137,10 @@ def digits(value, n):
         return "not reached"
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    places = max(0, n - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:.{places}f}"
+    exponent = math.floor(math.log10(abs(value)))
+    if abs(value) < SMALL:
+        return f"{value / 10**exponent:.{n - 1}f}e{exponent}"
+    return f"{value:.{max(0, n - 1 - exponent)}f}"
 
 
 def restructured_text(titles, lines):

@@ -465,6 +465,20 @@ def make_table(tmp_path, monkeypatch):
     return lambda *options: tables.make([str(tmp_path / "saved.csv"), *options])
 
 
+@pytest.mark.parametrize(
+    ("cells", "statistic", "expected"),
+    [
+        (["1.38e-5", "1.43e-5"], "mean", "(1.405 ± 0.025)e-5"),
+        (["-2e-4", "-2e-4"], "mean", "-2.00e-4"),
+        (["0.000012345", "0.00002", "0.00001"], "median", "1.23e-5"),
+        (["1e-3", "2e-3"], "mean", "0.00150 ± 0.00050"),
+        (["0", "0.0"], "mean", "0"),
+    ],
+)
+def test_small_numbers_have_exponents(make_table, cells, statistic, expected):
+    assert importlib.import_module("tables").show(cells, statistic) == expected
+
+
 def test_tables_have_means_and_errors(make_table):
     titles, lines = make_table("--rows", "set", "model", "--values", "score", "--count", "split")
     assert titles == ["set", "model", "splits", "score"]
