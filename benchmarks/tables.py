@@ -18,7 +18,6 @@ import statistics
 import sys
 from pathlib import Path
 
-
 #: Numbers nearer to zero than this have an exponent, since their zeros would fill a column.
 SMALL = 1e-3
 

@@ -505,6 +505,8 @@ def test_layers_take_axes(model, wave):
     ("options", "message"),
     [
         ({"features": 3}, "feature 3 is none of the 3 columns"),
+        ({"n_draws": -1}, "n_draws=-1 must be the number of functions to show, or 0 for means and bands"),
+        ({"grid_resolution": 2.5}, r"grid_resolution=2\.5 makes no grid"),
         ({"features": (0, 1, 2)}, r"features=\[0, 1, 2\] must be one column of X, or two different ones"),
         ({"features": (1, 1)}, r"features=\[1, 1\] must be one column of X, or two different ones"),
         ({"features": ()}, r"features=\[\] must be one column of X, or two different ones"),

@@ -531,8 +531,10 @@ class TestBadInput:
         ):
             with pytest.raises(NotFittedError, match="is not fitted yet"):
                 look()
-        with pytest.raises(ValueError, match="member=1 is none of the 1 members: give 0 to 0"):
-            model.fit(*wave).predict_layers(wave[0], member=1)
+        model.fit(*wave)
+        for member in (1, -1, 0.5, "first"):
+            with pytest.raises(ValueError, match=f"member={member} is none of the 1 members: give 0 to 0"):
+                model.predict_layers(wave[0], member=member)
 
     def test_no_draws(self, tiny, wave):
         X, y = wave

@@ -89,7 +89,7 @@ class BoTorchModel(Model):
         ValueError
             If there are other outputs in ``output_indices``.
         """
-        if output_indices is not None and list(output_indices) != [0]:
+        if output_indices is not None and torch.as_tensor(output_indices).reshape(-1).tolist() != [0]:
             raise ValueError(
                 f"output_indices={output_indices!r} asks for other outputs than 0, the only one: leave it out."
             )

@@ -128,8 +128,8 @@ class LatentDisplay:
             If the estimator is not one of this package.
         ValueError
             If there is no such feature or member, if the resolution is less than 2, if a feature is constant, if a
-            cell of ``X`` is missing, if a feature of the model is a category, or if ``n_draws`` is set with two
-            features.
+            cell of ``X`` is missing, if a feature of the model is a category, if ``n_draws`` is not a number from 0 on,
+            or if it is set with two features.
         """
         model, before = unwrap_deep_gp(estimator, cls)
         features = [features] if isinstance(features, (str, Integral)) else list(features)
@@ -140,6 +140,8 @@ class LatentDisplay:
         columns, names = [column for column, _ in found], [name for _, name in found]
         if len(columns) not in (1, 2) or len({*columns}) < len(columns):
             raise ValueError(f"features={features} must be one column of X, or two different ones.")
+        if not (isinstance(n_draws, Integral) and n_draws >= 0):
+            raise ValueError(f"n_draws={n_draws} must be the number of functions to show, or 0 for means and bands.")
         if n_draws and len(columns) > 1:
             raise ValueError(
                 f"n_draws={n_draws} functions are lines over one feature, got features={features}: give one."

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import TypeVar, cast
 
 import numpy as np
@@ -229,7 +229,7 @@ def predict_layers(self, X, member=0):
 def member_of(estimator, number: int) -> DeepGP:
     """The model of a number; ValueError if there is no such model."""
     models = fitted(estimator).models
-    if not 0 <= number < len(models):
+    if not (isinstance(number, Integral) and 0 <= number < len(models)):
         raise ValueError(f"member={number} is none of the {len(models)} members: give 0 to {len(models) - 1}.")
     return models[number]
 
