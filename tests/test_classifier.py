@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import compute_class_weight, compute_sample_weight
 
-from skdgp.estimators import _shell
+from skdgp.estimators import _predicting
 from skdgp.inference import ensemble
 from skdgp.inference.batches import Batch
 from skdgp.inference.plan import Split
@@ -245,7 +245,7 @@ class TestPredict:
         X, _ = make_rows(n_classes)
         model, X, n_draws = fitted[n_classes], X[:5], 100_000
         rng = np.random.default_rng(0)
-        members = next(_shell.predict(model, X, lambda members, marginals: marginals))[1]
+        members = next(_predicting.predict(model, X, lambda members, marginals: marginals))[1]
         draws = [draw_labels(marginals, n_classes, n_draws // len(members), rng) for marginals in members]
         seen = (np.concatenate(draws)[..., None] == np.arange(n_classes)).mean(0)
         proba = model.predict_proba(X)
@@ -259,7 +259,7 @@ class TestPredict:
         np.testing.assert_allclose(model.predict_log_proba(X[::-1])[::-1], expected, rtol=1e-11)
         np.testing.assert_allclose(model.predict_log_proba(X[5:8]), expected[5:8], rtol=1e-11)
         monkeypatch.setattr(ensemble, "PREDICT_NUMBERS", 500)
-        assert len(list(_shell.predict(model, X, lambda members, marginals: marginals))) > 3
+        assert len(list(_predicting.predict(model, X, lambda members, marginals: marginals))) > 3
         np.testing.assert_allclose(model.predict_log_proba(X), expected, rtol=1e-11)
         assert np.array_equal(model.predict(X), model.classes_[expected.argmax(1)])
 

@@ -5,8 +5,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from ..estimators._fitted import fitted
 from ..estimators._regression import DeepGPRegressor
-from ..estimators._shell import fitted
 from ..gp.likelihoods import AdditiveNoise
 from ..inference.joint import exact_copies, joint_moments
 from ..methods import AVDGP

@@ -11,16 +11,17 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from .._sklearn import CallbackSupportMixin, fit_context
+from .._sklearn import fit_context
 from ..gp.classes import Bernoulli, Classification, RobustMax
 from ..inference.threads import threads_for
 from ..methods.inducing import shaping
-from . import _functions, _shell
+from . import _predicting, _training
 from ._rows import FLOATS, check_query
+from ._shell import Shell
 
 
 @dataclass(eq=False, repr=False)
-class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
     """The public face of a classifier. Estimators derive from it and from a method of :mod:`skdgp.methods`."""
 
     _: KW_ONLY
@@ -35,20 +36,6 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     verbose: int = 0
 
     _check_options: ClassVar = {"dtype": FLOATS}
-    module_ = _shell.module_
-    device_ = _shell.device_
-    base_weight_ = _shell.base_weight_
-    kernel_ = _shell.kernel_
-    predict_layers = _shell.predict_layers
-    sample_functions = _functions.sample_functions
-    sample_layers = _functions.sample_layers
-
-    def __getstate__(self):
-        """State without objects of torch: it opens with other versions of torch, and on machines without the device."""
-        return _shell.to_state(super().__getstate__())
-
-    def __setstate__(self, state):
-        super().__setstate__(_shell.from_state(state))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -153,7 +140,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         >>> model.fit(X[:80], y[:80], X_val=X[80:], y_val=y[80:]).validation_scores_.shape
         (2,)
         """
-        return _shell.fit(self, X, y, sample_weight, X_val, y_val)
+        return _training.fit(self, X, y, sample_weight, X_val, y_val)
 
     @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y, classes=None, sample_weight=None, total_size=None):
@@ -222,7 +209,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 f"classes={np.unique(classes)} differ from those of the first call, {self.classes_}: leave them out, "
                 "or start anew with a clone."
             )
-        return _shell.learn(self, X, y, sample_weight, total_size, classes)
+        return _training.learn(self, X, y, sample_weight, total_size, classes)
 
     @threads_for()
     def predict_log_proba(self, X):
@@ -258,7 +245,7 @@ class DeepGPClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             return torch.logsumexp(torch.cat(components), dim=0).double().log_softmax(-1).cpu().numpy()  # (B, K)
 
         log_proba = np.empty((len(X), len(self.classes_)))
-        for rows, values in _shell.predict(self, X, mixture):
+        for rows, values in _predicting.predict(self, X, mixture):
             log_proba[rows] = values
         return log_proba
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from ..gp.likelihoods import Likelihood, Regression
 from ..inference.joint import FunctionSet, layer_functions
 from ..inference.threads import threads_for
-from . import _shell
+from ._fitted import fitted, member_of
+from ._inputs import by_feature, prepared
 from ._rows import check_query
 from ._targets import back, back_slopes
 
@@ -63,7 +64,7 @@ class FunctionDraws:
     """
 
     def __init__(self, estimator, seeds):
-        ensemble = _shell.fitted(estimator)
+        ensemble = fitted(estimator)
         self.seeds = np.array(seeds, dtype=np.int64)
         self._estimator = object.__new__(type(estimator))
         vars(self._estimator).update(vars(estimator))  # a later fit of the estimator does not change these
@@ -129,12 +130,12 @@ class FunctionDraws:
         if self._transformer is not None:
             values = _gathered(self._set.values(rows), len(X), len(self))
             found = found * back_slopes(self._transformer, values)[:, :, None]
-        return self._flat(_shell.by_feature(self._estimator, found, X, axis=-2))
+        return self._flat(by_feature(self._estimator, found, X, axis=-2))
 
     def _observations(self, X, rng: np.random.RandomState) -> np.ndarray:
         """Observations with noise of a regressor's functions, in the shape of the functions' values."""
         X = self._prepared(check_query(self._estimator, X))
-        ensemble = _shell.fitted(self._estimator)
+        ensemble = fitted(self._estimator)
         functions = FunctionSet(ensemble, self.seeds, lambda _, values: values, of_rows=True)
         values = _gathered(functions.values(X), len(X), len(self))
         likelihoods = [cast(Regression, likelihood) for likelihood in functions.likelihoods]
@@ -148,7 +149,7 @@ class FunctionDraws:
 
     def _prepared(self, X: np.ndarray) -> np.ndarray:
         """Rows in the units of the models."""
-        return _shell.prepared(self._estimator)(X).astype(np.float64)
+        return prepared(self._estimator)(X).astype(np.float64)
 
     def _flat(self, found: np.ndarray) -> np.ndarray:
         """Values (n, P, ...), without the axis of outputs if ``y`` had none."""
@@ -250,9 +251,9 @@ def sample_layers(self, X, n_functions=1, member=0, random_state=None):
     >>> [values.shape for values in model.sample_layers(X[:3], 4)]
     [(3, 2, 4), (3, 1, 4)]
     """
-    model, X = _shell.member_of(self, member), check_query(self, X)
+    model, X = member_of(self, member), check_query(self, X)
     seeds = draw_seeds("n_functions", n_functions, check_random_state(random_state))
-    rows = _shell.prepared(self)(X).astype(np.float64)
+    rows = prepared(self)(X).astype(np.float64)
     return [np.moveaxis(values, 0, -1) for values in layer_functions(model, rows, seeds.tolist())]
 
 

@@ -10,7 +10,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from .._sklearn import CallbackSupportMixin, fit_context
+from .._sklearn import fit_context
 from ..distributions import Mixture, TransformedDistribution, central_levels
 from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import AdditiveNoise, Likelihood, Regression
@@ -20,9 +20,13 @@ from ..inference.threads import threads_for
 from ..methods.inducing import Auto, shaping
 from ..methods.kernels import has_corners
 from ..methods.likelihoods import POSITIVE_TARGETS, make_incomplete, make_likelihood
-from . import _functions, _shell
+from . import _predicting, _training
+from ._fitted import fitted
+from ._functions import FunctionDraws, draw_seeds
+from ._inputs import by_feature, feature_units, prepared
 from ._parameters import built_with
 from ._rows import FLOATS, check_query
+from ._shell import Shell
 from ._targets import fitted_transform, transformed
 
 #: Number of drawn functions that estimate the deviation of the gradient, where it has no closed form.
@@ -30,7 +34,7 @@ GRADIENT_DRAWS = 128
 
 
 @dataclass(eq=False, repr=False)
-class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
+class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """The public face of a regressor. Estimators derive from it and from a method of :mod:`skdgp.methods`."""
 
     _: KW_ONLY
@@ -46,21 +50,6 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     warm_start: bool = False
     random_state: int | np.random.RandomState | None = None
     verbose: int = 0
-
-    module_ = _shell.module_
-    device_ = _shell.device_
-    base_weight_ = _shell.base_weight_
-    kernel_ = _shell.kernel_
-    predict_layers = _shell.predict_layers
-    sample_functions = _functions.sample_functions
-    sample_layers = _functions.sample_layers
-
-    def __getstate__(self):
-        """State without objects of torch: it opens with other versions of torch, and on machines without the device."""
-        return _shell.to_state(super().__getstate__())
-
-    def __setstate__(self, state):
-        super().__setstate__(_shell.from_state(state))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -177,7 +166,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         >>> model.fit(X[:80], y[:80], X_val=X[80:], y_val=y[80:]).validation_scores_.shape
         (2,)
         """
-        return _shell.fit(self, X, y, sample_weight, X_val, y_val)
+        return _training.fit(self, X, y, sample_weight, X_val, y_val)
 
     @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y, sample_weight=None, total_size=None):
@@ -236,7 +225,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         >>> model.loss_curve_.shape  # a number for each chunk
         (2,)
         """
-        return _shell.learn(self, X, y, sample_weight, total_size)
+        return _training.learn(self, X, y, sample_weight, total_size)
 
     @property
     def noise_variance_(self):
@@ -245,7 +234,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         It is in the square of the units of ``y``, or of the transformed targets if there is a ``target_transform``. If
         the noise depends on the row, there is an AttributeError.
         """
-        if not isinstance(_shell.fitted(self).likelihoods[0], AdditiveNoise):
+        if not isinstance(fitted(self).likelihoods[0], AdditiveNoise):
             raise AttributeError(
                 f"likelihood={self.likelihood!r} has no noise_variance_, since its noise depends on the row: compare "
                 "predict_dist(X).var with predict_dist(X, latent=True).var."
@@ -256,7 +245,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     @property
     def neighbors_(self):
         """The correction by nearest rows, as a dictionary. None if predictions are not corrected."""
-        found = _shell.fitted(self).correction
+        found = fitted(self).correction
         if found is None:
             return None
         likelihood = found.likelihood
@@ -265,7 +254,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         local, flat = found.local, (lambda values: float(values[0]) if self._y_is_flat else values)
         return {
             "n_neighbors": local.n_neighbors,
-            "length_scales": local.lengthscale.cpu().numpy()[first] * _shell.feature_units(self).scale,
+            "length_scales": local.lengthscale.cpu().numpy()[first] * feature_units(self).scale,
             "variance": flat(local.variance.cpu().numpy() * scale),
             "noise_variance": flat(local.noise.cpu().numpy() * scale),
             "wide_noise_variance": flat(likelihood.wide.cpu().numpy() * scale),
@@ -342,7 +331,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
     def _covariance(self, X: np.ndarray, latent: bool) -> np.ndarray:
         """Joint covariances (n, n) or (n, n, P) of rows, in the square of the user's units."""
         self._refuse_transform("return_cov=True", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
-        covariance = joint_covariance(self._ensemble, _shell.prepared(self)(X))  # (D, n, n)
+        covariance = joint_covariance(self._ensemble, prepared(self)(X))  # (D, n, n)
         likelihood, index = cast(Regression, self._ensemble.likelihoods[0]), np.arange(len(X))
         if isinstance(likelihood, AdditiveNoise):
             deviation: np.ndarray = np.empty(0)
@@ -406,7 +395,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
                 "has draws, whose covariance is the one wanted."
             )
         scale = np.asarray(likelihood.units.scale)
-        found = output_covariance(self._ensemble, _shell.prepared(self)(X)) * scale[:, None] * scale
+        found = output_covariance(self._ensemble, prepared(self)(X)) * scale[:, None] * scale
         return found if latent else found + np.diag(self._mean_noise_variance())
 
     def _refuse_transform(self, what: str, instead: str) -> None:
@@ -459,17 +448,17 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
                 "deviation: choose 'matern32', 'matern52', 'rbf' or a Matern with a larger nu, or leave return_std out."
             )
         self._refuse_transform("predict_gradient", "sample_functions(1000).gradient(X) has those of functions")
-        rows = _shell.prepared(self)(queries)
+        rows = prepared(self)(queries)
         gradient, variance = mean_gradient(self._ensemble, rows, _mean_response, return_std=return_std)
-        gradient = self._flat(_shell.by_feature(self, gradient, queries))
+        gradient = self._flat(by_feature(self, gradient, queries))
         if not return_std:
             return gradient
         likelihood = self._ensemble.models[0].likelihood
         if variance is not None and isinstance(likelihood, AdditiveNoise):
             deviation = np.sqrt(variance) * np.asarray(likelihood.units.scale)[:, None]
-            return gradient, self._flat(_shell.by_feature(self, deviation, queries))
-        seeds = _functions.draw_seeds("n_functions", GRADIENT_DRAWS, np.random.RandomState(0))
-        return gradient, _functions.FunctionDraws(self, seeds).gradient(X).std(axis=-1)
+            return gradient, self._flat(by_feature(self, deviation, queries))
+        seeds = draw_seeds("n_functions", GRADIENT_DRAWS, np.random.RandomState(0))
+        return gradient, FunctionDraws(self, seeds).gradient(X).std(axis=-1)
 
     @threads_for()
     def predict_dist(self, X, latent=False):
@@ -631,7 +620,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
         """
         check_is_fitted(self)
         rng = check_random_state(random_state)
-        functions = _functions.FunctionDraws(self, _functions.draw_seeds("n_samples", n_samples, rng))
+        functions = FunctionDraws(self, draw_seeds("n_samples", n_samples, rng))
         values = functions(X) if latent else functions._observations(X, rng)
         queries = check_query(self, X)
         incomplete = np.isnan(queries).any(axis=1)
@@ -668,7 +657,7 @@ class DeepGPRegressor(CallbackSupportMixin, MultiOutputMixin, RegressorMixin, Ba
                 dist = TransformedDistribution(dist, transformer)
             return dist[:, 0] if self._y_is_flat else dist
 
-        return _shell.predict(self, X, mixture)
+        return _predicting.predict(self, X, mixture)
 
 
 class _Pair(tuple):

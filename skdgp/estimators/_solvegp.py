@@ -9,9 +9,9 @@ from ..methods import SOLVEGP
 from ..methods.inducing import shaping
 from ..methods.solvegp import BETA, MINIBATCH_BETA
 from ._classification import DeepGPClassifier
+from ._fitted import fitted
 from ._parameters import AUTO, POSITIVE, RULES, estimator
 from ._regression import DeepGPRegressor
-from ._shell import fitted
 
 #: Parameters whose values are restricted in another way than in the other methods.
 OWN_RULES = {"n_inducing": [POSITIVE, AUTO]} | {name: [*RULES[name], AUTO] for name in ("n_orthogonal", "beta")}
