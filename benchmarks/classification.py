@@ -11,7 +11,6 @@ The calibration error is that of the most probable class in ten bins. With few r
 """
 
 import argparse
-import csv
 import json
 import time
 from functools import partial
@@ -40,6 +39,7 @@ from sklearn.metrics import accuracy_score, log_loss
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tables import mean_and_error, save_each
 
 from skdgp import AVDGPClassifier, DSDGPClassifier, SOLVEGPClassifier
 from skdgp.metrics import expected_calibration_error
@@ -158,10 +158,7 @@ def summary(rows):
     for row in rows:
         groups.setdefault((row["dataset"], row["estimator"]), []).append([row[name] for name in SCORES])
     for (dataset, estimator), values in sorted(groups.items()):
-        error = (
-            np.std(values, axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.full(len(SCORES), np.nan)
-        )
-        cells = (f"{m:.4f} ± {e:.4f}".rjust(20) for m, e in zip(np.mean(values, axis=0), error, strict=True))
+        cells = (mean_and_error(column, 4).rjust(20) for column in zip(*values, strict=True))
         yield f"{dataset:<16}{estimator:<10}" + "".join(cells)
 
 
@@ -179,14 +176,8 @@ def main():
         delayed(run)(dataset, estimator, fold, args.params, n_jobs > 1)
         for dataset, fold, estimator in product(args.datasets, args.folds, args.estimators)
     ]
-    rows = []
-    with args.output.open("w", newline="") as file:
-        table = csv.DictWriter(file, KEYS + SCORES)
-        table.writeheader()
-        for row in Parallel(n_jobs=n_jobs, return_as="generator_unordered")(fits):
-            rows.append(row)
-            table.writerow(row)
-            file.flush()  # what is done stays, should a later fit fail
+    finished = Parallel(n_jobs=n_jobs, return_as="generator_unordered")(fits)
+    rows = list(save_each(finished, args.output, KEYS + SCORES))
     print(" " * 26 + "".join(f"{name:>20}" for name in SCORES))
     print(*summary(rows), sep="\n")
     print(f"\nSaved to {args.output}.")

@@ -28,12 +28,12 @@ from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import log_loss
-from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from tables import write
+from uci import fit_with_constant_variance, stored_split
 
-from skdgp import DSDGPRegressor, PredictiveDistribution, SOLVEGPClassifier, SOLVEGPRegressor
+from skdgp import DSDGPRegressor, SOLVEGPClassifier, SOLVEGPRegressor
 
 DATA_SETS = ("autos", "servo", "forest", "solar", "machine")
 N_TRAIN, N_TEST = 800, 800
@@ -129,10 +129,8 @@ def fit_trees(X, y, seed, *, labels):
         model = HistGradientBoostingClassifier(random_state=seed).fit(typed(X), y)
         return lambda table: model.predict_proba(typed(table))
     model = HistGradientBoostingRegressor(categorical_features="from_dtype", random_state=seed)
-    folds = KFold(5, shuffle=True, random_state=seed)
-    std = np.sqrt(np.mean((y - cross_val_predict(model, typed(X), y, cv=folds)) ** 2))
-    model.fit(typed(X), y)
-    return lambda table: PredictiveDistribution.gaussian(model.predict(typed(table)), np.full(len(table), std))
+    predict = fit_with_constant_variance(model, typed(X), y, seed)
+    return lambda table: predict(typed(table))
 
 
 def fit_ours(kind, X, y, seed, *, labels, **options):
@@ -180,22 +178,18 @@ def measured(fit, X, y, X_test, y_test, seed):
 
 def codes(folder, name, split):
     """Lines for a stored data set."""
-    data, features, target = (
-        np.loadtxt(folder / name / f"{part}.txt") for part in ("data", "index_features", "index_target")
-    )
-    X, y = data[:, features.astype(int)], data[:, int(target)]
-    train, test = (np.loadtxt(folder / name / f"index_{part}_{split}.txt").astype(int) for part in ("train", "test"))
-    chosen = [j for j, column in enumerate(X[train].T) if 3 <= len(np.unique(column)) <= 12]
-    X = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
-    text = X.assign(**{f"x{j}": X[f"x{j}"].map("{:.6g}".format) for j in chosen})
+    data = stored_split(folder / name, split)
+    numbers = [pd.DataFrame(X).add_prefix("x") for X in (data.X, data.X_test)]
+    chosen = [column for column in numbers[0] if 3 <= numbers[0][column].nunique() <= 12]
+    texts = [X.assign(**{column: X[column].map("{:.6g}".format) for column in chosen}) for X in numbers]
     fits = {
         "trees": fit_trees,
         "solvegp": partial(fit_ours, SOLVEGPRegressor),
         "dsdgp": partial(fit_ours, DSDGPRegressor),
     }
-    for kind, table in (("number", X), ("category", text)):
+    for kind, (X, X_test) in (("number", numbers), ("category", texts)):
         for estimator, fit in fits.items():
-            found = measured(fit, table.iloc[train], y[train], table.iloc[test], y[test], split)
+            found = measured(fit, X, data.y, X_test, data.y_test, split)
             yield {"problem": name, "missing": "none", "share": 0.0, "estimator": estimator, "columns": kind} | found
 
 

@@ -97,9 +97,9 @@ def device_peak(device):
 
 
 def forget_peak(device):
-    """Give free memory back and start peaks anew, so that what follows is seen; on Linux, and else not."""
+    """Give free memory back and start peaks anew, so that they show what follows; that of the process on Linux only."""
     gc.collect()
-    if torch.cuda.is_initialized():  # what has not used it shall not pay for its start
+    if torch.cuda.is_initialized():  # otherwise this would start CUDA, which takes memory
         torch.cuda.reset_peak_memory_stats(device)
     if sys.platform == "linux":
         getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc has it

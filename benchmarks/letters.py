@@ -22,7 +22,6 @@ whole ``fit`` over the number of epochs.
 """
 
 import argparse
-import csv
 import json
 import sys
 import time
@@ -34,6 +33,7 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.metrics import log_loss
+from tables import mean_and_error, save_each
 
 from skdgp import AVDGPClassifier
 from skdgp.datasets import make_letters
@@ -176,11 +176,6 @@ def summary(settings, rows, score, decimals):
         yield f"{head:<{width}}" + "".join(f"{cell:>20}" for cell in cells)
 
 
-def mean_and_error(values, decimals):
-    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return f"{np.mean(values):.{decimals}f} ± {error:.{decimals}f}"
-
-
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ablation", action="store_true", help="Fig. 11 instead of Table 2")
@@ -217,17 +212,13 @@ def main():
         for run, (setting, params) in product(range(args.runs), settings.items())
     ]
     finished = Parallel(n_jobs=n_jobs, return_as="generator_unordered")(fits)
+    finished = finished if tqdm is None else tqdm(finished, total=len(fits), unit="fit")
     show = print if tqdm is None else tqdm.write
     rows = []
-    with args.output.open("w", newline="") as file:
-        table = csv.DictWriter(file, KEYS + SCORES)
-        table.writeheader()
-        for row in finished if tqdm is None else tqdm(finished, total=len(fits), unit="fit"):
-            rows.append(row)
-            table.writerow(row)
-            file.flush()  # what is done stays, should a later fit fail
-            scores = "".join(f"  {name} {row[name]:.4g}" for name in SCORES)
-            show(f"{setting_of(row).row}, {setting_of(row).column}, run {row['run']}:{scores}")
+    for row in save_each(finished, args.output, KEYS + SCORES):
+        rows.append(row)
+        scores = "".join(f"  {name} {row[name]:.4g}" for name in SCORES)
+        show(f"{setting_of(row).row}, {setting_of(row).column}, run {row['run']}:{scores}")
     for score, (title, decimals) in TABLES.items():
         print(f"\n{title} (mean ± standard error over runs)", *summary(settings, rows, score, decimals), sep="\n")
     print(f"\nSaved to {args.output}.")

@@ -17,7 +17,6 @@ distributions.
 """
 
 import argparse
-import csv
 import time
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import mean_poisson_deviance
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tables import save_each
 from uci import Data, stored_split
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
@@ -122,6 +122,17 @@ def run(problem, estimator, likelihood, split, folder):
     return dict(zip(KEYS, (problem, estimator, likelihood, split), strict=True)) | found
 
 
+def make_rows(args):
+    """The row of every fit that the options ask for."""
+    for problem in args.problems:
+        likelihoods = PROBLEMS[problem][1]
+        ours = [(name, each) for name in args.estimators if name in OURS for each in likelihoods]
+        peers = [(name, "mean") for name in args.estimators if name in PEERS and likelihoods == COUNTS]
+        for split in args.splits:
+            for estimator, likelihood in ours + peers:
+                yield run(problem, estimator, likelihood, split, args.data)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of data sets")
@@ -130,21 +141,8 @@ def main():
     parser.add_argument("--splits", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--output", type=Path, default=Path("noise.csv"))
     args = parser.parse_args()
-    with args.output.open("w", newline="") as file:
-        table = csv.DictWriter(file, KEYS + SCORES)
-        table.writeheader()
-        for problem in args.problems:
-            likelihoods = PROBLEMS[problem][1]
-            ours = [(name, each) for name in args.estimators if name in OURS for each in likelihoods]
-            peers = [(name, "mean") for name in args.estimators if name in PEERS and likelihoods == COUNTS]
-            for split in args.splits:
-                for estimator, likelihood in ours + peers:
-                    row = run(problem, estimator, likelihood, split, args.data)
-                    table.writerow(row)
-                    file.flush()
-                    print(
-                        *(f"{value:.4g}" if isinstance(value, float) else value for value in row.values()), flush=True
-                    )
+    for row in save_each(make_rows(args), args.output, KEYS + SCORES):
+        print(*(f"{value:.4g}" if isinstance(value, float) else value for value in row.values()), flush=True)
 
 
 if __name__ == "__main__":

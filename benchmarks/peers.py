@@ -30,21 +30,21 @@ with warnings.catch_warnings():
         VariationalStrategy,
     )
 
-#: Training rows of the exact GP, inducing points of GPyTorch's SVGP, and rows that both predict at a time, for what
-#: they hold of a row grows with those.
+#: Training rows of the exact GP, inducing points of GPyTorch's SVGP, and rows that both predict at a time. They hold a
+#: number for each such row and each training row or inducing point, so a million rows at once would take gigabytes.
 GPR_ROWS, SVGP_POINTS, CHUNK = 2000, 512, 4096
 
 TREES = 100  # scikit-learn's default
 
 
 def matern(n_inputs, batch=()):
-    """A kernel with a lengthscale per input, for every output of its own."""
+    """A Matérn-5/2 kernel with a lengthscale per input; every output has a kernel of its own."""
     batch = torch.Size(batch)
     return ScaleKernel(MaternKernel(2.5, ard_num_dims=n_inputs, batch_shape=batch), batch_shape=batch)
 
 
 def make_layer(base, n_inputs, n_outputs, n_inducing, distribution, **options):
-    """A layer whose outputs have kernels, inducing points and posteriors of their own; None outputs are the last's."""
+    """A layer, each of whose outputs has a kernel, inducing points and a posterior; None outputs for the last layer."""
 
     class Layer(base):
         def __init__(self):
@@ -162,7 +162,7 @@ def fit_hgb(X, y, seed, budget, device):
 
 
 def fit_svgp(X, y, seed, budget, device):
-    """GPyTorch's SVGP, with as many steps of as many rows as SOLVEGPRegressor by minibatches."""
+    """GPyTorch's SVGP, with as many steps of as many rows as our sparse GP by plain minibatches."""
     torch.manual_seed(seed)
     settings = SOLVEGP().plan(len(X)).settings
     model, objective = svgp(X, SVGP_POINTS)

@@ -4,21 +4,21 @@
 
 ``step``: a training step in float32, of 100 and of 1000 rows with 8 features. Deep GPs have hidden layers of 16 and 4
 outputs and a Matérn-5/2 kernel; DSDGPRegressor and GPyTorch's documented DeepGP and DSPP (32 quadrature points) have
-256, 128 and 128 inducing points and a lengthscale per input, AVDGPRegressor what its defaults and its paper say. The
-latter is written in plain torch, too (``plain.py``).
+256, 128 and 128 inducing points and a lengthscale per input, AVDGPRegressor what its defaults and its paper say (8 and
+32 quadrature points). The latter is written in plain torch, too (``plain.py``).
 
 ``depth``: how the step of DSDGPRegressor grows with the number of layers, beside one layer with 500 inducing
 points, for minibatches of 10000 rows and hidden layers of one output, as Table 3 of the DS-DGP paper.
 
-``orthogonal``: steps of 1024 rows of sparse GPs with a Matérn-5/2 kernel and full covariances: SOLVEGPRegressor with
-M + M orthogonal inducing points, SVGP (the same without orthogonal ones) with 2M, GPyTorch's SVGP; and how all
-grow with the number of points, while the number of rows leaves a step as it is.
+``orthogonal``: steps of 1024 rows of sparse GPs with a Matérn-5/2 kernel and full covariances, all trained by plain
+minibatches: SOLVE-GP with M + M orthogonal inducing points, SVGP (the same without orthogonal ones) with 2M, GPyTorch's
+SVGP; and how all grow with the number of points, while the number of rows leaves a step as it is.
 
 ``fit``: seconds of a default fit to 8192 rows and its scores on 2048 others; then seconds of the smallest of the
 budgets 1, 2, 4, ... and the default, in passes or trees, whose fit reaches the target NLL. Where the default does not
-reach it, fewer passes are not tried, but trees up to 2048. GPyTorch's SVGP makes 2000 steps of as many rows as
-SOLVEGPRegressor. The exact GP has the first 2000 rows and one budget; trees have a Gaussian around them with the
-variance of a tenth of the rows, held out.
+reach it, fewer passes are not tried, but trees up to 2048. GPyTorch's SVGP makes 2000 steps of 1024 rows, as our
+sparse GP by plain minibatches would. The exact GP has the first 2000 rows and one budget; trees have a Gaussian around
+them with the variance of a tenth of the rows, held out.
 
 ``curve``: default fits of all six estimators and of their peers to small tables, and fits with a sixteenth and a
 quarter of their passes or trees: seconds, NLL (of labels the log loss), and RMSE or share of errors on other rows.
@@ -26,14 +26,16 @@ quarter of their passes or trees: seconds, NLL (of labels the log loss), and RMS
 
 ``predict``: first the times of methods of AVDGPRegressor with 32 quadrature points, and of its distribution, for
 100 000 rows, after one pass over 1000 rows. Then means and standard deviations of 100 000 and of a million rows, after
-one pass over 10 000 rows; the predictions in ``memory`` have the same models. All are single members. GPs of
-scikit-learn and GPyTorch take 4096 rows at a time, since they hold a matrix with a line for each row.
+one pass over 10 000 rows; the predictions in ``memory`` have the same models. All are single members, once with all
+defaults and once "alone", without base and neighbours. Trees have their default number, since a prediction takes time
+for each of them. GPs of scikit-learn and GPyTorch take 4096 rows at a time, since they hold a matrix with a line for
+each row.
 
 ``joint``: the joint covariance of 2000 rows, and ten functions drawn from the posterior with their values at 2000 and
 100 000 rows. GPs of scikit-learn draw from a matrix of rows by rows, and stop at 2000. Models are those of ``predict``.
 
 ``memory``: the peak of resident memory beyond that after the imports, the table of rows included, of a fit of one pass
-and of a prediction, in a new process each.
+(or one tree) and of a prediction, in a new process each.
 
 ``import``: milliseconds of a new interpreter that imports something, and of one that fits a model of two epochs to 60
 rows.

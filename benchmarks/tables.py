@@ -18,6 +18,8 @@ import statistics
 import sys
 from pathlib import Path
 
+import numpy as np
+
 #: Numbers nearer to zero than this have an exponent, since their zeros would fill a column.
 SMALL = 1e-3
 
@@ -41,6 +43,23 @@ def write(rows, path):
         lines = csv.DictWriter(file, rows[0])
         lines.writeheader()
         lines.writerows(rows)
+
+
+def save_each(rows, path, columns):
+    """Yield rows, dictionaries with these keys. Each is saved at once: if a later fit fails, what is done stays."""
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        lines = csv.DictWriter(file, columns)
+        lines.writeheader()
+        for row in rows:
+            lines.writerow(row)
+            file.flush()
+            yield row
+
+
+def mean_and_error(values, decimals):
+    """Mean ± standard error of numbers, as text."""
+    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return f"{np.mean(values):.{decimals}f} ± {error:.{decimals}f}"
 
 
 def table(rows, keys, values, *, columns=(), statistic="mean", count=None, ratio=None):

@@ -12,7 +12,6 @@ and gives the validation part to estimators that can use it.
 """
 
 import argparse
-import csv
 import json
 import sys
 import time
@@ -36,6 +35,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tables import mean_and_error, save_each
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, PredictiveDistribution, SOLVEGPRegressor
 from skdgp.metrics import coverage, crps, negative_log_predictive_density
@@ -102,22 +102,23 @@ def fit_gpr(data, seed):
     return lambda X: PredictiveDistribution.gaussian(*model.predict(X, return_std=True))
 
 
-def fit_ridge(data, seed):
-    """Ridge regression with a Gaussian around it; penalty and variance come from 5-fold cross-validation."""
-    model = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-4, 3, 8)))
+def fit_with_constant_variance(model, X, y, seed):
+    """A model of means with a Gaussian around them, whose variance comes from 5-fold cross-validation."""
     folds = KFold(5, shuffle=True, random_state=seed)
-    std = np.sqrt(np.mean((data.y - cross_val_predict(model, data.X, data.y, cv=folds)) ** 2))
-    model.fit(data.X, data.y)
+    std = np.sqrt(np.mean((y - cross_val_predict(model, X, y, cv=folds)) ** 2))
+    model.fit(X, y)
     return lambda X: PredictiveDistribution.gaussian(model.predict(X), np.full(len(X), std))
+
+
+def fit_ridge(data, seed):
+    """Ridge regression, whose penalty is chosen by cross-validation, with a Gaussian of constant variance."""
+    model = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-4, 3, 8)))
+    return fit_with_constant_variance(model, data.X, data.y, seed)
 
 
 def fit_hgb(data, seed):
-    """Boosted trees with a Gaussian around them, whose variance comes from 5-fold cross-validation."""
-    model = HistGradientBoostingRegressor(random_state=seed)
-    folds = KFold(5, shuffle=True, random_state=seed)
-    std = np.sqrt(np.mean((data.y - cross_val_predict(model, data.X, data.y, cv=folds)) ** 2))
-    model.fit(data.X, data.y)
-    return lambda X: PredictiveDistribution.gaussian(model.predict(X), np.full(len(X), std))
+    """Boosted trees, with a Gaussian of constant variance."""
+    return fit_with_constant_variance(HistGradientBoostingRegressor(random_state=seed), data.X, data.y, seed)
 
 
 def fit_ngboost(data, seed):
@@ -244,10 +245,7 @@ def summary(rows):
     for row in rows:
         groups.setdefault((row["dataset"], row["estimator"]), []).append([row[name] for name in SCORES])
     for names, values in sorted(groups.items()):
-        error = (
-            np.std(values, axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.full(len(SCORES), np.nan)
-        )
-        cells = (f"{m:.3f} ± {e:.3f}".rjust(18) for m, e in zip(np.mean(values, axis=0), error, strict=True))
+        cells = (mean_and_error(column, 3).rjust(18) for column in zip(*values, strict=True))
         yield format_line((*names, len(values)), cells)
 
 
@@ -297,18 +295,14 @@ def main():
         for dataset, split, estimator in product(datasets, splits, estimators)
     ]
     finished = Parallel(n_jobs=n_jobs, return_as="generator_unordered")(fits)
+    finished = finished if tqdm is None else tqdm(finished, total=len(fits), unit="fit")
     show = print if tqdm is None else tqdm.write
     show(format_line(("dataset", "estimator", "split"), (name.rjust(10) for name in SCORES)))
     rows = []
-    with args.output.open("w", newline="") as file:
-        table = csv.DictWriter(file, KEYS + SCORES)
-        table.writeheader()
-        for row in finished if tqdm is None else tqdm(finished, total=len(fits), unit="fit"):
-            rows.append(row)
-            table.writerow(row)
-            file.flush()  # what is done stays, should a later fit fail
-            cells = (f"{row[name]:10.3f}" for name in SCORES)
-            show(format_line((row["dataset"], row["estimator"], row["split"]), cells))
+    for row in save_each(finished, args.output, KEYS + SCORES):
+        rows.append(row)
+        cells = (f"{row[name]:10.3f}" for name in SCORES)
+        show(format_line((row["dataset"], row["estimator"], row["split"]), cells))
     print("\nMean ± standard error over splits")
     print(format_line(("dataset", "estimator", "splits"), (name.rjust(18) for name in SCORES)))
     print(*summary(rows), sep="\n")

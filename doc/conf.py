@@ -32,7 +32,7 @@ extensions = [
 templates_path = ["_templates"]
 exclude_patterns = ["_ext"]
 nitpicky = True
-# Types of numpydoc's entries are prose; and what other packages document is not to be had without network.
+# Types in numpydoc's entries are prose, and names of other packages cannot be looked up without a network.
 nitpick_ignore_regex = [(r"py:.*", r"(?!skdgp)[\w.]+")]
 
 html_theme = "pydata_sphinx_theme"
@@ -104,5 +104,5 @@ def without_foreign_labels(app, what, name, obj, options, lines):
 
 
 def setup(app):
-    """Of Sphinx."""
+    """Sphinx calls this function."""
     app.connect("autodoc-process-docstring", without_foreign_labels)

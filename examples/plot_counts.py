@@ -48,14 +48,14 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import mean_poisson_deviance
 
 from skdgp import SOLVEGPRegressor
+from skdgp.metrics import coverage
 
 models = {
     name: SOLVEGPRegressor(likelihood=name, random_state=0) for name in ("gaussian", "poisson", "negative_binomial")
 }
 for name, model in models.items():
     dist = model.fit(X, y).predict_dist(X_new)
-    lower, upper = dist.interval(0.9)
-    share = np.mean((lower <= y_new) & (y_new <= upper))
+    share = coverage(y_new, *dist.interval(0.9))
     deviance = mean_poisson_deviance(y_new, np.maximum(dist.mean, 0.01))
     print(
         f"{name:18s} deviance {deviance:.2f}, NLL {dist.log_score(y_new).mean():.2f}, {share:.0%} within 90 % intervals"

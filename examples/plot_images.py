@@ -4,8 +4,7 @@ Images: a kernel that compares patches
 
 How can a Gaussian process learn from only a few hundred images? For a kernel of pixels, an image that has moved by one
 pixel is quite a different image. A *convolutional* kernel compares small patches instead, wherever in the image they
-are.
-Its *inducing points*, which summarise what the model has learnt, are patches as well. So you can look at them.
+are. Its *inducing points*, which summarise what the model has learnt, are patches as well. So you can look at them.
 """
 
 # %%

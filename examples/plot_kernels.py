@@ -67,11 +67,12 @@ print(said.kernel_)
 # last ten years, since no term says that the trend keeps becoming steeper. Its intervals widen, and still contain
 # nearly all of the rows. With the default kernel, the mean soon stays at the same level.
 
+from skdgp.metrics import coverage
+
 plain = SOLVEGPRegressor(random_state=0).fit(years[known], y[known])
 for name, model in {"composed": said, "default": plain}.items():
     dist = model.predict_dist(years[future])
-    lower, upper = dist.interval(0.9)
-    inside = np.mean((lower <= y[future]) & (y[future] <= upper))
+    inside = coverage(y[future], *dist.interval(0.9))
     error = np.sqrt(np.mean((dist.mean - y[future]) ** 2))
     print(f"{name:8s} RMSE {error:5.2f}, CRPS {dist.crps(y[future]).mean():5.2f}, {inside:.0%} within 90 % intervals")
 

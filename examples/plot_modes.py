@@ -38,15 +38,15 @@ X_new, y_new = make_drives(2000)
 # time. Training takes longer than with ``n_importance=1``, and predictions are better in most cases.
 
 from skdgp import DSDGPRegressor
+from skdgp.metrics import coverage
 
 one = DSDGPRegressor(n_estimators=1, random_state=0).fit(X, y)
 two = DSDGPRegressor(latent_dims=1, n_importance=5, n_estimators=1, random_state=0).fit(X, y)
 
 for name, model in {"latent_dims=0": one, "latent_dims=1": two}.items():
     dist = model.predict_dist(X_new)
-    lower, upper = dist.interval(0.9)
-    inside = (lower <= y_new) & (y_new <= upper)
-    print(f"{name}: NLL {dist.log_score(y_new).mean():.2f}, {inside.mean():.0%} within 90 % intervals")
+    inside = coverage(y_new, *dist.interval(0.9))
+    print(f"{name}: NLL {dist.log_score(y_new).mean():.2f}, {inside:.0%} within 90 % intervals")
 
 # %%
 # The picture shows the density that each model predicts. The darker the colour, the higher is the density. At eight

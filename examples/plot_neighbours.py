@@ -14,26 +14,32 @@ regressors correct their predictions by these residuals if it helps.
 # Three towns
 # -----------
 # In the first town rents are smooth. In the second town each of 625 blocks has a level of its own. In the third town
-# flats are listed several times, with the same features and nearly the same rent. Each town has 4000 training rows and
-# 1000 new rows.
+# flats are listed several times, with the same features and nearly the same rent. Rents are in euros per square metre.
+# Each town has 4000 training rows and 1000 new rows.
 
 import numpy as np
 
+levels = np.random.default_rng(7).normal(size=(25, 25))
 
-def make_town(kind, n_flats, random_state):
-    """Places of flats in a square of ten kilometres, and their rents."""
-    rng = np.random.default_rng(random_state)
-    X = rng.uniform(0, 10, (n_flats, 2))
-    level = np.random.default_rng(7).normal(size=(25, 25))
-    if kind == "repeats":
-        X = X[rng.integers(n_flats // 3, size=n_flats)]
+
+def true_rent(kind, X):
+    """Rents without noise, at places in a square of ten kilometres."""
     rent = 15 - 0.9 * np.hypot(X[:, 0] - 5, X[:, 1] - 5) + np.sin(X[:, 0])
     if kind == "blocks":
-        column, row = (2.5 * X).astype(int).T
-        rent = rent + level[row, column]
+        column, row = (2.5 * X).clip(0, 24).astype(int).T
+        rent = rent + levels[row, column]
     if kind == "repeats":  # each flat has a value of its own
         rent = rent + np.sin(1e4 * X[:, 0]) + np.cos(1e4 * X[:, 1])
-    return X, rent + 0.2 * rng.normal(size=n_flats)
+    return rent
+
+
+def make_town(kind, n_flats, random_state):
+    """Places of flats, and their rents."""
+    rng = np.random.default_rng(random_state)
+    X = rng.uniform(0, 10, (n_flats, 2))
+    if kind == "repeats":
+        X = X[rng.integers(n_flats // 3, size=n_flats)]
+    return X, true_rent(kind, X) + 0.2 * rng.normal(size=n_flats)
 
 
 towns = {kind: make_town(kind, 5000, random_state=0) for kind in ("smooth", "blocks", "repeats")}
@@ -82,9 +88,7 @@ for kind, (X, y) in towns.items():
 import matplotlib.pyplot as plt
 
 street = np.column_stack([np.linspace(0, 10, 600), np.full(600, 4.5)])
-level = np.random.default_rng(7).normal(size=(25, 25))
-truth = 15 - 0.9 * np.hypot(street[:, 0] - 5, street[:, 1] - 5) + np.sin(street[:, 0])
-truth = truth + level[11, (2.5 * street[:, 0]).clip(0, 24).astype(int)]
+truth = true_rent("blocks", street)
 fig, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
 for ax, name, color in zip(axes, ("deep GP alone", "deep GP, neighbours"), ("#8a8a8a", "#0b5fa5"), strict=True):
     model = models["blocks", name]
@@ -93,7 +97,7 @@ for ax, name, color in zip(axes, ("deep GP alone", "deep GP, neighbours"), ("#8a
     ax.plot(street[:, 0], model.predict(street), color=color, linewidth=2)
     ax.plot(street[:, 0], truth, color="black", linewidth=1)
     ax.set(title=name, xlabel="kilometres along the street")
-axes[0].set_ylabel("rent, with 90 % intervals")
+axes[0].set_ylabel("rent (€ per square metre), with 90 % intervals")
 plt.show()
 
 # %%

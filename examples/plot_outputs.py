@@ -11,7 +11,8 @@ missing in most rows.
 # The data: two sensors and a laboratory
 # --------------------------------------
 # Two cheap sensors measure the water of a lake every day of a year. A laboratory measures the chlorophyll, which is the
-# target that matters. It does so on thirty days only, and on none after day 230. Missing targets are NaN.
+# target that matters, in micrograms per litre. It does so on thirty days only, and on none after day 230. Missing
+# targets are NaN.
 
 import numpy as np
 
@@ -59,7 +60,7 @@ for ax, model, title in zip(axes, (alone, together), ("laboratory alone", "with 
     ax.plot(days, truth[:, 0], "--", color="black", lw=1)
     ax.plot(days[measured], y[measured, 0], "o", ms=4, color="black")
     ax.set(title=title, xlabel="day")
-axes[0].set_ylabel("chlorophyll")
+axes[0].set_ylabel("chlorophyll (µg/l)")
 plt.show()
 
 # %%

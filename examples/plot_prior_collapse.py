@@ -124,6 +124,7 @@ for row, (name, drawn) in zip(axes, draws.items(), strict=True):
         layers = f"{depth} layer{'s' * (depth > 1)}: " if ax in axes[0] else ""
         ax.set_title(f"{layers}{means[name][depth - 1]:.0f} values")
 fig.supxlabel("input")
+fig.supylabel("value")
 plt.show()
 
 # %%

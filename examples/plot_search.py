@@ -52,8 +52,8 @@ print(X_train.head().round(1).to_string())
 # ------------
 # The first step encodes the table. Words become columns of zeros and ones, and a missing heating is a category of its
 # own. Missing years are filled with the mean year, and an extra column marks them. The estimators of this package also
-# take such columns as they are (:doc:`/tables`). This story encodes them to show a search over a pipeline, and because
-# the linear model at the end needs columns of numbers.
+# take such columns as they are (:doc:`/tables`). This example encodes them to show a search over a pipeline, and
+# because the linear model at the end needs columns of numbers.
 #
 # The second step is the deep GP. It standardises the features and the prices itself. By default it is an ensemble; here
 # it is a single model, to save time. By default its predictions are also mixed with those of a simpler GP, the *base*.

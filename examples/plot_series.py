@@ -68,7 +68,7 @@ ax.plot(X[near, 0], y[near], ".", ms=1.0, alpha=0.25, color="tab:gray", label="r
 ax.fill_between(window[:, 0], mean - 1.96 * std, mean + 1.96 * std, alpha=0.3, label="95 % band of the curve")
 ax.plot(window[:, 0], model.sample_functions(4, random_state=0)(window), lw=0.8, color="tab:blue")
 ax.plot(window[:, 0], power(window[:, 0]), "--", color="black", lw=1.0, label="true curve")
-ax.set(xlabel="day", ylabel="kW", ylim=(0, 7))
+ax.set(xlabel="day", ylabel="power (kW)", ylim=(0, 7))
 ax.legend(loc="upper left", markerscale=6)
 plt.show()
 

@@ -12,8 +12,8 @@ Then it looks at two special cases: a flat in a district that the model has neve
 # The data: flats and their rents
 # -------------------------------
 # The rent of a flat depends on its size, the year in which the house was built, the district, and the state of the
-# kitchen. Size and year are related, since old flats are larger in this table. A fifth of the cells in these two
-# columns are missing.
+# kitchen. Rents are in euros a month. Size and year are related, since old flats are larger in this table. A fifth of
+# the cells in these two columns are missing.
 
 import numpy as np
 import pandas as pd
@@ -137,18 +137,18 @@ for district, colour in (("Harbour", "#0b5fa5"), ("Mills", "#5f8f4e"), ("Airport
     label = f"{district} (never seen)" if district == "Airport" else district
     left.plot(sizes, mean, color=colour, label=label)
     left.fill_between(sizes, mean - 1.64 * std, mean + 1.64 * std, color=colour, alpha=0.2, linewidth=0)
-left.set(xlabel="size (square metres)", ylabel="rent", title="Mean rent, houses of 1950, 90 % band")
+left.set(xlabel="size (square metres)", ylabel="rent (€)", title="Mean rent, houses of 1950, 90 % band")
 left.legend(frameon=False, loc="upper left")
 
 for row, name in enumerate(cases):
     middle.plot(intervals[name], [row, row], color="#0b5fa5", linewidth=6, alpha=0.35, solid_capstyle="butt")
     middle.scatter(means[name], row, color="#0b5fa5", zorder=3)
-middle.set(yticks=range(len(cases)), yticklabels=list(cases), xlabel="rent", title="90 % interval of one flat")
+middle.set(yticks=range(len(cases)), yticklabels=list(cases), xlabel="rent (€)", title="90 % interval of one flat")
 middle.invert_yaxis()
 
 order = importance.importances_mean.argsort()
 right.barh(
     X.columns[order], importance.importances_mean[order], xerr=importance.importances_std[order], color="#8a8a8a"
 )
-right.set(xlabel="increase of the root mean squared error", title="Error after shuffling a column")
+right.set(xlabel="increase of the root mean squared error (€)", title="Error after shuffling a column")
 plt.show()

@@ -45,6 +45,6 @@ class Measured(SphinxDirective):
 
 
 def setup(app):
-    """Of Sphinx."""
+    """Sphinx calls this function."""
     app.add_directive("measured", Measured)
     return {"parallel_read_safe": True, "version": "1"}
