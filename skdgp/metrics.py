@@ -13,9 +13,10 @@ from numbers import Integral
 
 import numpy as np
 from sklearn.pipeline import Pipeline
+from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from ._sklearn import is_search, is_transformed_target
+from ._sklearn import check_sample_weight, is_search, is_transformed_target
 from .distributions import PredictiveDistribution, TransformedDistribution, central_levels
 
 #: Number of bins of :func:`expected_calibration_error`, and of its scorer.
@@ -59,7 +60,7 @@ def negative_log_predictive_density(y_true, dist, *, sample_weight=None):
     Raises
     ------
     ValueError
-        If shapes do not match, or if ``y_true`` contains NaN or infinity.
+        If shapes do not match, if ``y_true`` contains NaN or infinity, or if a weight is negative.
 
     References
     ----------
@@ -98,7 +99,7 @@ def crps(y_true, dist, *, sample_weight=None):
     Raises
     ------
     ValueError
-        If shapes do not match, or if ``y_true`` contains NaN or infinity.
+        If shapes do not match, if ``y_true`` contains NaN or infinity, or if a weight is negative.
 
     References
     ----------
@@ -178,7 +179,7 @@ def calibration_error(y_true, dist, *, sample_weight=None):
     Raises
     ------
     ValueError
-        If shapes do not match, or if ``y_true`` contains NaN or infinity.
+        If shapes do not match, if ``y_true`` contains NaN or infinity, or if a weight is negative.
 
     References
     ----------
@@ -225,7 +226,7 @@ def coverage(y_true, lower, upper, *, sample_weight=None):
     Raises
     ------
     ValueError
-        If shapes differ, or if an array contains NaN.
+        If shapes differ, if an array contains NaN, or if a weight is negative.
 
     Examples
     --------
@@ -262,7 +263,8 @@ def interval_score(y_true, lower, upper, confidence_level=0.9, *, sample_weight=
     Raises
     ------
     ValueError
-        If shapes differ, if an array contains NaN, or if ``confidence_level`` is not between 0 and 1.
+        If shapes differ, if an array contains NaN, if ``confidence_level`` is not between 0 and 1, or if a weight is
+        negative.
 
     References
     ----------
@@ -311,7 +313,8 @@ def expected_calibration_error(y_true, y_proba, *, n_bins=N_BINS, labels=None, s
     ------
     ValueError
         If the numbers of labels and columns differ, or the numbers of observations and rows of probabilities; if
-        ``y_true`` has a label that is none of ``labels``; or if ``n_bins`` is less than one.
+        ``y_true`` has a label that is none of ``labels``; if ``y_proba`` does not lie between 0 and 1; if a weight is
+        negative; or if ``n_bins`` is less than one.
 
     References
     ----------
@@ -323,7 +326,8 @@ def expected_calibration_error(y_true, y_proba, *, n_bins=N_BINS, labels=None, s
     >>> round(expected_calibration_error(["a", "b"], [[0.9, 0.1], [0.8, 0.2]], n_bins=5), 4)
     0.45
     """
-    y_true, y_proba = column_or_1d(y_true), np.asarray(y_proba, dtype=np.float64)
+    y_true = column_or_1d(y_true)
+    y_proba = check_array(y_proba, ensure_2d=False, dtype=np.float64, input_name="y_proba")
     check_consistent_length(y_true, y_proba, sample_weight)
     labels = np.unique(y_true) if labels is None else np.asarray(labels)
     if y_proba.ndim != 2 or y_proba.shape[1] != len(labels):
@@ -335,6 +339,11 @@ def expected_calibration_error(y_true, y_proba, *, n_bins=N_BINS, labels=None, s
         raise ValueError(f"y_true has labels that are none of {labels}: pass the classifier's classes_ as labels.")
     if not (isinstance(n_bins, Integral) and n_bins >= 1):
         raise ValueError(f"n_bins={n_bins} must be an integer of at least 1.")
+    if not ((y_proba >= 0) & (y_proba <= 1)).all():
+        raise ValueError(
+            f"y_proba must lie between 0 and 1, got {y_proba.min()} to {y_proba.max()}: pass probabilities, and not "
+            "their logarithms or a decision function."
+        )
     return _calibration_of_classes(y_true, y_proba, labels, n_bins, sample_weight)
 
 
@@ -453,8 +462,9 @@ def predictive_distribution(estimator, X):
         inside = predictive_distribution(estimator.regressor_, X)
         flat = len(inside.shape) == 1
         return TransformedDistribution(inside, estimator.transformer_, 0 if flat else None)
+    predict = getattr(estimator, "predict", None)
     try:
-        mean, std = estimator.predict(X, return_std=True)
+        mean, std = predict(X, return_std=True)  # calling None is a TypeError, too
     except TypeError as error:
         raise TypeError(
             f"{type(estimator).__name__} predicts no distribution: it has neither predict_dist(X) nor "
@@ -506,6 +516,7 @@ def _observations(y_true, dist):
         raise ValueError(f"y_true of shape {y.shape} and predictions of shape {dist.shape} do not match.")
     if not np.isfinite(y).all():
         raise ValueError("y_true contains NaN or infinity: leave out such rows, from the predictions too.")
+    _check_not_empty(y)
     return y
 
 
@@ -517,15 +528,20 @@ def _intervals(y_true, lower, upper):
     for name, column in (("y_true", y), ("lower", lower), ("upper", upper)):
         if np.isnan(column).any():  # infinite ends are allowed: such an interval contains everything
             raise ValueError(f"{name} contains NaN: leave out such rows.")
+    _check_not_empty(y)
     return y, lower, upper
+
+
+def _check_not_empty(y):
+    if not y.size:
+        raise ValueError("y_true is empty: pass at least one row.")
 
 
 def _broadcast(sample_weight, like):
     """Weights of rows, (n,) or None, in the shape (n,) or (n, P) of values."""
     if sample_weight is None:
         return np.ones(like.shape)
-    weight = column_or_1d(sample_weight)
-    check_consistent_length(weight, like)
+    weight = check_sample_weight(column_or_1d(sample_weight), like, dtype=np.float64, ensure_non_negative=True)
     return np.broadcast_to(weight.reshape(-1, *(1 for _ in like.shape[1:])), like.shape)
 
 

@@ -9,6 +9,8 @@ from sklearn.preprocessing import StandardScaler
 
 from skdgp import SOLVEGPRegressor
 from skdgp.inference import collapsed, minibatches
+from skdgp.inference.judging import Judges
+from skdgp.inference.processes import Processes, shared_among
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from version 1.9 on")
 
@@ -99,6 +101,31 @@ class TestCallbacks:
         assert not np.array_equal(epochs[0][0].predict(X), epochs[1][0].predict(X))
         assert np.array_equal(epochs[-1][0].predict(X), model.predict(X))
 
+    def test_fitted_copies_in_a_collapsed_fit(self, wave):
+        """Training sets posteriors when it ends. Copies need their own before that."""
+        X, y = wave
+        watch, options = Copier(), {"n_estimators": 2, "base": None, "n_neighbors": 0, "random_state": 0}
+        model = SOLVEGPRegressor(8, 8, max_iter=3, **options).set_callbacks(watch).fit(X, y)
+        copies = [(each, score) for name, each, score in watch.copies if name == "epoch"]
+        assert model.method_ == "collapsed" and [len(each.module_) for each, _ in copies] == 3 * [1] + 3 * [2]
+        assert min(score for _, score in copies) > 0.5
+        assert np.array_equal(copies[-1][0].predict(X), model.predict(X))
+
+    def test_fitted_copies_need_no_other_process(self, wave):
+        """If only one of several processes asks for a copy, it must not wait for the others."""
+
+        class Counted(Processes):
+            n_calls = 0
+
+            def add_up(self, numbers):
+                self.n_calls += 1
+
+        everyone = [Counted(), Counted()]
+        for processes, watch in zip(everyone, (Recorder(), Copier()), strict=True):
+            with shared_among(processes):
+                SOLVEGPRegressor(8, 8, method="svi", max_iter=2, base=None).set_callbacks(watch).fit(*wave)
+        assert everyone[0].n_calls == everyone[1].n_calls > 0
+
     def test_scoring_monitor(self, tiny, wave):
         monitor = callback.ScoringMonitor(scoring="r2")
         tiny(max_iter=3).set_callbacks(monitor).fit(*wave)
@@ -169,8 +196,6 @@ class TestInterruption:
                 raise KeyboardInterrupt
 
         told = Recorder(interrupt)
-        names = by_minibatches(tiny, max_iter=4).set_callbacks(watch := Recorder()).fit(*wave) and watch.told
-        assert any(entry[1:2] == ("epoch",) for entry in names)
         with pytest.warns(UserWarning, match="was interrupted"):
             model = by_minibatches(tiny, max_iter=4).set_callbacks(told).fit(*wave)
         assert model.n_iter_ == 2 and np.isfinite(model.predict(wave[0])).all()
@@ -204,3 +229,29 @@ class TestInterruption:
             model = SOLVEGPRegressor(8, 8, max_iter=100, random_state=0).fit(X, y)
         assert seen[0].filename == __file__
         assert 1 < model.n_iter_ < 12 and model.score(X, y) > 0.3
+
+    @pytest.mark.parametrize("decision", ["blend", "correction"])
+    def test_after_training_keeps_the_members_and_what_is_decided(self, tiny, wave, monkeypatch, decision):
+        def interrupt(*args):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Judges, decision, interrupt)
+        with pytest.warns(UserWarning, match="was interrupted: .* 2 of 2 members"):
+            model = tiny(max_iter=3, n_estimators=2, base="gp", n_neighbors=4).fit(*wave)
+        assert (model.base_weight_ == 0) == (decision == "blend") and model.neighbors_ is None
+        assert len(model.module_) == 2 and np.isfinite(model.predict(wave[0], return_std=True)).all()
+
+    def test_of_a_collapsed_fit_leaves_only_whole_members(self, wave, monkeypatch):
+        """The second member has a kernel by then, but no posterior yet."""
+        whole, count = collapsed.set_posteriors, iter(range(1, 100))
+
+        def set_posteriors(*args, **options):
+            if next(count) == 2:
+                raise KeyboardInterrupt
+            return whole(*args, **options)
+
+        monkeypatch.setattr(collapsed, "set_posteriors", set_posteriors)
+        model = SOLVEGPRegressor(8, 8, max_iter=5, n_estimators=2, base=None, n_neighbors=0, random_state=0)
+        with pytest.warns(UserWarning, match="of 1 of 2 members"):
+            model.fit(*wave)
+        assert len(model.module_) == 1 and model.score(*wave) > 0.5

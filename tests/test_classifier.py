@@ -336,6 +336,13 @@ class TestHeldOutRows:
         assert best == model.validation_scores_.max()
         assert -log_loss(y[80:], model.predict_proba(X[80:])) == pytest.approx(best, abs=error)
 
+    def test_a_chunk_may_lack_a_class_that_class_weight_names(self, tiny):
+        X, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2 * 2
+        model = tiny(class_weight={0: 1.0, 1: 2.0}).partial_fit(X, y, classes=[0, 1, 2])
+        assert np.isfinite(model.predict_proba(X)).all()
+        with pytest.raises(ValueError, match="first call of partial_fit needs the labels of all chunks"):
+            tiny().partial_fit(X, y, classes=[])
+
     @pytest.mark.parametrize("class_weight", ["balanced", {0: 3.0, 1: 0.5}], ids=str)
     def test_the_users_rows_weigh_as_held_out_ones_do(self, tiny, class_weight):
         """By the weights of classes in the rows that are learnt from."""

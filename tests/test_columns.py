@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.gaussian_process.kernels import Sum
 from sklearn.inspection import permutation_importance
@@ -114,6 +115,15 @@ class TestColumns:
         assert coded["a"].tolist() == [3.0, 1.0, 0.0, 1.0] and coded["b"].tolist() == [1.0, 2.0, 3.0, 4.0]
         assert X["a"][2] == "y"  # the user's table is as it was
         assert Columns.from_plain(columns.to_plain()).levels == columns.levels
+
+    def test_na_among_objects_is_a_missing_cell(self):
+        X = pd.DataFrame({"a": pd.Series([1, pd.NA, 3] * 10, dtype=object), "b": np.arange(30.0)})
+        model = SOLVEGPRegressor(5, 0, max_iter=2, base=None, random_state=0).fit(X, X["b"])
+        known = X.assign(a=[1.0, np.nan, 3.0] * 10)
+        expected = clone(model).fit(known, X["b"]).predict(known)
+        assert np.array_equal(model.predict(X), expected) and X.loc[1, "a"] is pd.NA
+        as_array = clone(model).fit(X.to_numpy(dtype=object), X["b"])
+        assert np.array_equal(as_array.predict(X.to_numpy(dtype=object)), expected)
 
     def test_numbers_are_levels_too(self):
         columns = Columns.of(np.array([[1.0, 5.0], [1.0, np.nan], [2.0, 0.0]]), [0, 1])
@@ -511,7 +521,7 @@ class TestEstimators:
     def test_lengths_of_neighbours_are_those_of_features(self):
         X, y = make_table(200)
         model = SOLVEGPRegressor(**(SHALLOW | {"base": "gp"}), n_neighbors=8).fit(X, y)
-        assert model.neighbors_ is None or model.neighbors_["length_scales"].shape == (5,)
+        assert model.neighbors_["length_scales"].shape == (5,)
         assert np.isfinite(model.predict(X)).all()
 
     def test_latent_variables_come_after_the_columns(self):

@@ -273,6 +273,11 @@ class TestSelect:
         (RBF() + WhiteKernel(), "kernel has a WhiteKernel, but white noise belongs to the likelihood"),
         (PairwiseKernel(), "kernel has a PairwiseKernel, which is none of"),
         (Matern(nu=0.7), "kernel has Matern with nu=0.7: choose 0.5, 1.5, 2.5 or infinity"),
+        (RBF() ** 0.5, "kernel has an exponent of 0.5: give a whole number of at least 1"),
+        (RBF() ** -1, "kernel has an exponent of -1: give a whole number"),
+        (RBF, r"kernel=RBF is a class: give an object of it, such as RBF\(\)"),
+        (["nope"], "kernel='nope' is no kernel: give one of .*matern12"),
+        ([None], "kernel=None is no kernel: give one of"),
     ],
 )
 def test_kernels_that_are_not_known(kernel, message):
@@ -284,7 +289,7 @@ def test_kernels_that_are_not_known(kernel, message):
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (RBF(1.0) ** 1.5, "Functions cannot be drawn with Power: sums and products"),
+        (RBF(1.0) ** 5, "Functions cannot be drawn with Power: sums and products"),
         (ExpSineSquared(), "Functions cannot be drawn with a periodic kernel of 2 inputs: with Select"),
         (
             DotProduct() ** 4 * DotProduct() ** 4,

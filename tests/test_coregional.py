@@ -158,6 +158,12 @@ class TestMissing:
         found = likelihood.loadings(2).numpy()
         np.testing.assert_allclose(found @ found.T, np.corrcoef(y.T), atol=0.06)
         assert likelihood.loadings(6).shape == (4, 6)
+
+    def test_targets_that_are_never_known_together_start_with_a_function_each(self):
+        y = torch.tensor([[1.0, torch.nan], [-1.0, torch.nan], [torch.nan, 1.0], [torch.nan, -1.0]])
+        likelihood = Incomplete(2)
+        likelihood.initialise(y, torch.ones(4))
+        assert (likelihood.loadings(1).norm(dim=1) >= 0.3 - 1e-6).all()
         assert torch.allclose(Incomplete(2).loadings(2) @ Incomplete(2).loadings(2).mT, torch.eye(2))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import generator, normal
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from skdgp import DSDGPClassifier, DSDGPRegressor
 from skdgp.gp.coupled import COUPLED, DRAWN_JITTER, MOST_COUPLINGS, Chain, Joint, Locations, check_size
@@ -268,6 +269,18 @@ def test_functions_have_the_moments_of_predictions(kind):
     layers = model.draw_layers(Streams(range(6)))(X)
     assert [tuple(each.shape) for each in layers] == [(6, 3, 2), (6, 3, 1)]
     torch.testing.assert_close(layers[-1], model.draw(Streams(range(6)))(X))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kernel", ["rbf", ConstantKernel(100.0) * RBF()], ids=["name", "object"])
+def test_functions_of_locations_keep_their_variance_at_inducing_points(kernel):
+    """Jitter of the values at inducing points is in proportion to the kernel's variance."""
+    model = make_model("locations", (), kernel=kernel)
+    layer = model.layers[0]
+    if kernel == "rbf":
+        layer.kernel.log_variance.fill_(np.log(100.0))
+    draws = model.draw(Streams(range(4000)))(layer.Z)[..., 0]
+    np.testing.assert_allclose(draws.var(0), model(layer.Z).moments()[1][:, 0], rtol=0.15)
 
 
 def small(kind, **options):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.stats import gamma, lognorm, nbinom, norm, poisson
-from sklearn.preprocessing import FunctionTransformer, PowerTransformer
+from sklearn.preprocessing import FunctionTransformer, PowerTransformer, StandardScaler
 
 from skdgp import PredictiveDistribution
 from skdgp.distributions import CountDistribution, GammaDistribution, TransformedDistribution
@@ -204,6 +204,37 @@ class TestTransformed:
         ):
             TransformedDistribution(make(GammaDistribution, 1.0, 0.2, 0.3), "log")
 
+    def test_not_by_what_is_no_transformer(self):
+        with pytest.raises(TypeError, match="transform='sqrt' is neither \"log\" nor a fitted transformer"):
+            TransformedDistribution(PredictiveDistribution.gaussian([0.0], [1.0]), "sqrt")
+
+    def test_mixtures_keep_the_transformer(self):
+        """Fits to the same rows have equal transformers. Others cannot be mixed."""
+        tables = [np.random.default_rng(seed).gamma(2.0, size=(50, 1)) for seed in (0, 0, 1)]
+        one, same, other = (
+            TransformedDistribution(PredictiveDistribution.gaussian([0.0], [1.0]), StandardScaler().fit(table))
+            for table in tables
+        )
+        mixed = PredictiveDistribution.mixture([one, same])
+        np.testing.assert_allclose(mixed.ppf(0.3), one.ppf(0.3))
+        np.testing.assert_allclose(PredictiveDistribution.concatenate([one, same]).mean, [one.mean[0], one.mean[0]])
+        unknown = [FunctionTransformer(lambda y: y, lambda z: z).fit(np.ones((3, 1))) for _ in range(2)]
+        lambdas = [TransformedDistribution(one.dist, transformer) for transformer in unknown]
+        for parts in ([one, other], lambdas):
+            with pytest.raises(ValueError, match="transformed in different ways cannot be joined"):
+                PredictiveDistribution.mixture(parts)
+        assert len(PredictiveDistribution.concatenate([lambdas[0][:1], lambdas[0]])) == 2
+        with pytest.raises(
+            TypeError, match=r"different kinds .* got PredictiveDistribution and TransformedDistribution"
+        ):
+            PredictiveDistribution.mixture([one, one.dist])
+
+    def test_points_that_do_not_fit(self):
+        dist = TransformedDistribution(PredictiveDistribution.gaussian(np.zeros(3), np.ones(3)), "log")
+        for method in (dist.logpdf, dist.cdf, dist.crps):
+            with pytest.raises(ValueError, match=r"shape \(4,\) do not broadcast"):
+                method(np.ones(4))
+
 
 class TestWhatAllShare:
     @pytest.fixture(params=["counts", "gamma", "log"])
@@ -225,8 +256,22 @@ class TestWhatAllShare:
         np.testing.assert_allclose(dist[3].cdf(y[3]), dist.cdf(y)[3], rtol=1e-5)
         assert type(dist).__name__ in repr(dist)
 
+    def test_nothing_is_known_of_what_was_not_observed(self, dist):
+        y = np.where(np.arange(6) == 2, np.nan, np.round(dist.mean))
+        for method in ("logpdf", "pdf", "cdf", "crps"):
+            assert np.array_equal(np.isnan(getattr(dist, method)(y)), np.isnan(y))
+        assert (dist.crps(np.inf) == np.inf).all()
+
     def test_a_row_draws_the_same_whatever_rows_follow(self, dist):
         np.testing.assert_allclose(dist[:3].rvs(2, random_state=0), dist.rvs(2, random_state=0)[:, :3])
+
+
+def test_gamma_without_uncertainty_of_the_mean():
+    dist, exact = GammaDistribution([[np.log(2.0)]], [[0.0]], [[0.25]], [1.0]), gamma(4.0, scale=0.5)
+    q = np.array([[1e-10], [0.3], [1 - 1e-10]])
+    np.testing.assert_allclose(dist.ppf(q), exact.ppf(q), rtol=1e-6)
+    left, right = (quad(lambda t, n=n: (exact.cdf(t) - n) ** 2, *ends)[0] for n, ends in ((0, (0, 2)), (1, (2, 40))))
+    assert dist.crps(2.0)[0] == pytest.approx(left + right, rel=1e-5)
 
 
 def test_mixtures_of_many_gaussians_are_scored_by_an_integral(monkeypatch):

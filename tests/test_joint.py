@@ -320,6 +320,11 @@ class TestFunctions:
         for start, stop in ((50, 60), (100, 148), (0, 48), (0, 96), (299, 300)):
             assert np.array_equal(draws(X[start:stop]), whole[start:stop])
 
+    @pytest.mark.parametrize("seeds", [[], [-1], [0.5], 3, [[1]]], ids=str)
+    def test_seeds_are_integers(self, fitted, seeds):
+        with pytest.raises(ValueError, match=r"seeds=.* must be integers from 0 on, one for each function"):
+            FunctionDraws(next(iter(fitted.values())), seeds)
+
     @every_family
     def test_seeds_fix_functions(self, tiny, fitted, wave):
         X, model = wave[0], fitted[name_of(tiny)]

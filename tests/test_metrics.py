@@ -185,6 +185,26 @@ class TestErrors:
             metrics.coverage(y, *dist.interval())
         assert metrics.coverage([0.0], [-np.inf], [np.inf]) == 1.0
 
+    def test_of_weights(self):
+        y, dist = make_mixtures(2, 4)
+        for weight in ([1.0, -1.0, 1.0, 1.0], [1.0, np.nan, 1.0, 1.0]):
+            with pytest.raises(ValueError, match=r"[Nn]egative|NaN"):
+                metrics.crps(y, dist, sample_weight=weight)
+
+    def test_of_no_rows(self):
+        _, dist = make_mixtures(2, 4)
+        for score in (metrics.crps, metrics.calibration_error, metrics.negative_log_predictive_density):
+            with pytest.raises(ValueError, match="y_true is empty: pass at least one row"):
+                score([], dist[:0])
+        with pytest.raises(ValueError, match="y_true is empty: pass at least one row"):
+            metrics.coverage([], [], [])
+
+    def test_of_probabilities_that_are_none(self):
+        with pytest.raises(ValueError, match=r"y_proba must lie between 0 and 1, got -2\.0 to 0\.5: pass"):
+            metrics.expected_calibration_error(["a", "b"], [[-2.0, 0.5], [0.1, 0.2]])
+        with pytest.raises(ValueError, match="y_proba contains NaN"):
+            metrics.expected_calibration_error(["a", "b"], [[np.nan, 0.5], [0.1, 0.2]])
+
     def test_of_no_probability(self):
         with pytest.raises(ValueError, match="confidence_level must lie between 0 and 1"):
             metrics.interval_score([0.0], [0.0], [1.0], 90)
@@ -193,7 +213,9 @@ class TestErrors:
         with pytest.raises(NotFittedError):
             metrics.crps_scorer(GridSearchCV(tiny(), {}), *wave)
 
-    @pytest.mark.parametrize("model", [LinearRegression(), TransformedTargetRegressor(LinearRegression())])
+    @pytest.mark.parametrize(
+        "model", [LinearRegression(), TransformedTargetRegressor(LinearRegression()), StandardScaler()]
+    )
     def test_of_models_without_distributions(self, model, wave):
         with pytest.raises(TypeError, match="predicts no distribution: it has neither predict_dist"):
             metrics.crps_scorer(model.fit(*wave), *wave)

@@ -199,6 +199,18 @@ class TestObject:
         np.testing.assert_array_equal(dist.mean, [1.0, 2.0])
         np.testing.assert_array_equal(dist.std, [3.0, 4.0])
 
+    def test_far_out_and_without_observation(self):
+        dist = PredictiveDistribution.gaussian([0.0], [1.0])
+        assert dist.logpdf(1e160) == dist.logpdf(np.inf) == -np.inf and dist.crps(-np.inf) == np.inf
+        for method in ("logpdf", "pdf", "cdf", "crps"):
+            assert np.isnan(getattr(dist, method)([[np.nan]])).all()
+
+    def test_moments_cannot_be_changed(self):
+        dist = PredictiveDistribution.gaussian([0.0], [1.0])
+        for moment in (dist.mean, dist.var):
+            with pytest.raises(ValueError, match="read-only"):
+                moment[0] = 5.0
+
 
 class TestErrors:
     @pytest.mark.parametrize(
@@ -219,11 +231,13 @@ class TestErrors:
     def test_of_parts_with_other_weights(self):
         one = PredictiveDistribution(np.zeros((2, 3)), np.ones((2, 3)), [0.5, 0.5])
         other = PredictiveDistribution(np.zeros((2, 3)), np.ones((2, 3)), [0.4, 0.6])
+        with pytest.raises(ValueError, match="Means must be finite, and variances positive"):
+            PredictiveDistribution.gaussian([0.0], [-1.0])
         for parts in ([one, other], [one, PredictiveDistribution.gaussian(np.zeros(3), np.ones(3))]):
             with pytest.raises(ValueError, match="can be joined only if their weights are the same"):
                 PredictiveDistribution.concatenate(parts)
 
-    @pytest.mark.parametrize("confidence_level", [0.0, 1.0, 90])
+    @pytest.mark.parametrize("confidence_level", [0.0, 1.0, 90, [0.5, 0.9]])
     def test_of_what_is_no_probability(self, confidence_level):
         _, dist = make_mixtures(2, 3)
         with pytest.raises(ValueError, match="confidence_level must lie between 0 and 1"):

@@ -210,6 +210,24 @@ class TestTraining:
         assert 0 < gains[1] < rise - 0.1 * PEAK
         assert [len(each.loss) for each in histories] == [8, 8, 8]
 
+    def test_a_slowed_member_keeps_its_rate_when_others_leave(self, lines_may_be_stacked):
+        """The last member fails in its first step. The first one stalls and leaves: its held-out rows want no slope."""
+
+        def failing_once(factor):
+            steps = iter(range(1000))
+            return Objective(lambda *args: climb.value(*args) * (1.0 if next(steps) else factor), linear=True)
+
+        column = torch.tensor([9.0, 9.0, 0.3]).double().repeat_interleave(4)[:, None]
+        data, options = Batch(torch.ones_like(column), column, torch.ones(12).double()), {"n_iter_no_change": 2}
+        together, alone = (lines([0.0, 0.0]) for _ in range(2))
+        found = train(
+            learners(together, data, True),
+            settings(failing_once(torch.tensor([1.0, torch.nan])), max_iter=20, **options),
+        )
+        train(learners(alone, data, True)[1:], settings(failing_once(torch.nan), max_iter=20, **options))
+        assert len(found[0].loss) < len(found[1].loss)
+        assert together[1].slope.item() == pytest.approx(alone[1].slope.item(), rel=1e-9)
+
     def test_error_where_a_member_fails_for_good(self, lines_may_be_stacked):
         def value(*args):
             return climb.value(*args) * torch.tensor([1.0, 1.0, torch.nan])

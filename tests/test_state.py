@@ -17,6 +17,8 @@ from sklearn.preprocessing import StandardScaler
 
 from skdgp import AVDGPRegressor, DSDGPClassifier
 from skdgp.gp.kernels import StationaryKernel
+from skdgp.gp.units import Units
+from skdgp.inference.objectives import elbo
 from skdgp.inference.state import MOVED, from_plain, to_plain
 
 STORED = Path(__file__).parent / "stored"
@@ -171,6 +173,13 @@ def test_what_could_not_be_found_again_is_refused():
 
     with pytest.raises(TypeError, match=r"Inner cannot be stored, since it could not be found again by this name"):
         to_plain(Inner(2, 2))
+
+
+def test_lists_of_functions_and_units_survive():
+    module = torch.nn.Linear(2, 2)
+    module.parts = [(elbo, 1.0), Units([0.5], [2.0])]
+    [(function, number), units] = from_plain(to_plain(module)).parts
+    assert function is elbo and number == 1.0 and (units.shift, units.scale) == ((0.5,), (2.0,))
 
 
 def test_classes_of_the_main_program_may_be_stored_in_other_processes():

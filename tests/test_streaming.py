@@ -293,3 +293,4 @@ class TestStream:
             stream(model, data, SETTINGS, source)
         assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
         assert any(not torch.equal(before[name], value) for name, value in state.items())
+        assert stream.rate == 0.25 and stream.n_steps == 4 and stream.n_seen == 64

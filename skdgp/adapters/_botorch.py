@@ -32,6 +32,13 @@ class BoTorchModel(Model):
         A regressor that has been fitted to one target and to numeric features without missing cells. Its likelihood
         must have additive noise, as "gaussian" has, and it has no ``target_transform``.
 
+    Raises
+    ------
+    TypeError
+        If ``regressor`` is not a regressor of this package.
+    ValueError
+        If it does not meet the conditions above.
+
     Examples
     --------
     >>> import torch

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..estimators._fitted import fitted
+from ..estimators._parameters import built_with
 from ..estimators._regression import DeepGPRegressor
 from ..gp.likelihoods import AdditiveNoise
 from ..inference.joint import exact_copies, joint_moments
@@ -26,8 +27,8 @@ def check_plain(regressor, what: str) -> None:
     if transformed or not isinstance(ensemble.likelihoods[0], AdditiveNoise):
         raise ValueError(
             f"{what} takes models whose noise is added and the same everywhere, but this one has "
-            f"likelihood={regressor.likelihood!r} and target_transform={regressor.target_transform!r}: take "
-            '"gaussian" and None.'
+            f"likelihood={built_with(regressor, 'likelihood')!r} and target_transform="
+            f'{built_with(regressor, "target_transform")!r}: take "gaussian" and None.'
         )
 
 
@@ -43,6 +44,13 @@ class MomentsModule(nn.Module):
     regressor : regressor of this package
         A regressor that has been fitted to numeric features without missing cells. Its likelihood must have additive
         noise, as "gaussian" has, and it has no ``target_transform``.
+
+    Raises
+    ------
+    TypeError
+        If ``regressor`` is not a regressor of this package.
+    ValueError
+        If it does not meet the conditions above.
 
     Examples
     --------
@@ -103,6 +111,8 @@ def to_onnx(regressor, file):
     ------
     ImportError
         If onnx or onnxscript is missing.
+    TypeError
+        If ``regressor`` is not a regressor of this package.
     ValueError
         If the model cannot be exported.
     """

@@ -97,8 +97,10 @@ class CalibrationDisplay:
 
         Raises
         ------
+        TypeError
+            If the estimator predicts no distribution.
         ValueError
-            If there are several outputs and none is chosen, or if ``kind`` is unknown.
+            If ``X`` and ``y`` do not match, if there are several outputs and none is chosen, or if ``kind`` is unknown.
 
         Examples
         --------

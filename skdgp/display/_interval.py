@@ -99,8 +99,11 @@ class PredictiveIntervalDisplay:
 
         Raises
         ------
+        TypeError
+            If the estimator predicts no distribution.
         ValueError
-            If ``X`` has no such feature, or if there are several outputs and none is chosen.
+            If ``X`` has no such feature, if ``X`` and ``y`` do not match, if there are several outputs and none is
+            chosen, or if ``confidence_level`` is not between 0 and 1.
 
         Examples
         --------
@@ -156,7 +159,8 @@ class PredictiveIntervalDisplay:
         Raises
         ------
         ValueError
-            If shapes do not match, or if there are several outputs and none is chosen.
+            If shapes do not match, if there are several outputs and none is chosen, or if ``confidence_level`` is not
+            between 0 and 1.
         """
         dist, y = one_output(dist, y, output)
         if x is not None and np.shape(x) != dist.shape:

@@ -52,7 +52,8 @@ def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_pas
     n_passes : int, default=5
         With "partial_fit", the number of passes over all rows. With "fit" the estimator's ``max_iter`` decides this.
     n_workers : int, default=None
-        With "fit", the number of workers that train together. None is all of them.
+        With "fit", the number of workers that train together. None is all workers that have joined the cluster when
+        ``fit_dask`` is called, or one if there is none yet.
     client : distributed.Client, default=None
         Client of the cluster. None is the current one.
 
@@ -205,7 +206,7 @@ def _fit(client, model, parts: list[Partition], n_workers: int | None):
     workers = sorted(client.nthreads())
     if n_workers is not None and n_workers > len(workers):
         raise ValueError(f"n_workers={n_workers} is more than the cluster has, {len(workers)}: give at most so many.")
-    rows, size = client.compute(delayed(together)(parts)), n_workers or len(workers)
+    rows, size = client.compute(delayed(together)(parts)), n_workers or max(1, len(workers))
     with stopped_on_error(client) as job:
         if size == 1:
             return client.submit(_fit_alone, model, rows, job, pure=False).result()

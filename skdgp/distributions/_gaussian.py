@@ -106,7 +106,8 @@ class PredictiveDistribution(Mixture):
         >>> PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
         PredictiveDistribution(shape=(2,), 1 components)
         """
-        return cls(np.asarray(mean)[None], np.asarray(std, dtype=np.float64)[None] ** 2, np.ones(1))
+        std = np.asarray(std, dtype=np.float64)[None]
+        return cls(np.asarray(mean)[None], std * np.abs(std), np.ones(1))  # a negative deviation must not pass
 
     @property
     def component_means(self) -> np.ndarray:
@@ -119,11 +120,12 @@ class PredictiveDistribution(Mixture):
         return self.variances
 
     def _log_density(self, y, m, v):
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             log_weight = np.log(self.weights)[:, None]
-        parts = -0.5 * ((y - m) ** 2 / v + np.log(2 * np.pi * v)) + log_weight  # (S, N)
-        largest = parts.max(axis=0)
-        return largest + np.log(np.exp(parts - largest).sum(axis=0))
+            parts = -0.5 * ((y - m) ** 2 / v + np.log(2 * np.pi * v)) + log_weight  # (S, N)
+            largest = parts.max(axis=0)
+            found = largest + np.log(np.exp(parts - largest).sum(axis=0))
+        return np.where(largest > -np.inf, found, -np.inf)
 
     def _cdf(self, y, m, v):
         return self.weights @ _ndtr((y - m) / np.sqrt(v))

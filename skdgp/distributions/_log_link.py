@@ -177,6 +177,11 @@ class CountDistribution(_LogLink):
         -------
         ndarray of the broadcast shape
             Probabilities.
+
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
         """
         return self.pdf(y)
 
@@ -191,7 +196,12 @@ class CountDistribution(_LogLink):
         Returns
         -------
         ndarray of the broadcast shape
-            In nats.
+            Logarithms of probabilities, in nats.
+
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
         """
         return self.logpdf(y)
 
@@ -336,7 +346,9 @@ class GammaDistribution(_LogLink):
             return weight @ self._family_cdf(np.exp(log_y), log_rate[:, there], dispersion[:, there]) - q[there]
 
         ends = own.min(axis=0) - SLACK, own.max(axis=0) + SLACK
-        found[inside] = np.exp(find_root(excess, ends, args=(inside.astype(float),), tolerances={"xatol": SLACK}).x)
+        root = find_root(excess, ends, args=(inside.astype(float),), tolerances={"xatol": SLACK})
+        # If the quantiles of all components are the same, rounding errors decide the signs at both ends.
+        found[inside] = np.exp(np.where(np.isnan(root.x), 0.5 * (ends[0] + ends[1]), root.x))
         return found
 
     def _crps(self, y, *numbers):

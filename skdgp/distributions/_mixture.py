@@ -16,10 +16,12 @@ where ``numbers`` are the arrays' entries for a chunk of rows and outputs, of sh
 """
 
 import math
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, ClassVar, Self, cast
 
+import joblib
 import numpy as np
 from sklearn.utils import check_random_state
 
@@ -40,7 +42,8 @@ class Mixture:
     shape : tuple
         ``(n,)`` or ``(n, P)``.
     mean, var, std : ndarray of shape (n,) or (n, P)
-        Means, variances and standard deviations of the mixtures, in the user's units.
+        Means, variances and standard deviations of the mixtures, in the user's units. ``mean`` and ``var`` are
+        read-only.
     """
 
     ARRAYS: ClassVar[tuple[str, ...]]
@@ -105,6 +108,11 @@ class Mixture:
         -------
         ndarray of the broadcast shape
             Transforms, between 0 and 1.
+
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
         """
         above = self.cdf(y)
         if not self.discrete:
@@ -116,19 +124,26 @@ class Mixture:
     def _draw(self, components: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         raise NotImplementedError
 
-    @classmethod
-    def concatenate(cls, parts):
+    @staticmethod
+    def concatenate(parts):
         """Join distributions of different rows, which have the same weights, into one.
 
         Parameters
         ----------
         parts : sequence of PredictiveDistribution
-            One or more distributions, whose shapes differ only in n.
+            One or more distributions of one kind, whose shapes differ only in n.
 
         Returns
         -------
         PredictiveDistribution
-            The distribution of all rows.
+            The distribution of all rows, of the same kind.
+
+        Raises
+        ------
+        TypeError
+            If the parts are of different kinds.
+        ValueError
+            If the weights of their components differ, or their ``target_transform``.
 
         Examples
         --------
@@ -138,25 +153,32 @@ class Mixture:
         >>> PredictiveDistribution.concatenate([first, second]).mean
         array([0., 1., 5.])
         """
-        weights = parts[0].weights
+        parts, weights = _of_one_kind(parts), parts[0].weights
         if not all(part.weights.shape == weights.shape and np.allclose(part.weights, weights) for part in parts):
             raise ValueError("Distributions of different rows can be joined only if their weights are the same.")
         columns = zip(*(part._arrays for part in parts), strict=True)
-        return cast(Any, cls)(*(np.concatenate(column, axis=1) for column in columns), weights)
+        return parts[0]._like((np.concatenate(column, axis=1) for column in columns), weights)
 
-    @classmethod
-    def mixture(cls, parts):
+    @staticmethod
+    def mixture(parts):
         """Mix several distributions of the same rows into one, with equal weights.
 
         Parameters
         ----------
         parts : sequence of PredictiveDistribution
-            One or more distributions of the same shape.
+            One or more distributions of one kind and of the same shape.
 
         Returns
         -------
         PredictiveDistribution
-            The mixture, which has the components of all distributions.
+            The mixture, of the same kind. It has the components of all distributions.
+
+        Raises
+        ------
+        TypeError
+            If the parts are of different kinds.
+        ValueError
+            If their shapes differ, or their ``target_transform``.
 
         Examples
         --------
@@ -166,9 +188,17 @@ class Mixture:
         >>> PredictiveDistribution.mixture([first, second]).mean
         array([2., 1.])
         """
+        parts = _of_one_kind(parts)
         columns = zip(*(part._arrays for part in parts), strict=True)
         weights = np.concatenate([part.weights for part in parts]) / len(parts)
-        return cast(Any, cls)(*(np.concatenate(column) for column in columns), weights)
+        return parts[0]._like((np.concatenate(column) for column in columns), weights)
+
+    def _like(self, arrays: Iterable[np.ndarray], weights: np.ndarray) -> Self:
+        """A distribution of the same kind, with other numbers."""
+        return cast(Any, type(self))(*arrays, weights)
+
+    #: What distributions must have in common to be joined, besides their class.
+    _common: tuple = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -184,7 +214,7 @@ class Mixture:
         if np.ndim(rows) == 0 and not isinstance(rows, slice):
             rows = [rows]
         chosen = (slice(None), rows, *outputs)
-        return cast(Any, type(self))(*(array[chosen] for array in self._arrays), self.weights)
+        return self._like((array[chosen] for array in self._arrays), self.weights)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, {len(self.weights)} components)"
@@ -192,14 +222,14 @@ class Mixture:
     @cached_property
     def mean(self) -> np.ndarray:
         """Means of the mixtures, of shape (n,) or (n, P), in the user's units."""
-        return np.tensordot(self.weights, self.component_means, axes=1)
+        return fixed(np.tensordot(self.weights, self.component_means, axes=1))
 
     @cached_property
     def var(self) -> np.ndarray:
         """Variances of the mixtures: the variance of the components' means, plus the mean of their variances."""
         # Means are centred first: E m² − (E m)² would lose all digits if the mean is large.
         spread = np.tensordot(self.weights, (self.component_means - self.mean) ** 2, axes=1)
-        return spread + np.tensordot(self.weights, self.component_variances, axes=1)
+        return fixed(spread + np.tensordot(self.weights, self.component_variances, axes=1))
 
     @property
     def std(self) -> np.ndarray:
@@ -427,7 +457,9 @@ class Mixture:
         >>> dist.crps([0.0, 3.0]).round(4)
         array([0.2337, 1.2049])
         """
-        return self._at(y, self._crps)
+        y = self._broadcast(y)
+        far = np.isinf(y)
+        return np.where(far, np.inf, self._at(np.where(far, 0.0, y), self._crps))
 
     def log_score(self, y):
         """Negative log predictive density, −log p(y); lower is better. See :meth:`logpdf`.
@@ -457,22 +489,29 @@ class Mixture:
         return -self.logpdf(y)
 
     def _at(self, points, function: Callable) -> np.ndarray:
-        """Values of ``function(points (N,), *numbers)``, computed one chunk of rows after another."""
-        points = np.asarray(points, dtype=np.float64)
-        try:
-            points = np.broadcast_to(points, np.broadcast_shapes(points.shape, self.shape))
-        except ValueError as error:
-            raise ValueError(
-                f"Points of shape {points.shape} do not broadcast to the distribution's shape {self.shape}: give one "
-                "point for each row (and output), or for instance a column of shape (k, 1) of points for all rows."
-            ) from error
+        """Values of ``function(points (N,), *numbers)``, computed one chunk of rows after another; NaN for NaN."""
+        given = self._broadcast(points)
+        unknown = np.isnan(given)
+        points = np.where(unknown, 0.0, given)
         values = np.empty(points.shape)
         flat = math.prod(points.shape[: points.ndim - len(self.shape)]), math.prod(self.shape)
         flat_points, flat_values = points.reshape(flat), values.reshape(flat)
         for columns, numbers in self._chunks():
             for one, out in zip(flat_points, flat_values, strict=True):
                 out[columns] = function(one[columns], *numbers)
+        values[unknown] = np.nan
         return values
+
+    def _broadcast(self, points) -> np.ndarray:
+        """Points in the shape to which they and the rows broadcast; ValueError if they do not broadcast."""
+        points = np.asarray(points, dtype=np.float64)
+        try:
+            return np.broadcast_to(points, np.broadcast_shapes(points.shape, self.shape))
+        except ValueError as error:
+            raise ValueError(
+                f"Points of shape {points.shape} do not broadcast to the distribution's shape {self.shape}: give one "
+                "point for each row (and output), or for instance a column of shape (k, 1) of points for all rows."
+            ) from error
 
     def _chunks(self) -> Iterator[tuple[slice, list[np.ndarray]]]:
         """Chunks of rows and outputs, with their numbers (S, N)."""
@@ -508,9 +547,40 @@ class Mixture:
         return rng.choice(len(self.weights), size=size, p=self.weights / self.weights.sum())
 
 
+def _of_one_kind(parts) -> list:
+    """Distributions that can be joined; TypeError or ValueError if they cannot."""
+    first, *others = parts
+    names = sorted({type(part).__name__ for part in parts})
+    if len(names) > 1:
+        raise TypeError(
+            f"Distributions of different kinds cannot be joined, got {' and '.join(names)}: take predictions of models "
+            "with the same likelihood and the same kind of target_transform."
+        )
+    for part in others:
+        if not all(map(_same, part._common, first._common)):
+            raise ValueError(
+                "Distributions of targets that were transformed in different ways cannot be joined: a target_transform "
+                'such as a PowerTransformer learns from the rows of a fit. Take target_transform="log", or none.'
+            )
+    return [first, *others]
+
+
+def _same(one, other) -> bool:
+    try:
+        return one is other or joblib.hash(one) == joblib.hash(other)
+    except (pickle.PicklingError, AttributeError):  # a lambda, for instance
+        return False
+
+
+def fixed(array: np.ndarray) -> np.ndarray:
+    """The array, which nobody can change any more: a distribution returns it again and again."""
+    array.flags.writeable = False
+    return array
+
+
 def central_levels(confidence_level: float) -> tuple[float, float]:
     """Probabilities below the two ends of a central interval; ValueError unless the level is between 0 and 1."""
-    if not 0 < confidence_level < 1:
+    if np.ndim(confidence_level) or not 0 < confidence_level < 1:
         raise ValueError(f"confidence_level must lie between 0 and 1, got {confidence_level!r}: 0.9 means 90 %.")
     return (1 - confidence_level) / 2, (1 + confidence_level) / 2
 

@@ -1,12 +1,11 @@
 """Distributions of targets which a monotone transformation turns into mixtures of Gaussians."""
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from ._gaussian import PredictiveDistribution
-from ._mixture import Mixture, integrated_score
+from ._mixture import Mixture, fixed, integrated_score
 
 #: Number of nodes of Gauss-Hermite quadrature for the moments of each component.
 N_NODES = 32
@@ -56,6 +55,11 @@ class TransformedDistribution(Mixture):
     mean, var, std : ndarray of shape (n,) or (n, P)
         Means, variances and standard deviations of y.
 
+    Raises
+    ------
+    TypeError
+        If ``dist`` is not a mixture of Gaussians, or if ``transform`` is no such transformer.
+
     Examples
     --------
     >>> from skdgp import PredictiveDistribution
@@ -75,6 +79,11 @@ class TransformedDistribution(Mixture):
                 f"TransformedDistribution takes a mixture of Gaussians, got {type(dist).__name__}: leave out one of "
                 "the two transformations, or choose a likelihood with Gaussian predictions."
             )
+        if transform != "log" and not hasattr(transform, "inverse_transform"):
+            raise TypeError(
+                f'transform={transform!r} is neither "log" nor a fitted transformer with inverse_transform: take '
+                "scikit-learn's FunctionTransformer for a function and its inverse."
+            )
         self.dist, self.output = dist, output
         self.transform = Logarithm() if isinstance(transform, str) and transform == "log" else transform
         self.means, self.variances, self.weights = dist.means, dist.variances, dist.weights
@@ -85,45 +94,40 @@ class TransformedDistribution(Mixture):
             output = np.atleast_1d(self._all if output is None else output)[index[1]]
         return TransformedDistribution(self.dist[index], self.transform, output)
 
-    @classmethod
-    def concatenate(cls, parts):
-        """See :meth:`.Mixture.concatenate`."""
-        return cls(PredictiveDistribution.concatenate([part.dist for part in parts]), *parts[0]._how)
-
-    @classmethod
-    def mixture(cls, parts):
-        """See :meth:`.Mixture.mixture`."""
-        return cls(PredictiveDistribution.mixture([part.dist for part in parts]), *parts[0]._how)
+    def _like(self, arrays, weights):
+        means, variances = arrays
+        return TransformedDistribution(PredictiveDistribution(means, variances, weights), self.transform, self.output)
 
     @property
-    def _how(self) -> tuple[Any, Any]:
+    def _common(self) -> tuple:  # type: ignore[override]
         return self.transform, self.output
 
     @cached_property
     def mean(self):
         """Means of y, by quadrature."""
-        return self._expected(lambda y: y)
+        return fixed(self._expected(lambda y: y))
 
     @cached_property
     def var(self):
         """Variances of y, by quadrature."""
-        return self._expected(lambda y: (y - self.mean) ** 2)
+        return fixed(self._expected(lambda y: (y - self.mean) ** 2))
 
     def logpdf(self, y):
         """See :meth:`.Mixture.logpdf`: ``log p(z) + log |dz/dy|``."""
-        y = np.asarray(y, dtype=np.float64) + np.zeros(self.shape)
+        y = self._broadcast(y)
         z = self._forward(y)
         inside = np.isfinite(z)
         with np.errstate(divide="ignore"):
             found = self.dist.logpdf(np.where(inside, z, 0.0)) + np.log(self._slope(y))
-        return np.where(inside, found, -np.inf)
+        return np.where(inside, found, np.where(np.isnan(y), np.nan, -np.inf))
 
     def cdf(self, y):
         """See :meth:`.Mixture.cdf`."""
-        z = self._forward(np.asarray(y, dtype=np.float64) + np.zeros(self.shape))
+        y = self._broadcast(y)
+        z = self._forward(y)
         inside = ~np.isnan(z)
         p = self.dist.cdf(np.where(inside, z, 0.0))
-        return np.where(inside, np.where(self._rising, p, 1 - p), 0.0)
+        return np.where(inside, np.where(self._rising, p, 1 - p), np.where(np.isnan(y), np.nan, 0.0))
 
     def ppf(self, q):
         """See :meth:`.Mixture.ppf`."""
@@ -135,7 +139,7 @@ class TransformedDistribution(Mixture):
 
     def crps(self, y):
         """See :meth:`.Mixture.crps`: the integral over z, to six digits."""
-        y = np.asarray(y, dtype=np.float64) + np.zeros(self.shape)
+        y = self._broadcast(y)
         low, high = (self.dist.ppf(q) + np.zeros(y.shape) for q in (TAIL, 1 - TAIL))
         z = self._forward(y)
         first, last = self._backward(low), self._backward(high)

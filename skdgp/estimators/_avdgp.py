@@ -25,7 +25,7 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
     n_inducing : "auto", int or sequence of int, default="auto"
         Number of inducing points of each row, at which the functions near the row are summarised. One number is for all
         layers; a sequence has one number for each hidden layer and one for the last layer. "auto" is 8 in the first
-        layer and 4 in the others, which is nearly always enough. Twice as many points take up to six times as long.
+        layer and 4 in the others, which is nearly always enough. Twice as many points take up to five times as long.
     rule : {"ar1", "ar2", "ar2p"}, default="ar2p"
         What a deeper layer computes a row's inducing variables from. "ar1" computes them from each Monte Carlo sample
         of the layer before, one set for each sample. "ar2" computes one set from the mean of the samples. "ar2p"
@@ -98,8 +98,8 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
         Whether each member holds out rows, the same share of each class, and keeps the parameters of the epoch that
         predicts them best. The score is the log predictive density of the targets, or the log probability of the
         labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
-        ``fit``, only SOLVEGPRegressor has a ``base``. The others then keep the noise variance that training has found,
-        and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
+        ``fit``, only SOLVEGPRegressor can have a ``base``. Models without one then keep the noise variance that
+        training has found, and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
     likelihood : str, likelihood or its class, default="gaussian"
         Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
         rows; "heteroskedastic" is Gaussian noise whose variance depends on the row; "student_t" is for targets with
@@ -123,7 +123,8 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
         minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
-        and its neighbours.
+        and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
+        form, which it does not have with ``covariance="diag"``, for example.
     n_iter_no_change : int, default=25
         Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
         often the best ones, so a small number saves time but costs accuracy.
@@ -256,7 +257,7 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
     n_inducing : "auto", int or sequence of int, default="auto"
         Number of inducing points of each row, at which the functions near the row are summarised. One number is for all
         layers; a sequence has one number for each hidden layer and one for the last layer. "auto" is 8 in the first
-        layer and 4 in the others, which is nearly always enough. Twice as many points take up to six times as long.
+        layer and 4 in the others, which is nearly always enough. Twice as many points take up to five times as long.
     rule : {"ar1", "ar2", "ar2p"}, default="ar2p"
         What a deeper layer computes a row's inducing variables from. "ar1" computes them from each Monte Carlo sample
         of the layer before, one set for each sample. "ar2" computes one set from the mean of the samples. "ar2p"
@@ -333,8 +334,8 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
         Whether each member holds out rows, the same share of each class, and keeps the parameters of the epoch that
         predicts them best. The score is the log predictive density of the targets, or the log probability of the
         labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
-        ``fit``, only SOLVEGPRegressor has a ``base``. The others then keep the noise variance that training has found,
-        and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
+        ``fit``, only SOLVEGPRegressor can have a ``base``. Models without one then keep the noise variance that
+        training has found, and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
     base : {"gp"} or None, default="gp"
         Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
         Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
@@ -342,7 +343,8 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
         minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
-        and its neighbours.
+        and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
+        form, which it does not have with ``covariance="diag"``, for example.
     n_iter_no_change : int, default=25
         Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
         often the best ones, so a small number saves time but costs accuracy.

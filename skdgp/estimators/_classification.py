@@ -66,6 +66,8 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
 
     def _row_weights(self, y: np.ndarray, learnt: np.ndarray) -> np.ndarray:
         """Weights of the labels ``y``. ``class_weight`` and the labels ``learnt`` of the training rows decide them."""
+        if isinstance(self.class_weight, dict):  # a chunk may lack a class that it names
+            learnt = self.classes_
         weights = compute_sample_weight(self.class_weight, learnt)
         if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
             raise ValueError(
@@ -116,7 +118,7 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
 
         Raises
         ------
-        ValueError
+        TypeError, ValueError
             If parameters or data are not valid.
         numpy.linalg.LinAlgError, FloatingPointError
             If numbers still become infinite or NaN after the learning rate has been halved ten times.
@@ -178,7 +180,7 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
 
         Raises
         ------
-        ValueError
+        TypeError, ValueError
             If ``classes`` is missing in the first call, or differs from it in a later call; if ``total_size`` is less
             than the number of rows in the chunk; if the data are not valid; or if a parameter that shapes the model has
             changed since the first chunk.
@@ -202,7 +204,7 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
         (2,)
         """
         if "_ensemble" not in vars(self):
-            if classes is None:
+            if classes is None or np.size(classes) == 0:
                 raise ValueError("The first call of partial_fit needs the labels of all chunks: pass classes.")
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(

@@ -141,6 +141,25 @@ def first_collection(values: np.ndarray) -> Any:
     return next((each for each in objects if isinstance(each, list | tuple | np.ndarray)), None)
 
 
+def without_na(X):
+    """The table with NaN in place of pandas' NA among objects, since NumPy cannot turn NA into a number."""
+    if isinstance(X, np.ndarray) and X.dtype == object:
+        return np.where(np.vectorize(_is_na, otypes=[bool])(X), np.nan, X) if X.size else X
+    if not hasattr(X, "isetitem"):  # only pandas' frames can have NA
+        return X
+    found = X
+    for j, dtype in enumerate(X.dtypes):
+        values = X.iloc[:, j].to_numpy() if str(dtype) == "object" else np.empty(0)
+        if any(map(_is_na, values.tolist())):
+            found = X.copy(deep=False) if found is X else found
+            found.isetitem(j, without_na(values))
+    return found
+
+
+def _is_na(value: Any) -> bool:
+    return type(value).__name__ == "NAType"
+
+
 def _is_category(values: Any) -> bool:
     """Whether a column of a frame holds text or categories."""
     dtype = str(values.dtype).lower()
@@ -159,4 +178,4 @@ def _plain(values) -> list:
     if found.dtype.kind in "biu" or (found.dtype.kind == "f" and not np.isnan(found).any()):
         return found.tolist()
     # All missing values differ from themselves, except pandas' NA, whose comparisons are neither true nor false.
-    return [None if type(each).__name__ == "NAType" or each != each else each for each in found.tolist()]
+    return [None if _is_na(each) or each != each else each for each in found.tolist()]

@@ -100,7 +100,8 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
     latent_dims : int, default=0
         Number of latent variables that each row has in addition to its features. They stand for causes that the table
         does not contain. Use them if targets have several values at the same ``X``: predictions are then mixtures over
-        the latent variables. Predictions have no ``base`` then, and neighbours correct nothing. See :doc:`/targets`.
+        the latent variables. Predictions have no ``base`` then, and neighbours correct nothing. With
+        ``hidden_dims="auto"`` layers are wider by this number. See :doc:`/targets`.
     n_importance : int, default=1
         With ``latent_dims``, the number of values of a row's latent variables in each step of training [3]_. More
         values make the bound tighter, and take more time. 5 is a good choice.
@@ -134,8 +135,8 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
         Whether each member holds out rows, the same share of each class, and keeps the parameters of the epoch that
         predicts them best. The score is the log predictive density of the targets, or the log probability of the
         labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
-        ``fit``, only SOLVEGPRegressor has a ``base``. The others then keep the noise variance that training has found,
-        and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
+        ``fit``, only SOLVEGPRegressor can have a ``base``. Models without one then keep the noise variance that
+        training has found, and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
     likelihood : str, likelihood or its class, default="gaussian"
         Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
         rows; "heteroskedastic" is Gaussian noise whose variance depends on the row; "student_t" is for targets with
@@ -159,7 +160,8 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
         minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
-        and its neighbours.
+        and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
+        form, which it does not have with ``covariance="diag"``, for example.
     n_iter_no_change : int, default=100
         Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
         often the best ones, so a small number saves time but costs accuracy.
@@ -392,8 +394,8 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
         Whether each member holds out rows, the same share of each class, and keeps the parameters of the epoch that
         predicts them best. The score is the log predictive density of the targets, or the log probability of the
         labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
-        ``fit``, only SOLVEGPRegressor has a ``base``. The others then keep the noise variance that training has found,
-        and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
+        ``fit``, only SOLVEGPRegressor can have a ``base``. Models without one then keep the noise variance that
+        training has found, and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
     base : {"gp"} or None, default="gp"
         Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
         Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
@@ -401,7 +403,8 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
         minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
-        and its neighbours.
+        and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
+        form, which it does not have with ``covariance="diag"``, for example.
     n_iter_no_change : int, default=100
         Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
         often the best ones, so a small number saves time but costs accuracy.

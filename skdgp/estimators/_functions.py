@@ -34,7 +34,7 @@ class FunctionDraws:
     estimator : object
         A fitted estimator of this package.
     seeds : array-like of shape (n_functions,)
-        Non-negative integers, one for each function.
+        Non-negative integers, one for each of at least one function.
 
     Attributes
     ----------
@@ -42,6 +42,11 @@ class FunctionDraws:
         Number of functions, which is also ``len(draws)``.
     seeds : ndarray of shape (n_functions,)
         The seeds.
+
+    Raises
+    ------
+    ValueError
+        If ``seeds`` are not such integers, or if ``draws[index]`` chooses none of the functions.
 
     See Also
     --------
@@ -65,7 +70,10 @@ class FunctionDraws:
 
     def __init__(self, estimator, seeds):
         ensemble = fitted(estimator)
-        self.seeds = np.array(seeds, dtype=np.int64)
+        self.seeds = np.array(seeds)
+        whole = self.seeds.ndim == 1 and self.seeds.dtype.kind in "iu"
+        if not whole or not len(self.seeds) or self.seeds.min() < 0:
+            raise ValueError(f"seeds={self.seeds.tolist()} must be integers from 0 on, one for each function.")
         self._estimator = object.__new__(type(estimator))
         vars(self._estimator).update(vars(estimator))  # a later fit of the estimator does not change these
         self._set = FunctionSet(ensemble, self.seeds, _response)
@@ -122,7 +130,8 @@ class FunctionDraws:
         -------
         ndarray of shape (n_samples, n_features, n_functions) or (n_samples, n_outputs, n_features, n_functions)
             Gradients in the units of ``y`` per unit of each feature. NaN for categories, and for missing cells of
-            ``X``. For a classifier the shape is (n_samples, n_classes, n_features, n_functions).
+            ``X``. For a classifier the shape is (n_samples, n_classes, n_features, n_functions). With the kernel
+            "matern12" or ``Matern(nu=0.5)`` the numbers mean nothing, since its functions have no derivative.
         """
         X = check_query(self._estimator, X)
         rows = self._prepared(X)

@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ..gp.units import Units
-from ._rows import FARTHEST, standardised
+
+#: Limit of standardised inputs. Larger ones would be no farther from the data in effect, but their squares overflow.
+FARTHEST = 1e15
 
 
 def prepared(estimator) -> Callable[[np.ndarray], np.ndarray]:
@@ -19,11 +21,18 @@ def inputs(estimator, X: np.ndarray, of_others: Mapping[int, np.ndarray] | None 
 
 
 def standardise(estimator, columns: np.ndarray) -> np.ndarray:
-    """The model's columns, standardised."""
-    names, groups = getattr(estimator, "feature_names_in_", None), estimator._encoding.groups
-    if groups is not None:
-        names = groups if names is None else [names[group] for group in groups]
-    return standardised(columns, estimator._input_units, names)
+    """The model's columns, standardised. If one overflows, a ValueError names its feature."""
+    units, groups = estimator._input_units, estimator._encoding.groups
+    inside = units.standardise(columns)
+    column = units.first_overflow(inside)
+    if column is not None:
+        feature = column if groups is None else groups[column]
+        names = getattr(estimator, "feature_names_in_", None)
+        raise ValueError(
+            f"Column {feature if names is None else names[feature]!r} of X overflows when it is standardised: its "
+            f"values reach {np.abs(columns[:, column]).max():.1e}. Rescale the column, for instance to its logarithm."
+        )
+    return inside
 
 
 def by_feature(estimator, slopes: np.ndarray, X: np.ndarray, axis: int = -1) -> np.ndarray:

@@ -11,8 +11,8 @@ from ..gp.likelihoods import Likelihood
 from ..inference.threads import threads_for
 from ._encoding import N_DRAWS, has_missing
 from ._fitted import fitted, member_of
-from ._inputs import prepared, standardise
-from ._rows import FARTHEST, check_query
+from ._inputs import FARTHEST, prepared, standardise
+from ._rows import check_query
 
 T = TypeVar("T")
 

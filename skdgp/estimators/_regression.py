@@ -139,7 +139,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
         Raises
         ------
-        ValueError
+        TypeError, ValueError
             If parameters or data are not valid.
         numpy.linalg.LinAlgError, FloatingPointError
             If numbers still become infinite or NaN after the learning rate has been halved ten times.
@@ -203,7 +203,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
         Raises
         ------
-        ValueError
+        TypeError, ValueError
             If ``total_size`` is less than the number of rows in the chunk; if the data are not valid; or if a parameter
             that shapes the model has changed since the first chunk.
         numpy.linalg.LinAlgError, FloatingPointError
@@ -236,8 +236,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         if not isinstance(fitted(self).likelihoods[0], AdditiveNoise):
             raise AttributeError(
-                f"likelihood={self.likelihood!r} has no noise_variance_, since its noise depends on the row: compare "
-                "predict_dist(X).var with predict_dist(X, latent=True).var."
+                f"likelihood={built_with(self, 'likelihood')!r} has no noise_variance_, since its noise depends on the "
+                "row: compare predict_dist(X).var with predict_dist(X, latent=True).var."
             )
         variance = self._mean_noise_variance()
         return float(variance[0]) if self._y_is_flat else variance
@@ -391,8 +391,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         likelihood = self._ensemble.likelihoods[0]
         if not isinstance(likelihood, AdditiveNoise):
             raise ValueError(
-                f"predict_output_cov needs noise that is added, but likelihood={self.likelihood!r}: sample_y(X, 1000) "
-                "has draws, whose covariance is the one wanted."
+                f"predict_output_cov needs noise that is added, but likelihood={built_with(self, 'likelihood')!r}: "
+                "sample_y(X, 1000) has draws, whose covariance is the one wanted."
             )
         scale = np.asarray(likelihood.units.scale)
         found = output_covariance(self._ensemble, prepared(self)(X)) * scale[:, None] * scale

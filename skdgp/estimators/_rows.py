@@ -1,4 +1,4 @@
-"""Checks the user's tables, and brings them into the units in which models compute."""
+"""Checks the user's tables."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,7 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from .._sklearn import check_sample_weight
-from ..gp.units import Units
-from ._columns import Columns, first_collection, first_text
-
-#: Limit of standardised inputs. Larger ones would be no farther from the data in effect, but their squares overflow.
-FARTHEST = 1e15
+from ._columns import Columns, first_collection, first_text, without_na
 
 FLOATS = (np.float64, np.float32)
 
@@ -58,7 +54,7 @@ def check_query(estimator, X) -> np.ndarray:
 
 def _validated(estimator, X, *y, **options):
     """scikit-learn's checks, with errors that name the column that they are about."""
-    columns = estimator._columns
+    columns, X = estimator._columns, without_na(X)
     if columns is not None:  # names and numbers of columns; their errors say enough
         validate_data(estimator, X, reset=options.pop("reset"), skip_check_array=True)
     try:
@@ -117,16 +113,3 @@ def _columns_by_name(X):
         return list(enumerate(array.T)) if array.ndim == 2 else []
     except (ValueError, TypeError):
         return []
-
-
-def standardised(X: np.ndarray, units: Units, names) -> np.ndarray:
-    """Features as the model sees them. If one overflows, a ValueError names it."""
-    inside = units.standardise(X)
-    column = units.first_overflow(inside)
-    if column is not None:
-        name = column if names is None else names[column]
-        raise ValueError(
-            f"Column {name!r} of X overflows when it is standardised: its values reach "
-            f"{np.abs(X[:, column]).max():.1e}. Rescale the column, for instance to its logarithm."
-        )
-    return inside

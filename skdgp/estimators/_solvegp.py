@@ -50,10 +50,11 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         of the two is "auto".
     n_orthogonal : "auto" or int, default="auto"
         Number of inducing points in the second set. "auto" follows the same rule as ``n_inducing``, but is 0 if
-        ``inducing`` is not "points". 0 leaves the second set out: the model is then a sparse variational GP (SVGP).
+        ``inducing`` is not "points", or if ``kernel`` is a sum with a ``Convolutional``. 0 leaves the second set out:
+        the model is then a sparse variational GP (SVGP).
     method : {"auto", "svi", "collapsed"}, default="auto"
-        How the model learns. "svi" learns from minibatches with Adam. If the posterior has a closed form, and up to 100
-        000 rows, "svi" also computes the best posterior every few epochs. "collapsed" learns from all rows at once in
+        How the model learns. "svi" learns from minibatches with Adam. If the posterior has a closed form, "svi" also
+        computes the best posterior every few epochs, up to 100 000 rows. "collapsed" learns from all rows at once in
         float64: the posterior is always the best one, and L-BFGS learns everything else. "auto" is "collapsed" up to
         2000 rows, and "svi" for more rows, for rows that are held out, or if another parameter rules "collapsed" out.
         With ``inducing="fourier"`` and no second set, "auto" is "collapsed" for any number of rows, since it sums over
@@ -126,8 +127,8 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         Whether each member holds out rows, the same share of each class, and keeps the parameters of the epoch that
         predicts them best. The score is the log predictive density of the targets, or the log probability of the
         labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
-        ``fit``, only SOLVEGPRegressor has a ``base``. The others then keep the noise variance that training has found,
-        and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
+        ``fit``, only SOLVEGPRegressor can have a ``base``. Models without one then keep the noise variance that
+        training has found, and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
     likelihood : str, likelihood or its class, default="gaussian"
         Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
         rows; "heteroskedastic" is Gaussian noise whose variance depends on the row; "student_t" is for targets with
@@ -151,7 +152,8 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
         minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
-        and its neighbours.
+        and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
+        form, which it does not have with ``covariance="diag"``, for example.
     n_iter_no_change : int, default=1000
         Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
         often the best ones, so a small number saves time but costs accuracy.
@@ -309,7 +311,8 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
         of the two is "auto".
     n_orthogonal : "auto" or int, default="auto"
         Number of inducing points in the second set. "auto" follows the same rule as ``n_inducing``, but is 0 if
-        ``inducing`` is not "points". 0 leaves the second set out: the model is then a sparse variational GP (SVGP).
+        ``inducing`` is not "points", or if ``kernel`` is a sum with a ``Convolutional``. 0 leaves the second set out:
+        the model is then a sparse variational GP (SVGP).
     inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
         What the inducing variables are. Leave it at "points", which are function values at the inducing points, except
         in three cases. "fourier" has inner products of the function with waves, for long series. It needs Matérn
@@ -377,8 +380,8 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
         Whether each member holds out rows, the same share of each class, and keeps the parameters of the epoch that
         predicts them best. The score is the log predictive density of the targets, or the log probability of the
         labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
-        ``fit``, only SOLVEGPRegressor has a ``base``. The others then keep the noise variance that training has found,
-        and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
+        ``fit``, only SOLVEGPRegressor can have a ``base``. Models without one then keep the noise variance that
+        training has found, and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
     base : {"gp"} or None, default="gp"
         Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
         Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
@@ -386,7 +389,8 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
         minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
-        and its neighbours.
+        and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
+        form, which it does not have with ``covariance="diag"``, for example.
     n_iter_no_change : int, default=1000
         Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
         often the best ones, so a small number saves time but costs accuracy.

@@ -97,7 +97,7 @@ class AmortisedLayer(Layer):
         """Covariances (D, B, B) between rows of the functions that :meth:`draw` makes.
 
         They are k(x, x') − aᵀk(Z, x') − k(x, Z')a' + aᵀk(Z, Z')a' + bᵀb', where a and b are the factors of g(Z) and ε
-        in Matheron's rule. Samples that share an anchor share k(Z, Z').
+        in Matheron's rule, and k(Z, Z') includes the noise of g(Z). Samples that share an anchor share k(Z, Z').
         """
         if anchor.dim() == 3:
             return torch.stack([self.covariance(x[s, None], anchor[s], weight[s, None]) for s in range(len(x))]).sum(0)

@@ -16,7 +16,7 @@ import torch
 from scipy.special import gammaincinv, ive
 from torch import Tensor, nn
 
-from .correlations import correlation
+from .correlations import centred_correlation
 from .kernels import PROFILES, Kernel
 from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves, weighed_rows
 
@@ -27,7 +27,7 @@ EDGE = 1e-3
 #: is multiplied by waves.
 MOST_FEATURES, MOST_WAVY_FEATURES = 2000, 64
 
-#: Number of harmonics of a periodic kernel.
+#: Number of harmonics of a periodic kernel in drawn functions: nearly all that matter for lengthscales from 0.02 on.
 N_HARMONICS = 200
 
 #: Added to squared distances before the square root, which has no finite slope at zero.
@@ -209,10 +209,7 @@ class Stationary(Part):
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Correlations (..., D, N1, N2)."""
-        profile = PROFILES[self.profile]
-        rate = (profile.rate * self.rate())[..., None, :]  # (D, 1, Q)
-        centre = X1.detach().mean(-2, keepdim=True)  # rounding errors are smaller near the origin
-        return correlation((X1 - centre).unsqueeze(-3) * rate, (X2 - centre).unsqueeze(-3) * rate, profile)
+        return centred_correlation(X1, X2, self.rate(), PROFILES[self.profile])
 
     def diagonal(self, X: Tensor) -> Tensor:
         """1 for all inputs, (..., D, N)."""

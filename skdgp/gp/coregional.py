@@ -149,13 +149,19 @@ class Incomplete(Gaussian):
         self.correlations.copy_(filled.mT @ (weight[:, None] * filled) / pairs.clamp(min=1e-6))  # of rows with both
 
     def loadings(self, n_functions: int) -> Tensor:
-        """Initial W (P, G): the largest principal components of targets."""
+        """Initial W (P, G): the largest principal components of targets.
+
+        Targets that no component contains, since they are never known together with others, take turns in the
+        functions.
+        """
         variances, vectors = torch.linalg.eigh(self.correlations.double())
         n_known = min(n_functions, self.n_outputs)
         W = vectors.new_zeros(self.n_outputs, n_functions)
         W[:, :n_known] = (vectors * variances.clamp(min=0.0).sqrt()).flip(-1)[:, :n_known]
         length = W.norm(dim=-1, keepdim=True)
-        return (W * (length.clamp(min=LEAST_LOADING) / length.clamp(min=1e-6))).float()
+        turns = torch.arange(self.n_outputs, device=W.device) % n_functions
+        alone = LEAST_LOADING * torch.eye(n_functions, dtype=W.dtype, device=W.device)[turns]
+        return torch.where(length > 0, W * (length.clamp(min=LEAST_LOADING) / length.clamp(min=1e-6)), alone).float()
 
     def regressands(self, y: Tensor) -> Tensor:
         """Targets, with their means in place of missing ones."""

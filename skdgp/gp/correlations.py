@@ -37,6 +37,13 @@ def correlation(X1: Tensor, X2: Tensor, profile: Profile) -> Tensor:
     return _Correlation.apply(X1, X2, profile, X1.dtype == torch.float32 and _cancels(X1, X2))[0]
 
 
+def centred_correlation(X1: Tensor, X2: Tensor, rate: Tensor, profile: Profile) -> Tensor:
+    """Correlations (..., D, N1, N2) between X1 (..., N1, Q) and X2 (..., N2, Q), for rates 1/ℓ (D, 1 or Q)."""
+    scale = (profile.rate * rate)[..., None, :]  # c/ℓ, (D, 1, 1 or Q)
+    centre = X1.detach().mean(-2, keepdim=True)  # rounding errors are smaller near the origin
+    return correlation((X1 - centre).unsqueeze(-3) * scale, (X2 - centre).unsqueeze(-3) * scale, profile)
+
+
 def _cancels(X1: Tensor, X2: Tensor) -> bool:
     """Whether products of these points in float32 would lose too much of small distances to cancellation.
 

@@ -23,7 +23,14 @@ from typing import ClassVar, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from .conditionals import VARIANCE_FLOOR, VARIANCE_FLOOR_DOUBLE, contribution, kl_divergence, with_variances
+from .conditionals import (
+    VARIANCE_FLOOR,
+    VARIANCE_FLOOR_DOUBLE,
+    contribution,
+    kl_divergence,
+    root_product,
+    with_variances,
+)
 from .deep_gp import DeepGP, Marginals
 from .global_layer import GlobalLayer
 from .layers import Layer, LayerDraw
@@ -35,7 +42,6 @@ from .waves import Streams
 #: Largest number of entries of a matrix that couples layers. In float32 the parameters, their gradients and Adam's two
 #: moments then take a quarter of a gigabyte.
 MOST_COUPLINGS = 2**24
-
 
 #: Jitter of covariances at random points, which are close to each other more often than learnt points.
 DRAWN_JITTER = 1e-4
@@ -73,7 +79,9 @@ def _white(layer: GlobalLayer, like: Tensor) -> Tensor:
 
 
 class CoupledGP(DeepGP):
-    """A deep GP whose posterior couples the layers; subclasses define it in :meth:`_travel` and :meth:`_drawn`.
+    """A deep GP whose posterior couples the layers.
+
+    Subclasses define the posterior in :meth:`_travel`, and its functions in :meth:`_drawn` or :meth:`_layer_draws`.
 
     Parameters
     ----------
@@ -293,8 +301,7 @@ class Chain(CoupledGP):
         drawn: list[Tensor] = []
         deviation = torch.zeros(())
         for depth, layer in enumerate(self._global):
-            noise, root = streams.normal(*self.sizes[depth]), cast(Tensor, layer.q.root)
-            own = root * noise if layer.q.below is None else (root @ noise[..., None])[..., 0]
+            own = root_product(cast(Tensor, layer.q.root), streams.normal(*self.sizes[depth]))  # (S, D, M)
             carried = (deviation @ self.J[depth - 1].mT).unflatten(-1, self.sizes[depth]) if depth else 0.0
             deviation = (own + carried).flatten(-2)
             drawn.append(layer.q.mean + own + carried)
@@ -329,7 +336,8 @@ class Locations(CoupledGP):
         """Means m_l (D, M) and roots (D, M, M) of S_l, for each layer."""
         points, found = self._global[0].Z, []
         for layer in self._global:
-            L = cholesky(self._prior(layer, points[None])[0], NO_JITTER).to(points)  # (D or 1, M, M)
+            K, noise = self._prior(layer, points[None])
+            L = cholesky((K + noise.diag_embed())[0], NO_JITTER).to(points)  # (D or 1, M, M)
             root = cast(Tensor, layer.q.root)
             root = L * root[..., None, :] if layer.q.below is None else L @ root
             found.append((layer.mean(points).mT + (L @ layer.q.mean[..., None])[..., 0], root))
@@ -346,7 +354,8 @@ class Locations(CoupledGP):
         for depth, ((layer, (m, root)), point) in enumerate(zip_longest(known, route.points)):
             n_outputs, centre = self.sizes[depth][0], layer.mean(points).mT  # (S or 1, D, M)
             root = root.expand(len(points), -1, -1, -1)
-            W = inverse_cholesky(self._prior(layer, points), NO_JITTER).to(points)
+            K, own = self._prior(layer, points)
+            W = inverse_cholesky(K + own.diag_embed(), NO_JITTER).to(points)
             W = W.expand(len(points), n_outputs, -1, -1)
             kl = kl_divergence(m - centre, root, W).sum(-1).mean(0)
             A = W @ layer.kernel.covariance(points, F)  # (S, D, M, B)
@@ -365,15 +374,18 @@ class Locations(CoupledGP):
                 F, points = mean + variance.sqrt() * noise, fz.mT
             yield Marginals(mean, variance, route.log_weight_of(mean), kl, *about), F, X
 
-    def _prior(self, layer: GlobalLayer, points: Tensor) -> Tensor:
-        """Prior covariances of f^z in float64, with white noise and jitter, (S or 1, D or 1, M, M)."""
+    def _prior(self, layer: GlobalLayer, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Covariances (S or 1, D or 1, M, M) of functions, and variances (S or 1, D or 1, M) of white noise and jitter.
+
+        Together they are the prior of f^z. Both are in float64.
+        """
         exact = points.double()
         K, white = layer.kernel.covariance(exact, exact), _white(layer, exact)
         n_kernels = max(white.numel(), K.shape[1])
         own = (white[..., None] if white.dim() else white).expand(len(K), n_kernels, K.shape[-1])
         # Jitter is part of the model here, so that gradients include its growth with the kernel's variance.
         jitter = DRAWN_JITTER * K.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
-        return K + torch.diag_embed(own + jitter)
+        return K, own + jitter
 
     def _layer_draws(self, streams: Streams) -> list[LayerDraw]:
         """Functions by Matheron's rule, each with inducing points of its own."""
@@ -387,11 +399,10 @@ class Locations(CoupledGP):
     def _matheron(self, layer: GlobalLayer, streams: Streams, points: Tensor, fz: Tensor) -> LayerDraw:
         """Functions of a layer with values fz (S, D, M) at inducing points (S, M, Q)."""
         prior = layer.kernel.draw(streams, points.shape[-1], fz.shape[1])
-        W, sigma = inverse_cholesky(self._prior(layer, points), NO_JITTER).to(points), layer.kernel.deviation
-        jitter = (_white(layer, fz) + DRAWN_JITTER * layer.kernel.variance).sqrt()[..., None] * streams.normal(
-            *fz.shape[1:]
-        )
-        left = fz - layer.mean(points).mT - (prior(points) * sigma).mT - jitter  # (S, D, M)
+        K, noise = self._prior(layer, points)
+        W, sigma = inverse_cholesky(K + noise.diag_embed(), NO_JITTER).to(points), layer.kernel.deviation
+        own = noise.sqrt().to(points) * streams.normal(*fz.shape[1:])
+        left = fz - layer.mean(points).mT - (prior(points) * sigma).mT - own  # (S, D, M)
         change = (W.mT @ (W @ left[..., None]))[..., 0]
 
         def function(x: Tensor, anchor: Tensor) -> Tensor:

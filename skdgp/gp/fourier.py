@@ -28,6 +28,10 @@ FEW = 14
 #: Number of rows whose waves are summed at a time, so that they stay in the processor's cache.
 ROWS_AT_A_TIME = 2**15
 
+#: Jitter of the p × p matrix VᵀV in :meth:`Fourier._root`. V has nearly dependent columns if a lengthscale is very
+#: short or very long.
+EDGE_JITTER = 1e-14
+
 
 class Along(NamedTuple):
     """A Matérn kernel of one input, which is a summand of the layer's kernel without the factor σ²."""
@@ -310,7 +314,7 @@ class Fourier(Orthonormal):
         D is diag(α), E has orthonormal columns that span D^−½ H, and T is a root of a p × p matrix.
         """
         alpha, V, B, C = self._structure(along, length)  # (D, T'), (D, T', p), (D, T', p), (D, p, p)
-        U = cholesky(V.mT @ V, 1e-14)  # V = E Uᵀ
+        U = cholesky(V.mT @ V, EDGE_JITTER)  # V = E Uᵀ
         E = torch.linalg.solve_triangular(U, V.mT, upper=False).mT
         identity = torch.eye(along.order, dtype=U.dtype, device=U.device)
         T = cholesky(identity + U.mT @ U, NO_JITTER)
@@ -359,7 +363,7 @@ def _continued(along: Along, edge: Tensor, r: Tensor) -> Tensor:
     """
     rate, r = along.rate[:, None, None].to(r), r[..., None, None, :]  # (D, 1, 1)
     h0, h1, h2 = (each[:, None] for each in edge.to(r).unbind(-1))  # (T, 1)
-    found = h0 + 0.0 * rate * r
+    found = h0 + 0.0 * rate * r  # h0 in the full shape, (..., D, T, N)
     if along.order > 1:
         found = found + (h1 + rate * h0) * r
     if along.order > 2:

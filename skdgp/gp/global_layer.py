@@ -159,10 +159,10 @@ class GlobalLayer(Layer):
         return [self.q]
 
     def numbers_per_row(self, n_samples: int) -> int:
-        """Size of whitened cross-correlations, and of their products with the posterior's root."""
-        n_outputs, n_inducing = self.q.mean.shape[-2:]
-        shared = (self.q.below is None or self.q.below.shape[-3] == 1) and self.kernel.n_outputs == 1
-        return n_samples * n_inducing * max(1 if shared else n_outputs, self.kernel.numbers())
+        """Size of whitened cross-correlations, and of their products with the posteriors' roots."""
+        below = [each.below for each in self.posteriors if each.below is not None]
+        shared = self.kernel.n_outputs == 1 and all(each.shape[-3] == 1 for each in below)
+        return n_samples * sum(self.sizes) * max(1 if shared else self.q.mean.shape[-2], self.kernel.numbers())
 
     def products(self, n_rows: int, n_samples: int) -> int:
         """Multiplications for whitening the rows; for few rows, those for the inverse Cholesky factor."""
@@ -271,7 +271,7 @@ class GlobalLayer(Layer):
         return torch.cat(parts, dim=-1)
 
     def covariance(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
-        """See :meth:`.Layer.covariance`: K** + Σ Aᵀ(Σ − I)A, summed over sets of inducing variables."""
+        """See :meth:`.Layer.covariance`: K** plus Aᵀ(Σ − I)A of each set of inducing variables."""
         n_rows = x.shape[1]
         found = x.new_zeros(len(self.q.mean), n_rows, n_rows)
         for share, each in zip(weight, x, strict=True):
@@ -451,12 +451,6 @@ class OrthogonalLayer(GlobalLayer):
     def posteriors(self) -> list[Posterior]:
         """The posterior of each set."""
         return [self.q, self.q_orthogonal]
-
-    def numbers_per_row(self, n_samples: int) -> int:
-        """Size of whitened cross-correlations of both sets, and of their products with posteriors' roots."""
-        shared = (self.q.below is None or self.q.below.shape[-3] == 1) and self.kernel.n_outputs == 1
-        shared = shared and self.q_orthogonal.below is None
-        return n_samples * sum(self.sizes) * max(1 if shared else self.q.mean.shape[-2], self.kernel.numbers())
 
     def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
         v = self._in_units(self.q_orthogonal.mean, self.q_orthogonal.root)  # f⊥ has zero mean

@@ -2,7 +2,7 @@
 
     f(X) = Σ_p w_p g(X[p]),    g ~ GP(0, k)
 
-(van der Wilk, Rasmussen and Hensman, NeurIPS 2017; SOLVE-GP, Sec. 4.1). X[p] are the pixels of the p-th of P patches,
+(van der Wilk, Rasmussen and Hensman, NeurIPS 2017; SOLVE-GP, Sec. 4). X[p] are the pixels of the p-th of P patches,
 which overlap. So k_f(X, X') = Σ_pp' w_p w_p' k(X[p], X'[p']). Inducing variables are values of g at patches Z. Their
 covariances are k(Z, Z), and those with function values are Σ_p w_p k(Z, X[p]). Neither has a sum over pairs of patches.
 
@@ -21,7 +21,7 @@ from .waves import Functions, Streams
 #: Number of terms of a sum over pairs of patches that are computed at a time: 8 MiB.
 PAIRS = 2**21
 
-#: Largest number of patches that are clustered, whose centres are the initial inducing patches.
+#: Largest number of patches that are clustered. The centres of the clusters are the initial inducing patches.
 MOST_PLACES = 100_000
 
 

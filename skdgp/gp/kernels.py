@@ -22,7 +22,7 @@ import torch
 from scipy.special import gammaincinv
 from torch import Tensor, nn
 
-from .correlations import Profile, correlation
+from .correlations import Profile, centred_correlation
 from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves, weighed_rows
 
 
@@ -276,10 +276,7 @@ class StationaryKernel(ScaledKernel):
 
     def relative_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Correlations (..., D, N1, N2)."""
-        profile = PROFILES[self.profile]
-        rate = (profile.rate * self.inverse_square.sqrt())[..., None, :]  # c/ℓ, (D, 1, 1 or Q)
-        centre = X1.detach().mean(-2, keepdim=True)  # rounding errors are smaller near the origin
-        return correlation((X1 - centre).unsqueeze(-3) * rate, (X2 - centre).unsqueeze(-3) * rate, profile)
+        return centred_correlation(X1, X2, self.inverse_square.sqrt(), PROFILES[self.profile])
 
     def relative_diagonal(self, X: Tensor) -> float:
         """A correlation of 1."""
@@ -403,7 +400,7 @@ class SumKernel(Kernel):
         return cast(Sequence[Kernel], self.kernels)
 
     def hyperparameters(self) -> dict[str, Tensor]:
-        """Those of all kernels. If several kernels have the same name, the first one's number is taken."""
+        """Those of all kernels. If several kernels have a number of the same name, the first kernel's is taken."""
         return {name: value for part in reversed(self.parts) for name, value in part.hyperparameters().items()}
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:

@@ -92,7 +92,10 @@ class Layer(nn.Module):
         raise ValueError(f"{type(self).__name__} has no joint posterior: define its method covariance.")
 
     def between_outputs(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor | None:
-        """Covariances Σ_s weight_s Cov(f(x_sb)) between outputs, (B, D, D); None if outputs are independent."""
+        """Covariances Σ_s weight_s Cov(f(x_sb)) between outputs, (B, D, D), for weights (S, 1) or (S, B).
+
+        None if outputs are independent.
+        """
         return None
 
     def draw(self, streams: Streams) -> LayerDraw:

@@ -55,7 +55,8 @@ def cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
     Raises
     ------
     numpy.linalg.LinAlgError
-        If a matrix is not finite or stays indefinite with 1e5 times the jitter.
+        If a matrix is not finite, or stays indefinite with 1e5 times the jitter. If the jitter is smaller than the
+        machine precision, 1e5 times the latter is tried.
     """
     diagonal_mean = K.diagonal(dim1=-2, dim2=-1).mean(-1)
     added = jitter * diagonal_mean

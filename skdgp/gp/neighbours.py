@@ -135,8 +135,8 @@ class Neighbours(nn.Module):
         u = torch.ones_like(distance[:, :k])
         if distance.shape[1] > k:
             beyond = distance[:, k, None]
-            fading = (beyond - distance[:, :k]) / (FADE * beyond)
-            u = torch.where(beyond > 0, fading.clamp(LEAST_WEIGHT, 1.0), u)
+            beyond = torch.where(beyond > 0, beyond, 1.0)  # 0/0 would make gradients NaN: more than k rows are equal
+            u = ((beyond - distance[:, :k]) / (FADE * beyond)).clamp(LEAST_WEIGHT, 1.0)
         return Neighbourhood(index[:, :k], (1.0 - u) / u)
 
     def _nearest(self, X: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,8 @@ from .units import Units
 #: Initial degrees of freedom, and their lower limit, above which the variance is finite.
 INITIAL_FREEDOM, LEAST_FREEDOM = 5.0, 2.0
 
-#: Number of Gaussians whose mixture stands for a Student t distribution; it leaves out a probability of exp(−LEFT_OUT).
+#: Number of Gaussians whose mixture stands for a Student t distribution. Very small and very large precisions are left
+#: out. Together they have a probability of less than exp(−LEFT_OUT/2).
 N_PRECISIONS, LEFT_OUT = 48, 50.0
 
 #: Number of Gaussians whose mixture stands for noise of an uncertain variance.
@@ -207,7 +208,10 @@ class Heteroskedastic(Standardised):
         return f[..., : self.n_targets] * scale + shift
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """−½ Σ_p [log 2π + m₂ + exp(−m₂ + ½ v₂) ((y − m₁)² + v₁)], m₂ with b (tutorial, Sec. 4.1)."""
+        """−½ Σ_p [log 2π + m₂ + exp(−m₂ + ½ v₂) ((y − m₁)² + v₁)], m₂ with b (tutorial, Sec. 4.1).
+
+        The floor of the noise is left out here, since there would be no closed form with it.
+        """
         m1, m2, v1, v2 = self._parts(mean, variance)
         squares = (y.unsqueeze(-3) - m1).square() + v1
         return -0.5 * (LOG_2PI + m2 + (0.5 * v2 - m2).exp() * squares).sum(-1)

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from .waves import Streams
 
+#: From samples and means (S, B, D) of a layer and weights (S, 1 or B, 1) to the anchor (S, B, D) or (B, D) of the next.
 Anchor = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 #: Source of random numbers: a generator, or one for each member of a stack of models.

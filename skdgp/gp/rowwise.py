@@ -425,7 +425,7 @@ def conditional(
     diagonal = root.dim() == mean.dim()
     if diagonal and not whiten:
         return _PlainDiagonalPosterior.apply(correlations, mean, root, deviation, jitter)[:3]
-    W, A = _WhitenRows.apply(correlations, len(mean), jitter)
+    W, A = whiten_rows(correlations, len(mean), jitter)
     if diagonal:
         return _DiagonalPosterior.apply(A, mean, root, deviation)[:3]
     return posterior(W, A, mean, root, deviation, whiten=whiten)

@@ -192,7 +192,7 @@ def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bo
     It uses all rows at once, in float64. An epoch is an iteration, whose loss is the negative bound per row. No rows
     are held out, and nothing is random. If the user interrupts it, the model keeps the last whole iteration.
     """
-    model, data, history = learner.model, learner.rows.rows(), History()
+    model, data, history = learner.model, learner.at_once(), History()
     kernel = _layer(model).kernel
     total_weight = data.weight.sum().item()  # a row of weight 2 is that row twice
     sums = statistics_of(_layer(model), data)
@@ -314,6 +314,11 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
             parts.append((some.y - (some.y - mean) / kept, own))
     means, variances = (torch.cat(column) for column in zip(*parts, strict=True))
     return means, variances
+
+
+def complete(model: DeepGP, rows: Batch, settings: Settings) -> None:
+    """Give a copy of a model in training the posteriors that :func:`train` sets in the end."""
+    set_posteriors(model, rows)
 
 
 def judge(model: DeepGP, rows: Batch, data: Batch, settings: Settings) -> tuple[Tensor, Tensor]:

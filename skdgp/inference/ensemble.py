@@ -21,6 +21,7 @@ from .judging import Judges
 from .memory import let_the_allocator_keep_pages
 from .objectives import elbo
 from .plan import HeldOut, Plan, Split
+from .processes import ALONE, shared_among
 from .settings import History, Learner
 from .state import from_plain, to_array, to_generator, to_plain
 from .streaming import Stream
@@ -205,7 +206,7 @@ class Ensemble:
         ------
         KeyboardInterrupt
             If the user interrupts before there is a trained member. Later interruptions keep the trained members, and
-            warn.
+            what rows have decided by then, and warn.
         """
         self.plan_name = plan.name
         near = data.to("cpu", plan.precision).near(self.device)
@@ -229,14 +230,18 @@ class Ensemble:
         trained = [learner for learner, history in zip(learners, histories, strict=True) if history.loss]
         self.histories = [history for history in histories if history.loss]
         self.members.extend(finished(learner.model, index) for index, learner in enumerate(trained))
-        self._calibrate([learner.held_out for learner in trained], plan, given=split.rows is not None)
-        if foundation is not None:
-            self.blend, self.held_out = judges.blend(self.models, foundation)
-        if n_neighbors != 0 and judges.exist and getattr(self.models[0].likelihood, "kriged", False):
-            self.correction = judges.correction(self.models, self.blend, foundation, n_neighbors)
-        if split.to_judge and plan.finish is not None:
-            for model in self.models:
-                plan.finish(model, data.to(self.device, self.dtype), plan.settings)
+        try:
+            self._calibrate([learner.held_out for learner in trained], plan, given=split.rows is not None)
+            if foundation is not None:
+                self.blend, self.held_out = judges.blend(self.models, foundation)
+            if n_neighbors != 0 and judges.exist and getattr(self.models[0].likelihood, "kriged", False):
+                self.correction = judges.correction(self.models, self.blend, foundation, n_neighbors)
+            if split.to_judge and plan.finish is not None:
+                for model in self.models:
+                    plan.finish(model, data.to(self.device, self.dtype), plan.settings)
+        except KeyboardInterrupt:
+            for history in self.histories:
+                history.interrupted = True
         self._warn_if_interrupted(histories)
 
     def _warn_if_interrupted(self, histories: Sequence[History]) -> None:
@@ -283,7 +288,12 @@ class Ensemble:
             return watcher.epoch(self)
 
         def copied(index: int) -> DeepGP:
-            return finished(deepcopy(learners[index].model), index)
+            learner = learners[index]
+            model = deepcopy(learner.model)
+            with shared_among(ALONE):  # other processes may not ask for a copy
+                if plan.complete is not None:
+                    plan.complete(model, learner.at_once(), plan.settings)
+                return finished(model, index)
 
         self._in_training = [partial(copied, index) for index in range(len(learners))]
         try:
@@ -327,7 +337,11 @@ class Ensemble:
         return learnt
 
     def so_far(self) -> "Ensemble":
-        """The ensemble as it would be if training ended now, with copies of the models in training."""
+        """The ensemble as it would be if training ended now, with copies of the models in training.
+
+        It has neither a base nor a correction by nearest rows, and its likelihoods are not calibrated. Held-out rows
+        decide all of these when training has ended.
+        """
         if not self._in_training:
             return self
         begun = [(copy, each) for copy, each in zip(self._in_training, self.histories, strict=True) if each.loss]

@@ -234,6 +234,7 @@ class _Crew:
             self.trainee.restore(torch.where(mask, self.trainee.flat.vector, self.best))
             self.members, self.best = [self.members[i] for i in kept], self.best[mask]
             self.trainee = self.trainee.only(kept)
+            self.trainee.pace_by([each.peak for each in self.members])
             self.scored = self._rows_to_score()
 
     def release(self) -> None:

@@ -22,6 +22,10 @@ class Plan(NamedTuple):
     predictions, with the rows that it has learnt from, and with the settings. ``judge`` predicts some of these rows as
     if the model had not learnt from them. Without it only held-out rows can judge a model. With ``hold_out`` some rows
     are held out for this, even if training itself does not need them.
+
+    A trainer may give a model its posteriors only when training ends. ``complete`` then gives them to a copy of a model
+    in training, which callbacks may ask for. It is called with the copy, the rows that the model learns from, and the
+    settings.
     """
 
     trainer: Trainer
@@ -31,6 +35,7 @@ class Plan(NamedTuple):
     finish: Callable[[DeepGP, Batch, Settings], None] | None = None
     judge: Judge | None = None
     hold_out: bool = False
+    complete: Callable[[DeepGP, Batch, Settings], None] | None = None
 
     def n_epochs(self, n_members: int) -> int:
         """Largest number of epochs: members share them, except in a collapsed fit, which trains one after another."""

@@ -31,6 +31,12 @@ class Processes:
     def add_up(self, numbers: Tensor) -> None:
         """Replace the numbers by their sum over processes, which is the same in all of them."""
 
+    def take_first(self, numbers: Tensor) -> None:
+        """Replace the numbers by those of the first process."""
+        if self.rank:
+            numbers.zero_()
+        self.add_up(numbers)
+
     def gather(self, value: Value) -> list[Value]:
         """The values of all processes; the list is the same in all of them."""
         return [value]

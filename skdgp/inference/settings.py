@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from ..gp.deep_gp import DeepGP
-from .batches import Part
+from .batches import Batch, Part
 from .objectives import Objective
 
 
@@ -71,6 +71,11 @@ class Learner(NamedTuple):
     generator: torch.Generator
     held_out: Part | None = None
 
+    def at_once(self, n_rows: int | None = None) -> Batch:
+        """All rows that it learns from, or ``n_rows`` of them, on the device of training."""
+        rows = (self.rows if n_rows is None else self.rows.spread(n_rows)).rows()
+        return rows.to(self.generator.device, rows.X.dtype)
+
 
 #: Called with all histories after every epoch; training ends when it returns True.
 OnEpoch = Callable[[Sequence[History]], bool]
@@ -99,7 +104,7 @@ class Trainer(Protocol):
         Returns
         -------
         list of History
-            One for each learner. If training ended early, learners that have not begun have no epochs.
+            One for each learner. If training ended early, those of learners without a result have no epochs.
 
         Raises
         ------
@@ -136,6 +141,7 @@ def one_by_one(train: Callable[[Learner, Settings, Callable[[History], bool]], H
             except KeyboardInterrupt:
                 if not number:
                     raise
+                histories[number] = History()  # its training has no result yet, whatever its epochs were
                 histories[number - 1].interrupted = True
                 break
             if ended or histories[number].interrupted:

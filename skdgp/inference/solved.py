@@ -41,13 +41,13 @@ def train(learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = g
     """
     for learner in learners:
         if not any(posterior.mean.any() for posterior in _layer(learner.model).posteriors):
-            _start(learner.model, learner.rows.spread(START_ROWS).rows())
-            solve(learner.model, learner.rows.rows(), settings)
+            _start(learner.model, learner.at_once(START_ROWS))
+            solve(learner.model, learner.at_once(), settings)
 
     def after_epoch(histories: Sequence[History]) -> bool:
         if max(len(history.loss) for history in histories) % EVERY == 0:
             for learner in learners:
-                solve(learner.model, learner.rows.rows(), settings)
+                solve(learner.model, learner.at_once(), settings)
         return on_epoch(histories)
 
     return minibatches.train(learners, settings, after_epoch)
@@ -73,13 +73,10 @@ def _start(model: DeepGP, rows: Batch) -> None:
 @torch.no_grad()
 def solve(model: DeepGP, rows: Batch, settings: Settings) -> None:
     """Give a model the best posterior for rows, with the weight of the penalty in its training."""
-    processes = current()
     try:
         set_posteriors(model, rows, settings.beta)
     except np.linalg.LinAlgError:
         pass  # the posterior that minibatches have found remains
     for posterior in _layer(model).posteriors:
         for parameter in posterior.parameters():
-            if processes.rank:
-                parameter.zero_()
-            processes.add_up(parameter)
+            current().take_first(parameter)

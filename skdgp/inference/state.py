@@ -55,7 +55,7 @@ def to_plain(module: nn.Module) -> dict:
     ----------
     module : Module
         A module whose class comes from ``TRUSTED`` or derives from ``PARTS``. Its attributes are numbers, strings,
-        lists or tuples of these, units, or functions.
+        units, functions, or lists or tuples of these.
 
     Returns
     -------
@@ -138,6 +138,8 @@ def _plain(value):
 
 
 def _rich(value):
+    if isinstance(value, list | tuple):
+        return type(value)(_rich(each) for each in value)
     if not isinstance(value, dict):
         return value
     return Units(*value["units"]) if "units" in value else _find(value["function"], FunctionType)

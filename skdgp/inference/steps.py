@@ -154,9 +154,7 @@ class Trainee:
         self.kl_weight, self.scale = kl_weight, scale
         self.flat = FlatParameters(models)
         self.model = self.flat.whole
-        if processes.rank:
-            self.flat.vector.zero_()
-        processes.add_up(self.flat.vector)  # all processes start from the parameters of the first
+        processes.take_first(self.flat.vector)  # all start from the same parameters
         self.adam = Adam(self.flat.vector, self.flat.gradient)
         self.pace: Tensor | None = None
         self.failed: list[int] = []
@@ -179,7 +177,6 @@ class Trainee:
         kept = self.of(numbers)  # the new vector has the same order: both are ordered by parameter first
         for now, then in zip(trainee.adam.memory, self.adam.memory, strict=True):
             now.copy_(then[kept] if then.dim() else then)
-        trainee.pace = None if self.pace is None else self.pace[kept]
         return trainee
 
     def of(self, numbers: Sequence[int]) -> Tensor:

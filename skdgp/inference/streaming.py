@@ -122,12 +122,13 @@ class Stream:
         were before.
         """
         self.average = self.average or [parameter.detach().clone() for parameter in model.parameters()]
-        retries = 0
+        rate, retries = self.rate, 0
         while True:
             try:
                 history = History([self._learn(model, chunk, settings, generator)], best_epoch=1)
             except (np.linalg.LinAlgError, FloatingPointError):
                 if retries == MAX_RETRIES:
+                    self.rate = rate
                     raise
                 self.rate, retries = self.rate / 2, retries + 1
             else:

@@ -30,7 +30,7 @@ from threadpoolctl import ThreadpoolController
 #: AVDGP, 50 rows                                     2.0     7.8     8.8   1.10       1
 #: AVDGP, 200 rows                                    8.2    15.1    12.2   0.90       1
 #: AVDGP, 500 rows                                   20.5    28.2    20.8   0.71       2
-#: AVDGP, 1000 rows                                  41.0    45.4    31.5   0.69       2
+#: AVDGP, 1000 rows                                  41.0    45.4    31.5   0.69       5
 #: DSDGP, 128 inducing points, 100 rows               1.6    10.1    10.8   1.06       1
 #: DSDGP, 128 inducing points, 500 rows               8.2    19.7    18.3   0.93       1
 #: DSDGP, 128 inducing points, 1000 rows             16.4    23.4    20.1   0.80       2

@@ -56,6 +56,7 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
                 f"kernel has {len(kernel)} values for {n_layers} layers: give one for all layers, or one for each."
             )
         kernel = kernel[depth]
+    _check_kind(kernel)
     groups = _groups(method, n_inputs) if depth == 0 else None
     if not is_object(kernel) and not (n_inputs > 1 and is_additive(method, kernel)):
         return make_kernel(kernel, n_inputs, n_outputs, ard=method.ard, groups=groups)
@@ -77,6 +78,18 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
         whole = _Converter(n_outputs, units, names, groups).part(reduce(add, others), range(n_inputs))
         return ConvolutionalSum(found, whole)
     return _Converter(n_outputs, units, names, groups).part(kernel, range(n_inputs))
+
+
+def _check_kind(kernel: KernelLike) -> None:
+    """ValueError if it is nothing that a layer can make its kernel of."""
+    if isinstance(kernel, type) and any(base.__module__ == "sklearn.gaussian_process.kernels" for base in kernel.mro()):
+        raise ValueError(f"kernel={kernel.__name__} is a class: give an object of it, such as {kernel.__name__}().")
+    named = isinstance(kernel, str) and kernel in PROFILES
+    if not (named or is_object(kernel) or callable(kernel)):
+        raise ValueError(
+            f"kernel={kernel!r} is no kernel: give one of {sorted(PROFILES)}, a kernel object of scikit-learn, or a "
+            "function that makes a kernel."
+        )
 
 
 def _groups(method, n_inputs: int) -> tuple[int, ...] | None:
@@ -235,9 +248,7 @@ class _Converter:
             "DotProduct": self._dot_product,
             "Sum": lambda kernel, columns: composed.Sum(*self._both(kernel, columns)),
             "Product": lambda kernel, columns: composed.Product(*self._both(kernel, columns)),
-            "Exponentiation": lambda kernel, columns: composed.Power(
-                self.part(kernel.kernel, columns), kernel.exponent
-            ),
+            "Exponentiation": self._power,
             "Select": self._select,
         }
 
@@ -260,6 +271,12 @@ class _Converter:
 
     def _both(self, kernel: Any, columns: Sequence[int]) -> tuple[Part, Part]:
         return self.part(kernel.k1, columns), self.part(kernel.k2, columns)
+
+    def _power(self, kernel: Any, columns: Sequence[int]) -> Part:
+        # Roots have infinite slopes at 0 and are not real below, and a negative power of a kernel is none.
+        if kernel.exponent < 1 or kernel.exponent != int(kernel.exponent):
+            raise ValueError(f"kernel has an exponent of {kernel.exponent!r}: give a whole number of at least 1.")
+        return composed.Power(self.part(kernel.kernel, columns), kernel.exponent)
 
     def _positive(self, kernel: Any, name: str) -> Positive:
         """The hyperparameter of a name, with its bounds."""

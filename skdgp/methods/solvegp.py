@@ -112,7 +112,9 @@ class SOLVEGP:
         settings = plan_minibatches(self, BUDGET, n_rows, beta=BETA).settings
         if self.max_iter == "auto":
             settings = replace(settings, max_iter=COLLAPSED_ITERATIONS)
-        return Plan(collapsed.train, settings, torch.float64, "collapsed", judge=collapsed.judge)
+        return Plan(
+            collapsed.train, settings, torch.float64, "collapsed", judge=collapsed.judge, complete=collapsed.complete
+        )
 
     def choose(self, method: str, n_rows: int, *, held_out: bool) -> str:
         """The method of a regressor, in place of "auto"; ValueError if other parameters rule it out."""
