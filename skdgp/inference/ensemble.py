@@ -17,7 +17,7 @@ from ..gp.neighbours import Corrected, Correction, Neighbours, corrected
 from .batches import Batch, Part
 from .calibration import MAX_ROWS, PRIOR_ROWS, recalibrate
 from .callers import users_level
-from .judging import Judges
+from .judging import Foundation, Judges
 from .memory import let_the_allocator_keep_pages
 from .objectives import elbo
 from .plan import HeldOut, Plan, Split
@@ -232,17 +232,21 @@ class Ensemble:
         self.members.extend(finished(learner.model, index) for index, learner in enumerate(trained))
         try:
             self._calibrate([learner.held_out for learner in trained], plan, given=split.rows is not None)
-            if foundation is not None:
-                self.blend, self.held_out = judges.blend(self.models, foundation)
-            if n_neighbors != 0 and judges.exist and getattr(self.models[0].likelihood, "kriged", False):
-                self.correction = judges.correction(self.models, self.blend, foundation, n_neighbors)
-            if split.to_judge and plan.finish is not None:
-                for model in self.models:
-                    plan.finish(model, data.to(self.device, self.dtype), plan.settings)
+            self._complete(judges, foundation, n_neighbors)
         except KeyboardInterrupt:
             for history in self.histories:
                 history.interrupted = True
         self._warn_if_interrupted(histories)
+
+    def _complete(self, judges: Judges, foundation: Foundation | None, n_neighbors: int | None) -> None:
+        """Let rows decide on base and neighbours. Members then learn from rows that were held out for this alone."""
+        if foundation is not None:
+            self.blend, self.held_out = judges.blend(self.models, foundation)
+        if n_neighbors != 0 and judges.exist and getattr(self.models[0].likelihood, "kriged", False):
+            self.correction = judges.correction(self.models, self.blend, foundation, n_neighbors)
+        if judges.split.to_judge and judges.plan.finish is not None:
+            for model in self.models:
+                judges.plan.finish(model, judges.data.to(self.device, self.dtype), judges.plan.settings)
 
     def _warn_if_interrupted(self, histories: Sequence[History]) -> None:
         """Warn that there are fewer members, or that members are less trained."""
