@@ -350,7 +350,7 @@ def orthogonal_heats(quick):
 
 
 def fit_heats(quick):
-    small = {"n_rows": 500, "own": 2} if quick else {"n_rows": 8192}
+    small = {"n_rows": 200, "own": 2} if quick else {"n_rows": 8192}
     runs = [Competitor(name, partial(fit_to_target, name=name, **small)) for name in FITS]
     return [Heat(f"{small['n_rows']} rows, target NLL {TARGET_NLL:.3f}", runs, ("HGB",))]
 
@@ -360,9 +360,10 @@ def predict_heats(quick):
     n_rows = 1000 if quick else 100_000
     after = [Competitor(method, partial(after_fit, method=method, n_rows=n_rows)) for method in methods]
     sizes, n_learnt = ((1000, 2000), 500) if quick else ((100_000, 1_000_000), LEARNT_ROWS)
+    fits = {"SOLVEGPRegressor": MEMBERS["SOLVEGPRegressor"], **PEERS} if quick else MEMBERS | ALONE
     runs = [
         Competitor(name, partial(prediction, fit=fit, n_rows=size, n_learnt=n_learnt), size)
-        for name, fit in (MEMBERS | ALONE).items()
+        for name, fit in fits.items()
         for size in sizes
     ]
     return [Heat(f"AVDGP, {n_rows:,} rows", after), Heat("means and standard deviations", runs, ("HGB",))]

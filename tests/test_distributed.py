@@ -30,7 +30,7 @@ rng = np.random.default_rng(0)
 X = rng.standard_normal((301, 4))
 y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(301)
 budget = {"max_iter": 3, "batch_size": 51, "n_estimators": 1, "dtype": "float64", "random_state": 0}
-alone = budget | {"n_neighbors": 0}
+alone = budget | {"base": None, "n_neighbors": 0}
 
 def parameters(model):
     return np.concatenate([p.numpy().ravel() for p in model.module_.parameters()])
@@ -51,8 +51,8 @@ with data_parallel() as rank:
     found["scores"] = AVDGPRegressor((3,), **alone).fit(X, y).validation_scores_
 
     unseeded = DSDGPRegressor((3,), n_inducing=12, **alone | {"random_state": None}).fit(X, y)
-    different_rows = message(lambda: AVDGPRegressor(**budget).fit(X[: 301 - rank], y[: 301 - rank]))
-    few_rows = message(lambda: AVDGPRegressor(**budget | {"batch_size": 1}).fit(X, y))
+    different_rows = message(lambda: AVDGPRegressor(**alone).fit(X[: 301 - rank], y[: 301 - rank]))
+    few_rows = message(lambda: AVDGPRegressor(**alone | {"batch_size": 1}).fit(X[:20], y[:20]))
     nested = message(lambda: data_parallel().__enter__())
 
     loss, calls = Trainee._loss, []

@@ -324,18 +324,24 @@ class TestFaces:
 
     def test_stored_models_hold_rows_unless_told_not_to(self, tiny, wave):
         X, y = wave
-        assert len(tiny().fit(X, y)._ensemble.correction.local.X) == len(X)
-        model = tiny(n_neighbors=0, base=None).fit(X, y)
+        model = tiny().fit(X, y)
+        assert len(model._ensemble.correction.local.X) == n_stored(model, X) == len(X)
+        model = tiny(n_neighbors=0, base=None, n_inducing=5).fit(X, y)
         assert model.neighbors_ is None
-        arrays = [value for value in flat(model.__getstate__()) if isinstance(value, np.ndarray) and value.ndim == 2]
-        standard = (X - X.mean(0)) / X.std(0)
-        rows = {row.astype(np.float32).tobytes() for row in standard}
-        kept = {row.astype(np.float32).tobytes() for each in arrays if each.shape[1] == X.shape[1] for row in each}
-        assert not rows & kept or tiny.estimator is not AVDGPRegressor  # others have inducing points, which may be rows
+        assert n_stored(model, X) <= (0 if tiny.estimator is AVDGPRegressor else 10)  # inducing points may be rows
 
     def test_without_rows_to_judge_there_are_none(self, tiny, wave):
         options = {"covariance": "diag"} if tiny.estimator is SOLVEGPRegressor else {}
         assert tiny(early_stopping=False, **options).fit(*wave).neighbors_ is None
+
+
+def n_stored(model, X):
+    """How many rows of the table a stored model has, standardised as it standardises them."""
+    arrays = [each for each in flat(model.__getstate__()) if isinstance(each, np.ndarray) and each.ndim >= 2]
+    kept = np.concatenate([each.reshape(-1, X.shape[1]) for each in arrays if each.shape[-1] == X.shape[1]])
+    standard = (X - X.mean(0)) / X.std(0)
+    distances = np.abs(standard[:, None] - kept).max(-1).min(1)
+    return int((distances < 1e-6).sum())
 
 
 def flat(state):

@@ -6,6 +6,7 @@ import importlib
 import json
 import pickle
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -304,6 +305,20 @@ def test_estimators_are_a_method_and_a_kind(name):
     assert ours[-1] == name[: name.index("GP") + 2]  # a regressor's may derive from it
 
 
+@pytest.fixture
+def benchmark(tmp_path, monkeypatch, capsys):
+    """A function that runs a script of the benchmarks in ``tmp_path``, and gives what it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+
+    def run_script(name, *options):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, options)])
+        runpy.run_path(str(ROOT / "benchmarks" / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run_script
+
+
 @pytest.fixture(scope="module")
 def stored_splits(tmp_path_factory):
     """A folder with one tiny data set in the format of the stored splits; the target comes first."""
@@ -322,17 +337,16 @@ def stored_splits(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("protocol", "n_train", "n_test"), [("gal", 50, 10), ("avdgp", 48, 6)])
-def test_benchmark_saves_a_line_for_every_fit(stored_splits, tmp_path, protocol, n_train, n_test):
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_benchmark_saves_a_line_for_every_fit(stored_splits, benchmark, protocol, n_train, n_test):
     params = json.dumps({"max_iter": 2, "n_estimators": 1, "n_samples": 2})
     names = ("avdgp", "avdgp-paper-pp", "dsdgp", "dsdgp-1", "dspp", "gpr-1000", "hgb")
-    output = run(
-        *(sys.executable, ROOT / "benchmarks/uci.py", "--data", stored_splits, "--datasets", "tiny"),
-        *("--estimators", *names, "--splits", "0-1", "--protocol", protocol, "--params", params),
-        cwd=tmp_path,
+    output = benchmark(
+        *("uci.py", "--data", stored_splits, "--datasets", "tiny", "--splits", "0-1", "--protocol", protocol),
+        *("--estimators", *names, "--params", params),
     )
     assert "Mean ± standard error" in output
-    with (tmp_path / "results.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = saved_rows("results.csv")
     assert sorted((row["estimator"], row["split"]) for row in rows) == [(name, i) for name in names for i in "01"]
     for row in rows:
         assert (row["dataset"], row["n_train"], row["n_test"]) == ("tiny-set", str(n_train), str(n_test))
@@ -340,11 +354,9 @@ def test_benchmark_saves_a_line_for_every_fit(stored_splits, tmp_path, protocol,
         assert 0 <= float(row["coverage"]) <= 1
 
 
-def test_benchmark_names_the_choices(stored_splits, tmp_path):
-    command = [sys.executable, ROOT / "benchmarks/uci.py", "--data", stored_splits, "--datasets", "absent"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode != 0
-    assert "'absent' names nothing. Available: tiny-set." in result.stderr
+def test_benchmark_names_the_choices(stored_splits, benchmark):
+    with pytest.raises(SystemExit, match=r"'absent' names nothing\. Available: tiny-set\."):
+        benchmark("uci.py", "--data", stored_splits, "--datasets", "absent")
 
 
 @pytest.fixture(scope="module")
@@ -401,18 +413,17 @@ SMALL_FIT = json.dumps({"max_iter": 2, "n_estimators": 1, "n_samples": 2, "netwo
 
 
 def saved_rows(path):
-    with path.open(newline="") as file:
+    with Path(path).open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-def test_classification_benchmark_saves_a_line_for_every_fit(tmp_path):
-    output = run(
-        *(sys.executable, ROOT / "benchmarks/classification.py", "--datasets", "iris", "linear", "--folds", "0", "3"),
+def test_classification_benchmark_saves_a_line_for_every_fit(benchmark):
+    output = benchmark(
+        *("classification.py", "--datasets", "iris", "linear", "--folds", "0", "3"),
         *("--params", json.dumps({"max_iter": 2, "n_estimators": 1}), "--estimators", "avdgp", "solvegp", "logistic"),
-        cwd=tmp_path,
     )
     assert "log_loss" in output
-    rows = saved_rows(tmp_path / "classification.csv")
+    rows = saved_rows("classification.csv")
     assert sorted((row["dataset"], row["estimator"], row["fold"]) for row in rows) == [
         (data, name, fold) for data in ("iris", "linear") for name in ("avdgp", "logistic", "solvegp") for fold in "03"
     ]
@@ -428,23 +439,17 @@ def test_classification_benchmark_saves_a_line_for_every_fit(tmp_path):
     ],
     ids=["table", "ablation"],
 )
-def test_letters_benchmark_saves_a_line_for_every_fit(tmp_path, options, cells):
-    output = run(
-        *(sys.executable, ROOT / "benchmarks/letters.py", "--n-samples", "300", "--runs", "1", *options),
-        *("--params", SMALL_FIT),
-        cwd=tmp_path,
-    )
+def test_letters_benchmark_saves_a_line_for_every_fit(benchmark, options, cells):
+    output = benchmark("letters.py", "--n-samples", "300", "--runs", "1", *options, "--params", SMALL_FIT)
     assert "Test error, %" in output
-    rows = saved_rows(tmp_path / "letters.csv")
+    rows = saved_rows("letters.csv")
     assert sorted((row["layers"], row["depth"]) for row in rows) == cells
     assert all(0 <= float(row["error"]) <= 100 and float(row["log_loss"]) > 0 for row in rows)
 
 
-def test_letters_benchmark_says_what_cannot_be_shared(tmp_path):
-    command = [sys.executable, ROOT / "benchmarks/letters.py", "--inducing", "6", "--layers", "4"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode != 0
-    assert "--inducing 6 cannot be shared as 4:2:1:1: give a multiple of 8." in result.stderr
+def test_letters_benchmark_says_what_cannot_be_shared(benchmark):
+    with pytest.raises(SystemExit, match=r"--inducing 6 cannot be shared as 4:2:1:1: give a multiple of 8\."):
+        benchmark("letters.py", "--inducing", "6", "--layers", "4")
 
 
 SAVED = """set,model,split,score
@@ -564,19 +569,9 @@ def test_published_figures_say_where_they_come_from():
         assert all(float(row[f"{name}_error"]) >= 0 and np.isfinite(float(row[name])) for name in ("rmse", "nll"))
 
 
-def test_benchmark_of_noise(tmp_path):
-    command = [
-        sys.executable,
-        ROOT / "benchmarks/noise.py",
-        "--data",
-        tmp_path,
-        "--problems",
-        "counts",
-        "--splits",
-        "0",
-    ]
-    run(*command, "--estimators", "solvegp", "hgb", "glm", cwd=tmp_path)
-    rows = saved_rows(tmp_path / "noise.csv")
+def test_benchmark_of_noise(benchmark, tmp_path):
+    benchmark("noise.py", "--data", tmp_path, *"--problems counts --splits 0 --estimators solvegp hgb glm".split())
+    rows = saved_rows("noise.csv")
     assert [row["estimator"] for row in rows] == ["solvegp", "solvegp", "hgb", "glm"]
     ours, trees = float(rows[0]["deviance"]), float(rows[2]["deviance"])
     assert 0.8 < ours < trees < 4.0 and 0.8 < float(rows[0]["coverage"]) < 1.0

@@ -194,20 +194,6 @@ class TestPredict:
             assert np.array_equal(other.predict(X), found)
             monkeypatch.setattr(ensemble, "COARSE_ROWS", len(X))
 
-    def test_out_of_memory_halves_the_batch(self, tiny, wave):
-        X, y = wave
-        model = tiny().fit(X, y)
-        expected, sizes = model.predict(X), []
-
-        def full(module, arguments):
-            sizes.append(len(arguments[0]))
-            if len(arguments[0]) > 50:
-                raise torch.OutOfMemoryError("simulated")
-
-        model.module_[0].register_forward_pre_hook(full)
-        np.testing.assert_allclose(model.predict(X), expected, rtol=1e-9)
-        assert sizes[0] == 120 and sizes[-1] <= 50
-
     def test_units_of_the_user(self, tiny, wave):
         """Scaling the data scales the results: a wrong factor in mean, std or bound would show."""
         X, y = wave
