@@ -78,6 +78,13 @@ class TestTraining:
         again = tiny().fit(X, labels, X_val=X[only][:20], y_val=labels[only][:20])
         assert np.isfinite(again.validation_scores_).all()
 
+    @every_family
+    def test_of_fewer_than_twenty_rows_none_is_held_out(self, tiny, wave):
+        X, y = wave[0], targets(tiny, wave[1])
+        few = tiny(early_stopping=True).fit(X[:19], y[:19])
+        assert len(few.validation_scores_) == 0 and few.n_iter_ == few.max_iter
+        assert len(tiny(early_stopping=True).fit(X[:20], y[:20]).validation_scores_) > 0
+
 
 class TestPrediction:
     @every_family

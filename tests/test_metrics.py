@@ -1,6 +1,7 @@
 """Scores against numerical integration, scikit-learn and counting; scorers in searches, pipelines and pickles."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -142,6 +143,12 @@ class TestScorers:
         model = make_pipeline(LogisticRegression()).fit(X, y)
         expected = metrics.expected_calibration_error(y, model.predict_proba(X), labels=["no", "yes"])
         assert metrics.expected_calibration_error_scorer(model, X, y) == -expected
+
+    def test_that_of_coverage_is_a_distance_from_nine_tenths(self):
+        dist = PredictiveDistribution.gaussian(np.zeros(40), np.ones(40))
+        y = np.r_[np.full(20, 1.6), np.full(20, 1.7)]  # a central interval of 90 % ends at 1.645
+        model = SimpleNamespace(predict_dist=lambda X: dist)
+        assert metrics.coverage_scorer(model, y[:, None], y) == pytest.approx(-0.4)
 
     @pytest.mark.parametrize("scorer", [*SCORERS, metrics.expected_calibration_error_scorer], ids=repr)
     def test_pickle_by_name(self, scorer):

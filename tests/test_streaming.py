@@ -163,6 +163,15 @@ class TestPartialFit:
         np.testing.assert_allclose(weights, [3 / 120, 3 / 180, 3 / 10_000])
 
     @every_family
+    def test_after_a_fit_predictions_are_of_the_members_alone(self, tiny, wave):
+        X, y = wave[0], targets(tiny, wave[1])
+        regressor = tiny in REGRESSORS
+        model = tiny(base="gp", **({"n_neighbors": 5} if regressor else {})).fit(X, y)
+        assert model.base_weight_ > 0 and (model.neighbors_ is not None if regressor else True)
+        model.partial_fit(X, y)
+        assert model.base_weight_ == 0 and getattr(model, "neighbors_", None) is None
+
+    @every_family
     @pytest.mark.parametrize(("first", "second"), [(np.float64, np.float32), (np.float32, np.float64)])
     def test_chunks_may_differ_in_precision(self, tiny, wave, first, second):
         """Predictions keep that of the first."""
