@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -132,6 +132,19 @@ def test_workers_together_make_the_model_of_one_process(client, frame, n_workers
     for one, other in zip(model.module_.parameters(), alone.module_.parameters(), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
     np.testing.assert_allclose(model.validation_scores_, alone.validation_scores_, atol=1e-6)
+
+
+def test_without_workers_a_fit_waits_for_the_first_to_join(wave):
+    X, y = wave[0], wave[1]
+    estimator = DSDGPRegressor(**SMALL | {"max_iter": 2})
+    quiet = {"processes": False, "n_workers": 0, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**quiet) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+        with ThreadPoolExecutor(1) as pool:
+            fitted = pool.submit(fit_dask, estimator, *arrays(X, y), method="fit", client=client)
+            wait_until(lambda: cluster.scheduler.tasks)
+            cluster.scale(1)
+            model = fitted.result(60)
+    np.testing.assert_array_equal(model.predict(X), estimator.fit(X, y).predict(X))
 
 
 @dataclass(eq=False, repr=False)
