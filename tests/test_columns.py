@@ -125,6 +125,15 @@ class TestColumns:
         as_array = clone(model).fit(X.to_numpy(dtype=object), X["b"])
         assert np.array_equal(as_array.predict(X.to_numpy(dtype=object)), expected)
 
+    @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
+    def test_a_masked_cell_is_a_missing_cell(self, kind):
+        X = np.random.default_rng(0).integers(-9, 9, size=(40, 2)).astype(kind)
+        masked = np.ma.masked_array(X, mask=X > 5)
+        missing = np.where(X > 5, np.nan, X).astype(kind if kind == np.float32 else np.float64)
+        model = SOLVEGPRegressor(5, 0, max_iter=2, base=None, random_state=0)
+        expected = clone(model).fit(missing, X[:, 0]).predict(missing)
+        assert np.array_equal(model.fit(masked, X[:, 0]).predict(masked), expected)
+
     def test_numbers_are_levels_too(self):
         columns = Columns.of(np.array([[1.0, 5.0], [1.0, np.nan], [2.0, 0.0]]), [0, 1])
         assert columns.levels == [[1.0, 2.0], [5.0, None, 0.0]] or columns.levels == [[1.0, 2.0], [None, 0.0, 5.0]]

@@ -5,6 +5,7 @@ import pickle
 import warnings
 import weakref
 from copy import deepcopy
+from datetime import date
 
 import joblib
 import numpy as np
@@ -446,6 +447,12 @@ class TestBadInput:
             tiny(categorical_features=None).fit(colours, y)
         with pytest.raises(ValueError, match=r"Column 'c' of X holds dates or durations, datetime64\[.s\]: turn them"):
             tiny().fit(dates, y)
+        with_zone = pd.date_range("2020-01-01", periods=len(X), tz="UTC")
+        for objects, kind in (([date(2020, 1, 1), None] * (len(X) // 2), "date"), (with_zone, "Timestamp")):
+            with pytest.raises(ValueError, match=rf"Column 'c' of X holds dates or durations, {kind}: turn them"):
+                tiny().fit(frame.assign(c=objects), y)
+        with pytest.raises(ValueError, match=r"Column 'c' of X holds dates or durations, Period: turn them"):
+            tiny().fit(frame.assign(c=with_zone.tz_localize(None).to_period("D")), y)
         with pytest.raises(ValueError, match="Column 1 of X holds text"):
             tiny().fit(colours.to_numpy(), y)
         model = tiny().fit(frame, y)
@@ -459,6 +466,8 @@ class TestBadInput:
         for unit in ("datetime64[s]", "timedelta64[s]"):
             with pytest.raises(ValueError, match=r"y holds dates or durations, .*\[s\]: turn them into numbers"):
                 model.fit(X, np.arange(len(X)).astype(unit))
+        with pytest.raises(ValueError, match=r"y holds dates or durations, date: turn them into numbers"):
+            model.fit(X, [date(2020, 1, 1)] * len(X))
         with pytest.raises(ValueError, match="could not convert string to float"):
             model.fit(X, np.where(y > 0, "high", "low"))
         with pytest.raises(ValueError, match="y contains NaN"):

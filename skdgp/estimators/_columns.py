@@ -1,6 +1,7 @@
 """Columns of the user's table: which of them are categories, and which numbers stand for their levels."""
 
 from collections import Counter
+from datetime import date, time, timedelta
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,9 @@ from scipy.sparse import issparse
 
 #: How the names of dtypes of text and of categories begin, in pandas, Polars and Arrow.
 TEXT_OR_CATEGORY = ("categor", "enum", "str", "large_string", "dictionary")
+
+#: Types of dates and durations that a column of objects may hold. Pandas' are among them, except Period.
+DATES = (date, time, timedelta, np.datetime64, np.timedelta64)
 
 
 class Columns:
@@ -135,6 +139,19 @@ def first_text(values: np.ndarray) -> str | None:
     return None
 
 
+def kind_of_dates(values: np.ndarray) -> str | None:
+    """What dates or durations in an array are, such as "datetime64[s]" or "Timestamp"; None if it has none."""
+    if values.dtype.kind in "mM":
+        return str(values.dtype)
+    objects = values.ravel().tolist() if values.dtype.kind == "O" else ()
+    return next((type(each).__name__ for each in objects if _is_date(each)), None)
+
+
+def _is_date(value: Any) -> bool:
+    # Pandas' NaT is a date, too. But it only says that something is missing, and differs from itself.
+    return (isinstance(value, DATES) or type(value).__name__ == "Period") and value == value
+
+
 def first_collection(values: np.ndarray) -> Any:
     """The first value that is a list, a tuple or an array; None if there is none."""
     objects = values.tolist() if values.dtype.kind == "O" else ()
@@ -142,7 +159,9 @@ def first_collection(values: np.ndarray) -> Any:
 
 
 def without_na(X):
-    """The table with NaN in place of pandas' NA among objects, since NumPy cannot turn NA into a number."""
+    """The table with NaN in masked cells, and in place of pandas' NA, which NumPy cannot turn into a number."""
+    if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf":
+        return (X if X.dtype.kind == "f" else X.astype(np.float64)).filled(np.nan)
     if isinstance(X, np.ndarray) and X.dtype == object:
         return np.where(np.vectorize(_is_na, otypes=[bool])(X), np.nan, X) if X.size else X
     if not hasattr(X, "isetitem"):  # only pandas' frames can have NA

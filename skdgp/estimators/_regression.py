@@ -25,7 +25,7 @@ from ._fitted import fitted
 from ._functions import FunctionDraws, draw_seeds
 from ._inputs import by_feature, feature_units, prepared
 from ._parameters import built_with
-from ._rows import FLOATS, check_query
+from ._rows import FLOATS, check_query, refuse_dates
 from ._shell import Shell
 from ._targets import fitted_transform, transformed
 
@@ -84,8 +84,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _numbers(self, y: np.ndarray) -> np.ndarray:
         """Targets (n,) or (n, P) as finite numbers (n, P)."""
-        if y.dtype.kind in "mM":
-            raise ValueError(f"y holds dates or durations, {y.dtype}: turn them into numbers, such as days, before.")
+        refuse_dates(y)
         # If outputs share functions, a row may lack some of its targets. It may not lack its only target.
         finite = "allow-nan" if self._shares_outputs and y.ndim == 2 else True
         return check_array(y.reshape(len(y), -1), dtype=FLOATS, input_name="y", ensure_all_finite=finite)

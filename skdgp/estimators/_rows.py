@@ -7,7 +7,7 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from .._sklearn import check_sample_weight
-from ._columns import Columns, first_collection, first_text, without_na
+from ._columns import Columns, first_collection, first_text, kind_of_dates, without_na
 
 FLOATS = (np.float64, np.float32)
 
@@ -62,27 +62,42 @@ def _validated(estimator, X, *y, **options):
             return validate_data(estimator, X, *y, **_with_missing(options))
         return _checked(columns.coded(X), *y, **_with_missing(options))
     except (ValueError, TypeError) as error:
-        for number, (name, column) in enumerate(_columns_by_name(X)):
-            if columns is not None and columns.is_categorical[number]:
-                continue
-            if column.dtype.kind in "mM":
-                raise ValueError(
-                    f"Column {name!r} of X holds dates or durations, {column.dtype}: turn them into numbers, such as "
-                    "days since a date, before."
-                ) from error
-            text = first_text(column)
-            if text is not None:
-                raise ValueError(
-                    f"Column {name!r} of X holds text, such as {text!r}, but is not taken for a category: name it in "
-                    'categorical_features, or fit a data frame with categorical_features="from_dtype".'
-                ) from error
-            other = first_collection(column)
-            if other is not None and isinstance(error, ValueError):  # else the error says what X holds
-                raise ValueError(
-                    f"Column {name!r} of X holds {other!r}, which is neither a number nor text: make columns of what "
-                    "is in it, before."
-                ) from error
+        _explain(error, X, columns)
+        if y and isinstance(error, TypeError):
+            refuse_dates(*y)
         raise
+
+
+def _explain(error: Exception, X, columns: Columns | None) -> None:
+    """Raise an error that names the column that scikit-learn's is about, if a column of ``X`` explains it."""
+    for number, (name, column) in enumerate(_columns_by_name(X)):
+        if columns is not None and columns.is_categorical[number]:
+            continue
+        dates = kind_of_dates(column)
+        if dates is not None:
+            raise ValueError(
+                f"Column {name!r} of X holds dates or durations, {dates}: turn them into numbers, such as days since a "
+                "date, before."
+            ) from error
+        text = first_text(column)
+        if text is not None:
+            raise ValueError(
+                f"Column {name!r} of X holds text, such as {text!r}, but is not taken for a category: name it in "
+                'categorical_features, or fit a data frame with categorical_features="from_dtype".'
+            ) from error
+        other = first_collection(column)
+        if other is not None and isinstance(error, ValueError):  # else the error says what X holds
+            raise ValueError(
+                f"Column {name!r} of X holds {other!r}, which is neither a number nor text: make columns of what is in "
+                "it, before."
+            ) from error
+
+
+def refuse_dates(y) -> None:
+    """Raise an error if there are dates or durations among targets that must be numbers."""
+    dates = kind_of_dates(np.asarray(y))
+    if dates is not None:
+        raise ValueError(f"y holds dates or durations, {dates}: turn them into numbers, such as days, before.")
 
 
 def _with_missing(options: dict) -> dict:
