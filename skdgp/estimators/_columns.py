@@ -161,7 +161,7 @@ def first_collection(values: np.ndarray) -> Any:
 def without_na(X):
     """The table with NaN in masked cells, and in place of pandas' NA, which NumPy cannot turn into a number."""
     if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf":
-        return (X if X.dtype.kind == "f" else X.astype(np.float64)).filled(np.nan)
+        return np.ma.filled(X if X.dtype.kind == "f" else X.astype(np.float64), np.nan)
     if isinstance(X, np.ndarray) and X.dtype == object:
         return np.where(np.vectorize(_is_na, otypes=[bool])(X), np.nan, X) if X.size else X
     if not hasattr(X, "isetitem"):  # only pandas' frames can have NA

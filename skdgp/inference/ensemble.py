@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from ..gp.blend import Blend, Blended
 from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.likelihoods import Likelihood
-from ..gp.neighbours import Corrected, Correction, Neighbours, corrected
+from ..gp.neighbours import Corrected, Correction, corrected
 from .batches import Batch, Part
 from .calibration import MAX_ROWS, PRIOR_ROWS, recalibrate
 from .callers import users_level
 from .judging import Foundation, Judges
+from .kept import Kept
 from .memory import let_the_allocator_keep_pages
 from .objectives import elbo
 from .plan import HeldOut, Plan, Split
@@ -72,43 +73,6 @@ class _Student(NamedTuple):
         return cls(model, to_generator(state["generator"]), Stream.from_plain(state["stream"]))
 
 
-class _Sources:
-    """The tensors that something was computed from, to find out whether it still holds.
-
-    Parameters are few and compared by value, since torch does not count all of their changes. Buffers may be whole
-    tables, and so only torch's count of their changes is compared.
-    """
-
-    def __init__(self, parts: Sequence[nn.Module]):
-        self.parameters = [each.detach().clone() for part in parts for each in part.parameters()]
-        self.buffers = [(each, self._count(each)) for part in parts for each in part.buffers()]
-
-    def hold(self, parts: Sequence[nn.Module]) -> bool:
-        """Whether parts have the same parameters and buffers as then."""
-        parameters = [each for part in parts for each in part.parameters()]
-        buffers = [each for part in parts for each in part.buffers()]
-        if len(parameters) != len(self.parameters) or len(buffers) != len(self.buffers):
-            return False
-        same = all(now is then and self._count(now) == n for now, (then, n) in zip(buffers, self.buffers, strict=True))
-        return same and all(
-            now.dtype == then.dtype and now.device == then.device and torch.equal(now, then)
-            for now, then in zip(parameters, self.parameters, strict=True)
-        )
-
-    @staticmethod
-    def _count(tensor: Tensor) -> int:
-        return 0 if tensor.is_inference() else tensor._version
-
-
-class _Frozen(NamedTuple):
-    """What predicts, and the tensors that it was made from."""
-
-    sources: _Sources
-    members: list[DeepGP]
-    base: DeepGP | None
-    local: Neighbours | None
-
-
 class Ensemble:
     """Models that differ in their seeds, and in the rows that they have learnt from.
 
@@ -149,7 +113,7 @@ class Ensemble:
         self.held_out: HeldOut | None = None
         self._students: list[_Student] = []
         self._in_training: list[Callable[[], DeepGP]] = []  # functions that make copies, as if training ended now
-        self._frozen: dict[torch.dtype, _Frozen] = {}  # for predictions in this precision
+        self._kept = Kept()
 
     def __len__(self) -> int:
         return len(self.members)
@@ -462,7 +426,7 @@ class Ensemble:
         """
         coarse = not exact and len(X) >= COARSE_ROWS and all(member.coarse for member in self.models)
         dtype, likelihoods, blend = torch.float32 if coarse else self.dtype, self.likelihoods, self.blend
-        members, base, local = self._frozen_in(dtype)
+        members, base, local = self._kept.predictors(self.models, blend, self.correction, dtype)
 
         def value(batch: Tensor) -> T:
             marginals = [member(batch) for member in members]
@@ -476,19 +440,6 @@ class Ensemble:
             return function(likelihoods, marginals)
 
         return self.batches(X, prepare, value, dtype, copies)
-
-    def _frozen_in(self, dtype: torch.dtype) -> tuple[list[DeepGP], DeepGP | None, Neighbours | None]:
-        """Members, base and neighbours for predictions in a precision. They are kept until a parameter changes."""
-        parts: list[nn.Module] = [*self.models, *(each for each in (self.blend, self.correction) if each is not None)]
-        if dtype not in self._frozen or not self._frozen[dtype].sources.hold(parts):
-            with threads_for(self.predictors[0].products(0)):
-                coarse = dtype != self.dtype
-                copies = [deepcopy(member).to(dtype) if coarse else member for member in self.models]
-                members = [each.frozen(turned=True) for each in copies]
-                base = None if self.blend is None else self.blend.base.frozen(turned=True)
-                local = None if self.correction is None else self.correction.local.frozen()
-            self._frozen[dtype] = _Frozen(_Sources(parts), members, base, local)
-        return self._frozen[dtype][1:]
 
     # Storage.
 
