@@ -133,6 +133,17 @@ class TestColumns:
         model = SOLVEGPRegressor(5, 0, max_iter=2, base=None, random_state=0)
         expected = clone(model).fit(missing, X[:, 0]).predict(missing)
         assert np.array_equal(model.fit(masked, X[:, 0]).predict(masked), expected)
+        with pytest.raises(ValueError, match="y contains NaN"):
+            model.fit(X, masked[:, 0])
+        assert model.fit(X, np.ma.masked_array(X[:, 0], mask=False)).predict(X).shape == (40,)
+
+    def test_a_masked_target_may_lack_where_outputs_share_functions(self):
+        rng = np.random.default_rng(0)
+        X, Y = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+        mask = rng.random((40, 2)) < 0.2
+        model = SOLVEGPRegressor(5, 0, max_iter=2, n_latent_outputs=1, random_state=0)
+        expected = clone(model).fit(X, np.where(mask, np.nan, Y)).predict(X)
+        assert np.array_equal(model.fit(X, np.ma.masked_array(Y, mask)).predict(X), expected)
 
     def test_numbers_are_levels_too(self):
         columns = Columns.of(np.array([[1.0, 5.0], [1.0, np.nan], [2.0, 0.0]]), [0, 1])

@@ -160,7 +160,7 @@ def first_collection(values: np.ndarray) -> Any:
 
 def without_na(X):
     """The table with NaN in masked cells, and in place of pandas' NA, which NumPy cannot turn into a number."""
-    if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf":
+    if np.ma.is_masked(X) and X.dtype.kind in "biuf":
         return np.ma.filled(X if X.dtype.kind == "f" else X.astype(np.float64), np.nan)
     if isinstance(X, np.ndarray) and X.dtype == object:
         return np.where(np.vectorize(_is_na, otypes=[bool])(X), np.nan, X) if X.size else X

@@ -54,7 +54,7 @@ def check_query(estimator, X) -> np.ndarray:
 
 def _validated(estimator, X, *y, **options):
     """scikit-learn's checks, with errors that name the column that they are about."""
-    columns, X = estimator._columns, without_na(X)
+    columns, X, y = estimator._columns, without_na(X), tuple(map(without_na, y))
     if columns is not None:  # names and numbers of columns; their errors say enough
         validate_data(estimator, X, reset=options.pop("reset"), skip_check_array=True)
     try:
