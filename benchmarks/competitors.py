@@ -360,7 +360,8 @@ def predict_heats(quick):
     n_rows = 1000 if quick else 100_000
     after = [Competitor(method, partial(after_fit, method=method, n_rows=n_rows)) for method in methods]
     sizes, n_learnt = ((1000, 2000), 500) if quick else ((100_000, 1_000_000), LEARNT_ROWS)
-    fits = {"SOLVEGPRegressor": MEMBERS["SOLVEGPRegressor"], **PEERS} if quick else MEMBERS | ALONE
+    few = {"SOLVEGPRegressor, alone": ALONE["SOLVEGPRegressor, alone"]} | PEERS
+    fits = few if quick else MEMBERS | ALONE
     runs = [
         Competitor(name, partial(prediction, fit=fit, n_rows=size, n_learnt=n_learnt), size)
         for name, fit in fits.items()

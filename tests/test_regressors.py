@@ -448,16 +448,19 @@ class TestBadInput:
         with pytest.raises(ValueError, match=r"Column 'c' of X holds dates or durations, datetime64\[.s\]: turn them"):
             tiny().fit(dates, y)
         with_zone = pd.date_range("2020-01-01", periods=len(X), tz="UTC")
-        for objects, kind in (([date(2020, 1, 1), None] * (len(X) // 2), "date"), (with_zone, "Timestamp")):
+        period, objects = with_zone.tz_localize(None).to_period("D"), [date(2020, 1, 1), None] * (len(X) // 2)
+        for values, kind in ((with_zone, r"datetime64\[.s, UTC\]"), (period, r"period\[D\]"), (objects, "date")):
             with pytest.raises(ValueError, match=rf"Column 'c' of X holds dates or durations, {kind}: turn them"):
-                tiny().fit(frame.assign(c=objects), y)
-        with pytest.raises(ValueError, match=r"Column 'c' of X holds dates or durations, Period: turn them"):
-            tiny().fit(frame.assign(c=with_zone.tz_localize(None).to_period("D")), y)
+                tiny().fit(frame.assign(c=values), y)
+        with pytest.raises(ValueError, match=r"Column 0 of X holds dates or durations, datetime64\[.s\]: turn them"):
+            tiny().fit(dates[["c"]].to_numpy(), y)
         with pytest.raises(ValueError, match="Column 1 of X holds text"):
             tiny().fit(colours.to_numpy(), y)
         model = tiny().fit(frame, y)
         with pytest.raises(ValueError, match="Column 'b' of X holds text"):
             model.predict(colours)
+        with pytest.raises(ValueError, match="Column 'c' of X holds dates"):
+            model.predict(dates)
         assert np.array_equal(tiny().fit(X.round(2).astype(str), y).predict(X), tiny().fit(X.round(2), y).predict(X))
 
     def test_targets_must_be_numbers(self, tiny, wave):

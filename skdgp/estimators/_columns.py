@@ -10,6 +10,9 @@ from scipy.sparse import issparse
 #: How the names of dtypes of text and of categories begin, in pandas, Polars and Arrow.
 TEXT_OR_CATEGORY = ("categor", "enum", "str", "large_string", "dictionary")
 
+#: How the names of dtypes of dates and durations begin, in NumPy, pandas, Polars and Arrow.
+DATE_DTYPES = ("date", "time", "duration", "period")
+
 #: Types of dates and durations that a column of objects may hold. Pandas' are among them, except Period.
 DATES = (date, time, timedelta, np.datetime64, np.timedelta64)
 
@@ -137,6 +140,14 @@ def first_text(values: np.ndarray) -> str | None:
             except ValueError:
                 return str(value)
     return None
+
+
+def date_columns(X) -> dict:
+    """Dtypes of the columns of dates or durations, by number; those of objects are not among them."""
+    if isinstance(X, np.ndarray):
+        return {0: X.dtype} if X.dtype.kind in "mM" else {}
+    dtypes = enumerate(X.dtypes) if is_frame(X) else ()
+    return {number: dtype for number, dtype in dtypes if str(dtype).lower().startswith(DATE_DTYPES)}
 
 
 def kind_of_dates(values: np.ndarray) -> str | None:

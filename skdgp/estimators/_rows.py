@@ -7,7 +7,7 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from .._sklearn import check_sample_weight
-from ._columns import Columns, first_collection, first_text, kind_of_dates, without_na
+from ._columns import Columns, date_columns, first_collection, first_text, is_frame, kind_of_dates, without_na
 
 FLOATS = (np.float64, np.float32)
 
@@ -55,6 +55,9 @@ def check_query(estimator, X) -> np.ndarray:
 def _validated(estimator, X, *y, **options):
     """scikit-learn's checks, with errors that name the column that they are about."""
     columns, X, y = estimator._columns, without_na(X), tuple(map(without_na, y))
+    for number, dtype in date_columns(X).items():  # NumPy would make numbers of some, such as microseconds
+        if columns is None or not columns.is_categorical[number]:
+            raise _of_dates(X.columns[number] if is_frame(X) else number, dtype)
     if columns is not None:  # names and numbers of columns; their errors say enough
         validate_data(estimator, X, reset=options.pop("reset"), skip_check_array=True)
     try:
@@ -75,10 +78,7 @@ def _explain(error: Exception, X, columns: Columns | None) -> None:
             continue
         dates = kind_of_dates(column)
         if dates is not None:
-            raise ValueError(
-                f"Column {name!r} of X holds dates or durations, {dates}: turn them into numbers, such as days since a "
-                "date, before."
-            ) from error
+            raise _of_dates(name, dates) from error
         text = first_text(column)
         if text is not None:
             raise ValueError(
@@ -91,6 +91,13 @@ def _explain(error: Exception, X, columns: Columns | None) -> None:
                 f"Column {name!r} of X holds {other!r}, which is neither a number nor text: make columns of what is in "
                 "it, before."
             ) from error
+
+
+def _of_dates(name, kind) -> ValueError:
+    return ValueError(
+        f"Column {name!r} of X holds dates or durations, {kind}: turn them into numbers, such as days since a date, "
+        "before."
+    )
 
 
 def refuse_dates(y) -> None:

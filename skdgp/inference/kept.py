@@ -33,8 +33,8 @@ class Kept:
         """Members in this precision, base and neighbours in their own."""
         parts: list[nn.Module] = [*members, *(each for each in (blend, correction) if each is not None)]
         if dtype not in self._made or not self._made[dtype][0].hold(parts):
-            products = max(each.products(0) for each in (members[0], *([] if blend is None else [blend.base])))
-            with threads_for(products):
+            models = [members[0]] if blend is None else [members[0], blend.base]
+            with threads_for(max(model.products(0) for model in models)):
                 found = Predictors(
                     [_in_precision(member, dtype).frozen(turned=True) for member in members],
                     None if blend is None else blend.base.frozen(turned=True),
