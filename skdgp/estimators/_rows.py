@@ -57,7 +57,7 @@ def _validated(estimator, X, *y, **options):
     columns, X, y = estimator._columns, without_na(X), tuple(map(without_na, y))
     for number, dtype in date_columns(X).items():  # NumPy would make numbers of some, such as microseconds
         if columns is None or not columns.is_categorical[number]:
-            raise _of_dates(X.columns[number] if is_frame(X) else number, dtype)
+            _refuse_column(X.columns[number] if is_frame(X) else number, dtype)
     if columns is not None:  # names and numbers of columns; their errors say enough
         validate_data(estimator, X, reset=options.pop("reset"), skip_check_array=True)
     try:
@@ -78,7 +78,7 @@ def _explain(error: Exception, X, columns: Columns | None) -> None:
             continue
         dates = kind_of_dates(column)
         if dates is not None:
-            raise _of_dates(name, dates) from error
+            _refuse_column(name, dates, error)
         text = first_text(column)
         if text is not None:
             raise ValueError(
@@ -93,11 +93,11 @@ def _explain(error: Exception, X, columns: Columns | None) -> None:
             ) from error
 
 
-def _of_dates(name, kind) -> ValueError:
-    return ValueError(
-        f"Column {name!r} of X holds dates or durations, {kind}: turn them into numbers, such as days since a date, "
+def _refuse_column(name, dates, error: Exception | None = None) -> None:
+    raise ValueError(
+        f"Column {name!r} of X holds dates or durations, {dates}: turn them into numbers, such as days since a date, "
         "before."
-    )
+    ) from error
 
 
 def refuse_dates(y) -> None:
