@@ -69,7 +69,7 @@ UNITS = {
     "heteroskedastic": SOLVEGPRegressor(**SPARSE | LONE | {"likelihood": "heteroskedastic"}),
     "gamma": SOLVEGPRegressor(**SPARSE | LONE | {"likelihood": "gamma"}),
     "deep": DSDGPRegressor(**DEEP | {"n_estimators": 3}),
-    "amortised": AVDGPRegressor(**DEEP | {"n_estimators": 3}),
+    "amortised": AVDGPRegressor(**DEEP),
     "latent": DSDGPRegressor((), 8, latent_dims=1, **SMALL),
 }
 
