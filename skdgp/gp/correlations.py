@@ -71,10 +71,12 @@ def largest_square(X: Tensor) -> float:
     the first set, too, and then the distance has no large relative error. So the rows that are compared with inducing
     points do not decide how their neighbours in a batch are computed.
 
-    The values of the points are read on the CPU, outside of vmap and similar transforms. In training on a GPU reading
-    them would mean waiting for it, and the answer is that products in float64 are needed, and enough.
+    The values of the points are read on the CPU, outside of vmap and similar transforms, and of exports. In training on
+    a GPU reading them would mean waiting for it. Without them the answer is that products in float64 are needed, and
+    enough.
     """
-    if (X.is_cuda and torch.is_grad_enabled()) or torch._C._are_functorch_transforms_active():
+    hidden = torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling()
+    if hidden or (X.is_cuda and torch.is_grad_enabled()):
         return CANCELS_SQUARED_DOUBLE
     return X.detach().square().sum(-1).max().item() if X.numel() else 0.0
 
