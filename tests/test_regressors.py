@@ -440,8 +440,24 @@ class TestBadInput:
         frame["b"] *= 1e300
         with pytest.raises(ValueError, match=r"Column 'b' of X overflows.*reach 2\.\de\+300.*Rescale"):
             tiny().fit(frame, y)
-        with pytest.raises(ValueError, match="y overflows when it is standardised"):
+        with pytest.raises(ValueError, match="y overflows or underflows when it is standardised"):
             tiny().fit(X, 1e300 * y)
+
+    @pytest.mark.parametrize("scale", [1e-170, 1e-160, 1e160])
+    def test_both_ends_of_floating_point_are_refused(self, tiny, wave, scale):
+        X, y = wave
+        with pytest.raises(ValueError, match=r"^y overflows or underflows.*reach \d\.\de.1[67].*Rescale"):
+            tiny().fit(X, scale * y)
+        with pytest.raises(ValueError, match=r"^Column 0 of X overflows or underflows.*Rescale"):
+            tiny().fit(X * np.array([scale, 1.0, 1.0]), y)
+
+    @pytest.mark.parametrize("scale", [1e-100, 1e-30, 1e-6, 1e6, 1e30, 1e100])
+    def test_predictions_follow_the_scale(self, tiny, wave, scale):
+        X, y = wave[0][:40], wave[1][:40]
+        expected, found = tiny(dtype="float64").fit(X, y), tiny(dtype="float64").fit(scale * X, scale * y)
+        pairs = zip(found.predict(scale * X, return_std=True), expected.predict(X, return_std=True), strict=True)
+        for there, here in pairs:
+            np.testing.assert_allclose(there / scale, here, rtol=1e-5, atol=1e-6)
 
     def test_columns_that_are_no_numbers_are_named(self, tiny, wave):
         X, y = wave
