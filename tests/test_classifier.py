@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import CLASSIFIERS, DEEP_CLASSIFIERS, name_of
+from helpers import CLASSIFIERS, DEEP_CLASSIFIERS, any_options, name_of
 from scipy.special import log_ndtr, ndtr
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -136,6 +136,7 @@ class TestLabels:
 
 
 class TestFit:
+    @any_options
     @every_number_of_classes
     @pytest.mark.parametrize("objective", ["elbo", "predictive"])
     @pytest.mark.parametrize("hidden_dims", [(), (2,)])
@@ -420,6 +421,7 @@ class TestReproducibility:
 
 
 class TestAtHomeInScikitLearn:
+    @any_options
     def test_search_in_a_pipeline_by_log_loss(self, deep):
         X, y = make_rows(3)
         pipeline = make_pipeline(StandardScaler(), deep())

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from helpers import any_options
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
@@ -598,6 +599,7 @@ class TestEstimators:
         lower, upper = model.predict_interval(X[1800:], 0.9).T
         assert 0.82 < np.mean((lower < y[1800:]) & (y[1800:] < upper)) < 0.97
 
+    @any_options
     def test_kernel_objects_speak_of_features(self):
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import generator, normal
+from helpers import any_options, generator, normal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from skdgp import DSDGPClassifier, DSDGPRegressor
@@ -324,10 +324,12 @@ class TestEstimator:
         _, covariance = model.predict(self.X[:4], return_cov=True)
         assert np.linalg.eigvalsh(covariance).min() > 0
 
+    @any_options
     def test_a_single_layer_has_nothing_to_couple(self):
         alone, coupled = (small(kind, hidden_dims=()).fit(self.X, self.y) for kind in ("factorised", "joint"))
         assert (alone.predict(self.X) == coupled.predict(self.X)).all()
 
+    @any_options
     @pytest.mark.parametrize(
         "options", [{"propagation": "quadrature"}, {"whiten": False}, {"n_orthogonal": 2}, {"n_importance": 2}]
     )

@@ -40,7 +40,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     _: KW_ONLY
     likelihood: str | Regression | Callable[[int], Regression] = shaping("gaussian")
     target_transform: Any = shaping(None)
-    base: str | None = "gp"
+    base: str | None = "auto"
     n_neighbors: int | Auto = "auto"
     validation_fraction: float = 0.1
     categorical_features: Any = shaping("from_dtype")
