@@ -4,8 +4,8 @@ A file with a flipped bit often opens without an error, and predicts something e
 no signature: whoever changes a file on purpose can change its checksums, too.
 
 Numbers, text, arrays, lists and dictionaries count with all that they hold, and so do estimators of scikit-learn and
-objects of this package. Other objects, such as kernel objects, callbacks and classes, count only as being there:
-pickling may change them, and predictions do not depend on them.
+objects of this package. Other objects, such as kernel objects, callbacks and classes, do not count: pickling may change
+them, and the predictions of a fitted estimator do not depend on them.
 """
 
 from hashlib import blake2b
@@ -22,8 +22,16 @@ _BY_ATTRIBUTES = (object.__getstate__, BaseEstimator.__getstate__)
 
 
 def checksums(state: dict[str, Any]) -> dict[str, str]:
-    """The checksum of each attribute. It does not depend on the byte order of arrays, or on their order in memory."""
-    return {name: _checksum((name, value), {}).hex() for name, value in state.items()}  # shared text may be damaged
+    """The checksum of each attribute that counts.
+
+    It does not depend on the byte order of arrays, or on their order in memory. The names count, too: a pickle stores a
+    text that occurs twice once, so that damage changes it in both places.
+    """
+    return {name: _checksum((name, value), {}).hex() for name, value in state.items() if _counts(value)}
+
+
+def _counts(value: Any) -> bool:
+    return type(value) in _PLAIN or isinstance(value, np.generic | np.ndarray) or _parts(value) is not None
 
 
 def _checksum(value: Any, known: dict[int, bytes]) -> bytes:
@@ -37,7 +45,7 @@ def _checksum(value: Any, known: dict[int, bytes]) -> bytes:
     if id(value) not in known:
         known[id(value)] = b""  # for containers that hold themselves
         kind = type(value).__name__ if type(value) in (list, tuple) else ""
-        known[id(value)] = _joined(kind, _parts(value), known)
+        known[id(value)] = _joined(kind, _parts(value) or [], known)
     return known[id(value)]
 
 
@@ -50,14 +58,14 @@ def _of_array(array: np.ndarray, known: dict[int, bytes]) -> bytes:
     return _of_bytes(header.encode() + _of_bytes(numbers.tobytes()))
 
 
-def _parts(value: Any) -> list:
-    """What a container holds; nothing for objects that do not count."""
+def _parts(value: Any) -> list | None:
+    """What a container holds; None for objects that do not count."""
     ours = isinstance(value, BaseEstimator) or type(value).__module__.startswith("skdgp.")
     if ours and type(value).__getstate__ in _BY_ATTRIBUTES:
         value = vars(value)
     if isinstance(value, dict):
         return [each for item in value.items() for each in item]
-    return list(value) if isinstance(value, list | tuple) else []
+    return list(value) if isinstance(value, list | tuple) else None
 
 
 def _joined(header: str, parts: list, known: dict[int, bytes]) -> bytes:

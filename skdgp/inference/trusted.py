@@ -50,13 +50,14 @@ LAYERS = (
 )
 
 #: The functions that models contain.
-FUNCTIONS = (propagation.anchor_at_sample, propagation.anchor_at_mean)
+FUNCTIONS: tuple[Any, ...] = (propagation.anchor_at_sample, propagation.anchor_at_mean)
 
 #: The user's own classes are allowed, too, if they derive from these and are imported already.
 PARTS = (
     *(kernels.Kernel, layers.Layer, likelihoods.Likelihood, means.Mean),
     *(networks.InferenceNetwork, propagation.Propagation),
 )
+
 
 def _name(thing: type | FunctionType) -> str:
     """The module in which a class or function is defined, and its name there."""
@@ -105,9 +106,9 @@ def find_class(name: Any) -> type[nn.Module]:
     found = _CLASSES.get(name) or _users_class(name) if isinstance(name, str) else None
     if found is None:
         raise ValueError(
-            f"A stored model names {name!r}, which is no type of skdgp that is part of models, nor one of the layers of "
-            "torch that skdgp trusts: this version of skdgp did not write it. Fit the model anew, or open the file with "
-            "the version that wrote it. If it is a class of your own, import it before."
+            f"A stored model names {name!r}, which is no type of skdgp that is part of models, nor a layer of torch "
+            "that skdgp trusts: this version of skdgp did not write it. Fit the model anew, or open the file with the "
+            "version that wrote it. If it is a class of your own, import it before."
         )
     return found
 
