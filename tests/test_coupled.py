@@ -310,6 +310,16 @@ class TestEstimator:
         assert np.isfinite(model.predict(self.X)).all()
 
     @every_coupling
+    def test_predictions_are_means_of_functions(self, kind):
+        X = np.linspace(-2, 2, 40)[:, None]
+        y = np.sin(4 * X[:, 0])
+        options = {"covariance": "full", "kernel": "rbf", "beta": 1.0, "early_stopping": False, "max_iter": 150}
+        options |= {"hidden_dims": (1,), "n_inducing": 10, "n_estimators": 1, "batch_size": 40, "n_samples": 8}
+        model = small(kind, **options).fit(X, y)
+        values = model.sample_functions(100, random_state=0)(X)
+        np.testing.assert_allclose(model.predict(X), values.mean(1), atol=0.1)
+
+    @every_coupling
     def test_classifies(self, kind):
         budget = small(kind).get_params()
         names = DSDGPClassifier().get_params()
