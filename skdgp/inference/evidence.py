@@ -16,7 +16,7 @@ from ..gp.kernels import Kernel
 from ..gp.likelihoods import Gaussian
 from ..gp.linalg import NO_JITTER, cholesky
 from .batches import Batch
-from .lbfgs import lbfgs
+from .lbfgs import TOLERANCE, lbfgs
 
 
 class _LogDensity(Function):
@@ -65,7 +65,9 @@ def log_evidence(kernel: Kernel, noise: Tensor, rows: Batch) -> Tensor:
     return cast(Tensor, _LogDensity.apply(rows.y.mT, K)) + 0.5 * repetitions
 
 
-def most_likely(kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int, reach: float) -> float:
+def most_likely(
+    kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int, reach: float, tolerance: float = TOLERANCE
+) -> float:
     """Give a kernel and a noise of float64 the values that are most probable given some rows.
 
     Parameters
@@ -80,6 +82,8 @@ def most_likely(kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int
         Largest number of iterations of L-BFGS.
     reach : float
         How far each logarithm may move.
+    tolerance : float, default=TOLERANCE
+        Share of the logarithm that the last iteration gains.
 
     Returns
     -------
@@ -102,7 +106,7 @@ def most_likely(kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int
         return False
 
     free = [each for each in _parameters(kernel, likelihood) if each.requires_grad]
-    lbfgs(loss, free, max_iter, len(rows) ** 3 / 3, record, reach=reach)
+    lbfgs(loss, free, max_iter, len(rows) ** 3 / 3, record, reach=reach, tolerance=tolerance)
     if not math.isfinite(found):  # no step has gained anything
         with torch.no_grad():
             found = -loss().item()
