@@ -52,10 +52,14 @@ def warn_of_kernels(estimator) -> None:
         if not is_object(own):
             continue
         if stayed(own, kernel):
-            message = (
-                f"The kernel {own} has kept its initial hyperparameters: raise max_iter, or start from other values."
+            warnings.warn(
+                f"The kernel {own} has kept its initial hyperparameters: raise max_iter, or start from other values.",
+                ConvergenceWarning,
+                stacklevel=users_level(),
             )
-            warnings.warn(message, ConvergenceWarning, stacklevel=users_level())
         for name, bound in at_bounds(kernel):
-            message = f"{name} of the kernel has ended at its bound of {bound:.3g}: widen its bounds, or fix it."
-            warnings.warn(message, ConvergenceWarning, stacklevel=users_level())
+            warnings.warn(
+                f"{name} of the kernel has ended at its bound of {bound:.3g}: widen its bounds, or fix it.",
+                ConvergenceWarning,
+                stacklevel=users_level(),
+            )
