@@ -17,7 +17,7 @@ from ..gp.kernels import Kernel
 from ..gp.likelihoods import Gaussian
 from ..gp.linalg import NO_JITTER, cholesky
 from .batches import Batch
-from .lbfgs import lbfgs
+from .lbfgs import TOLERANCE, lbfgs
 
 #: If the evidence cannot be computed at the start, the noise's excess is multiplied by this number.
 LIFT = 10.0
@@ -69,7 +69,9 @@ def log_evidence(kernel: Kernel, noise: Tensor, rows: Batch) -> Tensor:
     return cast(Tensor, _LogDensity.apply(rows.y.mT, K)) + 0.5 * repetitions
 
 
-def most_likely(kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int, reach: float) -> float:
+def most_likely(
+    kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int, reach: float, tolerance: float = TOLERANCE
+) -> float:
     """Give a kernel and a noise of float64 the values that are most probable given some rows.
 
     Where the first values have so little noise that the evidence cannot be computed, the search starts with more of it.
@@ -86,6 +88,8 @@ def most_likely(kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int
         Largest number of iterations of L-BFGS.
     reach : float
         How far each logarithm may move.
+    tolerance : float, default=TOLERANCE
+        Share of the logarithm that the last iteration gains.
 
     Returns
     -------
@@ -110,7 +114,7 @@ def most_likely(kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int
     free = [each for each in _parameters(kernel, likelihood) if each.requires_grad]
     while True:
         try:
-            lbfgs(loss, free, max_iter, len(rows) ** 3 / 3, record, reach=reach)
+            lbfgs(loss, free, max_iter, len(rows) ** 3 / 3, record, reach=reach, tolerance=tolerance)
             break
         except np.linalg.LinAlgError:
             if not likelihood.log_excess.requires_grad or not _below(likelihood, kernel.diagonal(rows.X)):

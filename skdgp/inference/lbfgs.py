@@ -56,6 +56,7 @@ def lbfgs(
     on_iteration: Callable[[float], bool] = go_on,
     *,
     reach: float = math.inf,
+    tolerance: float = TOLERANCE,
 ) -> None:
     """Minimise ``loss()`` over parameters, in place.
 
@@ -76,6 +77,8 @@ def lbfgs(
         Called with the loss after each iteration. The minimisation ends if it returns True.
     reach : float, default=no limit
         How far each parameter may move.
+    tolerance : float, default=TOLERANCE
+        Share of the loss that the last iteration gains.
 
     Raises
     ------
@@ -104,7 +107,7 @@ def lbfgs(
             raise StopIteration
 
     try:
-        options = {"maxiter": max_iter, "ftol": TOLERANCE}
+        options = {"maxiter": max_iter, "ftol": tolerance}
         bounds = Bounds(start - reach, start + reach)
         reached = minimize(
             going_back(evaluate), start, jac=True, method="L-BFGS-B", bounds=bounds, callback=record, options=options
