@@ -346,3 +346,45 @@ def test_certain_members_that_err_are_made_less_certain():
     probability = found.likelihood.response(torch.tensor([[[50.0 * found.weight.item()]]]).double())[0, 0, 1]
     assert probability.item() == pytest.approx(0.75, abs=0.03)
     assert score == pytest.approx(0.75 * np.log(0.75) + 0.25 * np.log(0.25), abs=0.03)
+
+
+def make_measurements(seed, n_rows=600, n_people=40):
+    """Repeated measurements without noise: every person has an age, a sex and a curve."""
+    random = np.random.default_rng(seed)
+    age, sex = random.normal(60, 10, n_people), random.integers(0, 2, n_people)
+    a, b, c = random.normal(size=n_people), random.normal(size=n_people), random.uniform(0, 6, n_people)
+    who, t = random.integers(0, n_people, n_rows), random.uniform(0, 6, n_rows)
+    X = np.column_stack([age[who], sex[who], t, random.normal(size=(n_rows, 4))])
+    y = a[who] + b[who] * t / 6 + 0.3 * np.sin(t + c[who])
+    X, y = ((each - each.mean(0)) / each.std(0) for each in (X, y[:, None]))
+    return Batch(torch.from_numpy(X), torch.from_numpy(y), torch.ones(n_rows, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("seed", [1, 9])
+def test_knows_people_who_were_measured_repeatedly(seed):
+    """Their ages are equal to the last digit or differ, so that the best lengthscale is extremely short."""
+    data = make_measurements(seed)
+    some, new = data.rows(slice(0, 400)), data.rows(slice(400, None))
+    error = (fit_base(some)(new.X).mean[0] - new.y).square().mean().sqrt().item()
+    assert error < 0.1  # of targets whose deviation is one
+
+
+def test_what_has_no_posterior_gets_fewer_points_and_more_noise(monkeypatch):
+    """And an error where no number of points is small enough."""
+    data, sizes, most, plain = make_data(150, 0.0), [], [12], base_module.set_posteriors
+    expected = fit_base(data).likelihood.variance
+
+    def fragile(model, rows):
+        sizes.append(len(model.layers[0].Z))
+        if sizes[-1] > most[0]:
+            raise np.linalg.LinAlgError("no factor")
+        return plain(model, rows)
+
+    monkeypatch.setattr(base_module, "set_posteriors", fragile)
+    model, new = fit_base(data), make_data(20, 0.0, seed=5)
+    assert len(sizes) > 1 and sizes[1:] == [each // 2 for each in sizes[:-1]] and sizes[-1] == len(model.layers[0].Z)
+    assert (model.likelihood.variance > expected).all()
+    assert (model(new.X).mean[0] - new.y).square().mean().sqrt() < 0.5
+    most[0] = 0
+    with pytest.raises(np.linalg.LinAlgError, match="no factor"):
+        fit_base(data)

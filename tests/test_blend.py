@@ -168,7 +168,8 @@ class TestFaces:
             raise np.linalg.LinAlgError("never")
 
         monkeypatch.setattr(judging, "base_for", fail)
-        model = tiny().fit(*wave)
+        with pytest.warns(RuntimeWarning, match=r"The base could not be computed.*or set base=None"):
+            model = tiny().fit(*wave)
         assert model.base_weight_ == 0.0
         assert np.array_equal(model.predict(wave[0]), tiny(base=None).fit(*wave).predict(wave[0]))
 

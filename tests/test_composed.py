@@ -291,7 +291,6 @@ def test_kernels_that_are_not_known(kernel, message):
     ("kernel", "message"),
     [
         (RBF(1.0) ** 5, "Functions cannot be drawn with Power: sums and products"),
-        (ExpSineSquared(), "Functions cannot be drawn with a periodic kernel of 2 inputs: with Select"),
         (
             DotProduct() ** 4 * DotProduct() ** 4,
             "Functions cannot be drawn with a product of dot products that has 6561",

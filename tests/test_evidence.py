@@ -1,5 +1,7 @@
 """The exact evidence of some rows, and what makes it highest."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,12 +9,15 @@ from helpers import normal
 from scipy.stats import multivariate_normal
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from torch import nn
 from torch.autograd import gradcheck
 
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.likelihoods import Gaussian
+from skdgp.inference import evidence as evidence_module
 from skdgp.inference.batches import Batch
 from skdgp.inference.evidence import _LogDensity, log_evidence, most_likely
+from skdgp.inference.lbfgs import lbfgs
 
 
 def make_data(n_rows=40, n_outputs=2):
@@ -86,6 +91,42 @@ def test_moves_no_further_than_it_may():
         for now, then in zip((*kernel.parameters(), *likelihood.parameters()), before, strict=True)
     ]
     assert max(moved).item() == pytest.approx(0.2)
+
+
+def test_a_start_without_a_factor_gets_more_noise(monkeypatch):
+    """As much as it needs. If no noise helps, it is an error."""
+    data, evidence, least = make_data(40, 1), evidence_module.log_evidence, [1e-3]
+    kernel, likelihood = StationaryKernel("rbf", 3).double(), Gaussian(1, excess=3e-3, floor=1e-30).double()
+    expected = most_likely(kernel, likelihood, data, 50, 20.0)
+
+    def fragile(kernel, noise, rows):
+        if noise.min() < least[0]:
+            raise np.linalg.LinAlgError("no factor")
+        return evidence(kernel, noise, rows)
+
+    monkeypatch.setattr(evidence_module, "log_evidence", fragile)
+    kernel, likelihood = StationaryKernel("rbf", 3).double(), Gaussian(1, excess=3e-20, floor=1e-30).double()
+    assert most_likely(kernel, likelihood, data, 50, 20.0) == pytest.approx(expected, abs=0.01)
+    least[0] = np.inf
+    with pytest.raises(np.linalg.LinAlgError, match="no factor"):
+        most_likely(kernel, likelihood, data, 50, 20.0)
+
+
+@pytest.mark.parametrize("failure", ["error", "value", "slope"])
+def test_a_line_search_goes_back_from_where_nothing_can_be_computed(failure):
+    """Also where a value or a slope is no number. The first step from 0 ends beyond 1, and the minimum is 0.9."""
+    x, failed = nn.Parameter(torch.zeros(1, dtype=torch.float64)), []
+
+    def loss():
+        if x.item() < 1.0:
+            return -(10.0 * x + (1.0 - x).log()).sum()
+        failed.append(x.item())
+        if failure == "error":
+            raise np.linalg.LinAlgError("no factor")
+        return (math.nan * x).sum() if failure == "value" else (x - x.detach()).sqrt().sum() - 1e3
+
+    lbfgs(loss, [x], 50, 1)
+    assert failed and x.item() == pytest.approx(0.9, abs=1e-2)
 
 
 def test_data_without_any_gradient_leave_the_start():

@@ -259,7 +259,26 @@ def test_numbers_beyond_floating_point_leave_the_model_alone(wave, monkeypatch):
         raise np.linalg.LinAlgError("never")
 
     monkeypatch.setattr(judging, "look_around", fail)
-    assert REGRESSORS[1]().fit(*wave).neighbors_ is None
+    with pytest.warns(RuntimeWarning, match=r"The correction by nearest rows could not .*or set n_neighbors=0"):
+        model = REGRESSORS[1]().fit(*wave)
+    assert model.neighbors_ is None
+
+
+def test_a_step_beyond_floating_point_is_made_shorter(monkeypatch):
+    """The search goes on from where it was, instead of doing without a correction."""
+    calls, plain = [], locality._Candidate._negative
+
+    def fails_once(self, vector):
+        calls.append(vector)
+        if len(calls) == 2:
+            raise np.linalg.LinAlgError("too far")
+        return plain(self, vector)
+
+    arguments = make_left_over(), None, make_likelihood(), [torch.ones(2).double()]
+    expected = look_around(*arguments)
+    monkeypatch.setattr(locality._Candidate, "_negative", fails_once)
+    found = look_around(*arguments)
+    assert found.gain == pytest.approx(expected.gain, abs=1e-2) and len(calls) > 3
 
 
 # Estimators.

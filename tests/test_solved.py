@@ -1,5 +1,7 @@
 """Minibatches between posteriors in closed form."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -110,7 +112,11 @@ def test_what_cannot_be_solved_is_left_to_minibatches(monkeypatch):
     found = []
     for train in (solved.train, minibatches.train):
         model = make_model(data, jitter=1e-6)
-        train([Learner(model, Part(data), generator())], PLAN)
+        with warnings.catch_warnings(record=True, action="always") as said:
+            train([Learner(model, Part(data), generator())], PLAN)
+        texts = " ".join(str(each.message) for each in said)
+        for text in ("remove or transform these", "use fewer of them, or set dtype='float64'"):
+            assert (text in texts) == (train is solved.train)
         found.append([parameter.detach() for parameter in model.parameters()])
     torch.testing.assert_close(*found)
 

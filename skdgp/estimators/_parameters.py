@@ -32,6 +32,7 @@ RULES = {
     "layer_posterior": [StrOptions({"factorised", *COUPLED})],
     "method": [StrOptions({"auto", "svi", "collapsed"})],
     "objective": [StrOptions(set(OBJECTIVES))],
+    "n_restarts_optimizer": [NON_NEGATIVE],
     "kernel": [StrOptions(set(PROFILES)), callable, list, tuple],
     "ard": ["boolean"],
     "likelihood": [StrOptions(set(LIKELIHOODS)), Regression, callable],

@@ -90,6 +90,11 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
         ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
         suits which function.
+    n_restarts_optimizer : int, default=0
+        Number of further searches for the hyperparameters of a kernel object. The first search starts at the values of
+        the object, the others at values drawn between its bounds on a logarithmic scale. Those that make up to 500 rows
+        most likely are where training starts. A ``fit`` that continues an earlier one searches no more. Other kernels,
+        and other than Gaussian noise, take only 0.
     ard : bool, default=True
         Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
         in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
@@ -272,6 +277,7 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
     """
 
     method: str = "auto"
+    n_restarts_optimizer: int = 0
     n_latent_outputs: int | None = shaping(None)  # type: ignore[misc]
 
     inducing_points_ = property(_inducing_points)

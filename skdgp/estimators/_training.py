@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from numbers import Real
+from typing import cast
 
 import numpy as np
 import torch
@@ -25,18 +26,23 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from .._sklearn import CALLBACK_STATE
-from ..gp.likelihoods import Likelihood
+from ..gp.composed import Part
+from ..gp.deep_gp import DeepGP
+from ..gp.layers import Layer
+from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.batches import Batch
 from ..inference.callers import users_level
 from ..inference.ensemble import Ensemble
 from ..inference.linear import linear_score
 from ..inference.plan import Plan, Split
 from ..inference.processes import agree
+from ..inference.restarts import start_from_evidence
 from ..inference.threads import threads_for
 from ..methods.budget import in_double
 from ..methods.inducing import INITIAL_ROWS
 from ..methods.kernels import has_objects
 from ._encoding import Encoding
+from ._fitted import warn_of_kernels
 from ._inputs import inputs
 from ._monitor import Monitor, curves
 from ._parameters import keep_structure
@@ -48,6 +54,10 @@ MIN_ROWS_TO_SPLIT = 20
 
 #: Rows from which on a fit is compared with a linear model, and how much worse than that it must be, beyond chance.
 MIN_ROWS_TO_COMPARE, MARGIN = 100, 0.1
+
+#: Variances of kernels and noise start near one. If training fails, the cause are targets whose root mean square is
+#: larger than this, or smaller than one over this.
+FAR_FROM_ONE = 1e6
 
 #: Largest number of rows that are held out only to judge.
 MAX_JUDGES = 1000
@@ -76,9 +86,13 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         with Monitor(estimator, plan.n_epochs(len(seeds)), hooks) as monitor:
             base, n_neighbors = _has_base(estimator), _n_neighbors(estimator)
             groups = estimator._encoding.groups
-            ensemble.fit(start, seeds, data, split, plan, monitor, base=base, groups=groups, n_neighbors=n_neighbors)
+            with _blaming_units(likelihood, data):
+                ensemble.fit(
+                    start, seeds, data, split, plan, monitor, base=base, groups=groups, n_neighbors=n_neighbors
+                )
         _warn_of_failure(estimator, ensemble, data, order)
         _keep(estimator, ensemble, len(data), curves(ensemble.histories))
+        warn_of_kernels(estimator)
         bound = ensemble.objective(data, plan.settings.batch_size)
         estimator.lower_bound_ = bound + likelihood.log_jacobian(data.y, data.weight)
     return estimator
@@ -105,12 +119,28 @@ def learn(estimator, X, y, sample_weight, total_size, labels=None):
         plan = estimator.plan(n_rows or n_seen, len(chunk))
         if start is not None:
             warn_of_idle(Fit(estimator, likelihood, plan, None, n_members, before.device))
-        learnt = before.learn(start, _seeds(rng, n_members), chunk, plan)
+        with _blaming_units(likelihood, chunk):
+            learnt = before.learn(start, _seeds(rng, n_members), chunk, plan)
         losses = np.append(losses, np.mean([history.loss[-1] for history in learnt.histories]))
         found = {"n_iter_": len(losses), "loss_curve_": losses, "validation_scores_": np.empty(0)}
         _keep(estimator, learnt, n_seen, found | {"best_iter_": [len(losses)] * len(learnt)})
         vars(estimator).pop("lower_bound_", None)  # that of an earlier fit
     return estimator
+
+
+@contextmanager
+def _blaming_units(likelihood: Likelihood, data: Batch):
+    """Turn a failure of training into a ValueError if targets are far from where variances start."""
+    try:
+        yield
+    except FloatingPointError as error:
+        size = float(data.y.double().nan_to_num().square().mean().sqrt())
+        if not hasattr(likelihood, "units") or 1 / FAR_FROM_ONE < size < FAR_FROM_ONE:
+            raise
+        raise ValueError(
+            f"Training failed since targets have a root mean square of {size:.2g}, and the variances of kernels and "
+            "noise start near one: set normalize_y=True, or give targets in other units."
+        ) from error
 
 
 def _total_rows(total_size, n_chunk: int) -> int | None:
@@ -238,7 +268,36 @@ def _start(estimator, data: Batch, order: np.ndarray, likelihood: Likelihood):
     """A function that makes untrained members. Their initial values come from the first rows of a random order."""
     sample = data.rows(torch.from_numpy(order[:INITIAL_ROWS])).to("cpu", torch.float32)
     likelihood.initialise(sample.y, sample.weight)
-    return lambda index, generator: estimator.build(sample.X, deepcopy(likelihood), generator)
+    n_restarts = getattr(estimator, "n_restarts_optimizer", 0)
+    learnt = list[torch.nn.Module]()  # kernel and noise of the first member, which all members start with
+
+    def build(index: int, generator: torch.Generator) -> DeepGP:
+        model = estimator.build(sample.X, deepcopy(likelihood), generator)
+        if _has_evidence(estimator, model):
+            kernel, noise = cast(Layer, model.layers[0]).kernel, cast(Gaussian, model.likelihood)
+            if not learnt:
+                start_from_evidence(kernel, noise, sample, n_restarts, generator)
+                learnt.extend(map(deepcopy, (kernel, noise)))
+            for module, source in zip((kernel, noise), learnt, strict=True):
+                module.load_state_dict(source.state_dict())
+        elif n_restarts:
+            raise ValueError(
+                f"n_restarts_optimizer={n_restarts} needs a kernel object and Gaussian noise without n_latent_outputs: "
+                "change these, or set n_restarts_optimizer=0."
+            )
+        return model
+
+    return build
+
+
+def _has_evidence(estimator, model: DeepGP) -> bool:
+    """Whether hyperparameters can start from the exact evidence: kernel objects, one layer, and Gaussian noise."""
+    return (
+        has_objects(estimator.kernel)
+        and len(model.layers) == 1
+        and isinstance(model.layers[0].kernel, Part)
+        and type(model.likelihood) is Gaussian
+    )
 
 
 def _keep(estimator, ensemble: Ensemble, n_seen: int, found: dict) -> None:

@@ -30,9 +30,6 @@ MOST_FEATURES, MOST_WAVY_FEATURES = 2000, 64
 #: Number of harmonics of a periodic kernel in drawn functions: nearly all that matter for lengthscales from 0.02 on.
 N_HARMONICS = 200
 
-#: Added to squared distances before the square root, which has no finite slope at zero.
-_NEAR = 1e-20
-
 
 class Positive(nn.Module):
     """Positive numbers (D, n), learnt between bounds or fixed.
@@ -64,8 +61,14 @@ class Positive(nn.Module):
         low, high = torch.tensor(bounds, dtype=torch.float64, device="cpu").log().unbind(-1)
         self.register_buffer("middle", (0.5 * (low + high)).float())
         self.register_buffer("reach", (0.5 * (high - low)).clamp(min=1e-6).float())
-        place = ((logs - self.middle) / self.reach).clamp(EDGE - 1, 1 - EDGE).atanh() * self.reach
-        self.place = nn.Parameter(place.float())
+        self.place = nn.Parameter(torch.empty_like(logs, dtype=torch.float32))
+        self.set_share(0.5 + 0.5 * (logs - self.middle) / self.reach)
+
+    @torch.no_grad()
+    def set_share(self, share: Tensor) -> None:
+        """Set the numbers (D, n), whose logarithms lie at these shares of the way between their bounds."""
+        place = (2.0 * share - 1.0).clamp(EDGE - 1, 1 - EDGE).atanh() * self.reach.double()
+        self.place.copy_(place)
 
     def log(self) -> Tensor:
         """Logarithms (D, n)."""
@@ -269,20 +272,30 @@ class RationalQuadratic(Stationary):
 
 
 class Periodic(Part):
-    """Periodic kernel, exp(−2 sin²(π r/p)/ℓ²), where r is the distance of inputs.
+    """Periodic kernel exp(−2 sin²(π r/p)/ℓ²), where r is the distance. It has one input: with more it is no covariance.
 
     Parameters
     ----------
     lengthscale, periodicity : Positive
         ℓ, which has no unit, and p, (D, 1) each.
-    units : Tensor of shape (Q,)
-        Factors of the inputs.
+    units : Tensor of shape (1,)
+        Factor of the input.
+
+    Raises
+    ------
+    ValueError
+        If there are several inputs.
     """
 
     units: Tensor
 
     def __init__(self, n_outputs: int, lengthscale: Positive, periodicity: Positive, units: Tensor):
         super().__init__(n_outputs)
+        if len(units) > 1:
+            raise ValueError(
+                f"kernel has ExpSineSquared of {len(units)} inputs, which is no covariance: with Select, which chooses "
+                "columns, give each input a periodic kernel of its own."
+            )
         self.lengthscale, self.periodicity = lengthscale, periodicity
         self.register_buffer("units", units.clone())
 
@@ -292,15 +305,10 @@ class Periodic(Part):
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """See :meth:`.Kernel.covariance`."""
-        rate = self.units[..., None, :] / self.periodicity()  # (D, Q)
-        if X1.shape[-1] == 1:
-            # Each point is rounded by itself. So even points that are too far away to have a phase are in one place.
-            phase1, phase2 = (
-                (X.mT.double() * rate.double()).remainder(1.0).to(X.dtype) for X in (X1, X2)
-            )  # (..., D, N)
-            turn = phase1[..., :, None] - phase2[..., None, :]
-        else:
-            turn = (squared_distances(X1, X2, rate) + _NEAR).sqrt()
+        rate = (self.units[..., None, :] / self.periodicity()).double()  # (D, 1)
+        # Each point is rounded by itself. So even points that are too far away to have a phase are in one place.
+        phase1, phase2 = ((X.mT.double() * rate).remainder(1.0).to(X.dtype) for X in (X1, X2))  # (..., D, N)
+        turn = phase1[..., :, None] - phase2[..., None, :]
         return (-2.0 * ((math.pi * turn).sin() / self.lengthscale()[..., None]).square()).exp()
 
     def diagonal(self, X: Tensor) -> Tensor:
@@ -309,11 +317,6 @@ class Periodic(Part):
 
     def dims(self, n_inputs: int) -> int:
         """One, which chooses the harmonic."""
-        if n_inputs > 1:
-            raise ValueError(
-                f"Functions cannot be drawn with a periodic kernel of {n_inputs} inputs: with Select, which chooses "
-                "columns, give each its own."
-            )
         return 1
 
     def frequencies(self, points: Tensor) -> Tensor:

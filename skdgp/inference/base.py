@@ -8,6 +8,7 @@ noisy targets, and nearly all rows for a function without noise. The posterior i
 computed in float64, since float32 is too coarse if there is no noise.
 """
 
+import math
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import cast
@@ -28,7 +29,7 @@ from ..gp.propagation import make_propagation
 from .batches import Batch, Part
 from .calibration import marginals_of
 from .collapsed import left_out, set_posteriors
-from .evidence import most_likely
+from .evidence import LIFT, most_likely
 from .threads import threads_for
 
 #: Kernels that compete, the iterations of L-BFGS for the first comparison, and those until the end. Kernels that are
@@ -213,25 +214,40 @@ def fit_base_of_means(rows: Batch, likelihood: LogLink, groups: Groups = None) -
 
 
 def _fit(rows: Batch, floor: Tensor, groups: Groups) -> DeepGP:
-    """The model whose noise variances, of each output or of all, are not less than a floor (P,) or (1,)."""
+    """The model whose noise variances, of each output or of all, are not less than a floor (P,) or (1,).
+
+    If a matrix has no Cholesky factor, fewer points and more noise are tried, step by step.
+    """
     kernel, likelihood = _kernel_and_noise(rows, floor, groups)
     candidates = rows.X[-CANDIDATES:]
     with torch.no_grad():
         points = candidates[greedy_points(kernel, candidates, LEFT_OVER * likelihood.variance.min().item())]
-    v = points.new_zeros(rows.y.shape[1], len(points))
+    while True:
+        model = _model(kernel, likelihood, points, rows.y.shape[1])
+        try:
+            set_posteriors(model, rows)
+            return model.requires_grad_(False)
+        except np.linalg.LinAlgError:
+            if len(points) == 1:
+                raise
+        points = points[: len(points) // 2]  # the first of them explain most
+        with torch.no_grad():
+            likelihood.log_excess.add_(math.log(LIFT))
+
+
+def _model(kernel: Kernel, likelihood: Gaussian, points: Tensor, n_outputs: int) -> DeepGP:
+    """A model of one layer with these inducing points, which has not learnt anything yet."""
     layer = GlobalLayer(
         kernel,
-        ZeroMean(len(v)),
+        ZeroMean(n_outputs),
         points,
-        v,
+        points.new_zeros(n_outputs, len(points)),
         covariance="full",
         whiten=True,
         jitter=JITTER,
-        share_covariance=len(floor) == 1,
+        share_covariance=len(likelihood.floor) == 1,
     )
-    model = DeepGP([layer], make_propagation("monte_carlo", (), 1, torch.Generator("cpu").manual_seed(0)), likelihood)
-    set_posteriors(model, rows)
-    return model.requires_grad_(False)
+    return DeepGP([layer], make_propagation("monte_carlo", (), 1, torch.Generator("cpu").manual_seed(0)), likelihood)
 
 
 def _error_left_out(model: DeepGP, rows: Batch) -> Tensor:
@@ -292,12 +308,8 @@ def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups) -> tuple[SumKe
         likelihood = Gaussian(len(floor), excess=0.1 * scale, floor=floor.tolist())
         kernel.to(rows.X.device, torch.float64)
         likelihood.to(rows.X.device, torch.float64)
-        try:
-            some = rows.rows(slice(-FIRST_ROWS, None))
-            found.append((most_likely(kernel, likelihood, some, FIRST_ITERATIONS, REACH), kernel, likelihood))
-        except np.linalg.LinAlgError:
-            if not found and profile == PROFILES[-1]:
-                raise
+        some = rows.rows(slice(-FIRST_ROWS, None))
+        found.append((most_likely(kernel, likelihood, some, FIRST_ITERATIONS, REACH), kernel, likelihood))
     best, kernel, likelihood = max(found, key=lambda each: each[0])
     if likelihood.variance.min().item() > NOISY * scale:
         most_likely(kernel, likelihood, rows.rows(slice(-NOISY_ROWS, None)), ITERATIONS, REACH)

@@ -214,6 +214,9 @@ def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bo
         if not history.loss:
             raise
         history.interrupted = True
+    if not history.loss:  # training started at an optimum, so that no step has gained anything
+        with torch.no_grad():
+            record(loss().item())
     history.bound = set_posteriors(model, data, sums=sums)
     return history
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -16,7 +17,10 @@ from ..gp.kernels import Kernel
 from ..gp.likelihoods import Gaussian
 from ..gp.linalg import NO_JITTER, cholesky
 from .batches import Batch
-from .lbfgs import lbfgs
+from .lbfgs import TOLERANCE, lbfgs
+
+#: If the evidence cannot be computed at the start, the noise's excess is multiplied by this number.
+LIFT = 10.0
 
 
 class _LogDensity(Function):
@@ -65,8 +69,12 @@ def log_evidence(kernel: Kernel, noise: Tensor, rows: Batch) -> Tensor:
     return cast(Tensor, _LogDensity.apply(rows.y.mT, K)) + 0.5 * repetitions
 
 
-def most_likely(kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int, reach: float) -> float:
+def most_likely(
+    kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int, reach: float, tolerance: float = TOLERANCE
+) -> float:
     """Give a kernel and a noise of float64 the values that are most probable given some rows.
+
+    Where the first values have so little noise that the evidence cannot be computed, the search starts with more of it.
 
     Parameters
     ----------
@@ -80,6 +88,8 @@ def most_likely(kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int
         Largest number of iterations of L-BFGS.
     reach : float
         How far each logarithm may move.
+    tolerance : float, default=TOLERANCE
+        Share of the logarithm that the last iteration gains.
 
     Returns
     -------
@@ -89,7 +99,7 @@ def most_likely(kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int
     Raises
     ------
     numpy.linalg.LinAlgError
-        If the evidence cannot be computed at the start.
+        If the evidence cannot be computed at the start, even with as much noise as the kernel's variance.
     """
     total_weight, found = rows.weight.sum().item(), math.nan
 
@@ -102,11 +112,24 @@ def most_likely(kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int
         return False
 
     free = [each for each in _parameters(kernel, likelihood) if each.requires_grad]
-    lbfgs(loss, free, max_iter, len(rows) ** 3 / 3, record, reach=reach)
+    while True:
+        try:
+            lbfgs(loss, free, max_iter, len(rows) ** 3 / 3, record, reach=reach, tolerance=tolerance)
+            break
+        except np.linalg.LinAlgError:
+            if not likelihood.log_excess.requires_grad or not _below(likelihood, kernel.diagonal(rows.X)):
+                raise
+            with torch.no_grad():
+                likelihood.log_excess.add_(math.log(LIFT))
     if not math.isfinite(found):  # no step has gained anything
         with torch.no_grad():
             found = -loss().item()
     return found
+
+
+def _below(likelihood: Gaussian, variances: Tensor) -> bool:
+    """Whether the noise is smaller than a kernel's variances; False if these are not numbers."""
+    return likelihood.variance.min().item() < variances.mean().item()
 
 
 def _parameters(*modules: nn.Module) -> Sequence[nn.Parameter]:

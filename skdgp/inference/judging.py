@@ -1,5 +1,6 @@
 """Choices after training, by rows that members have not learnt from: the blend with a base, and the neighbours."""
 
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
@@ -16,6 +17,7 @@ from .base import PREDICT_ROWS, base_for, judge_base, known
 from .batches import Batch, Part
 from .blending import Judged, blend
 from .calibration import MAX_ROWS, marginals_of
+from .callers import users_level
 from .locality import ERRORS, MOST_JUDGES, MOST_ROWS, N_NEIGHBORS, LeftOver, look_around
 from .plan import HeldOut, Judge, Plan, Split
 
@@ -46,7 +48,7 @@ class Judges(NamedTuple):
         return bool(self.split.n_rows) or self.split.rows is not None or self.plan.judge is not None
 
     def foundation(self, likelihood: Likelihood, groups: Sequence[int] | None) -> Foundation | None:
-        """The base; None if no rows can judge it, or if it cannot be computed."""
+        """The base; None if no rows can judge it. If it cannot be computed, it is None after a warning."""
         if not likelihood.has_base or not self.exist:
             return None
         basis = known(Batch(self.data.X, likelihood.regressands(self.data.y), self.data.weight), self.split.order)
@@ -54,6 +56,13 @@ class Judges(NamedTuple):
             rows = Part(self.data, basis.index).rows().to(self.device, torch.float64)
             base, learnt = base_for(likelihood, rows, groups)
         except np.linalg.LinAlgError:
+            warnings.warn(
+                "The base could not be computed, and members predict without it: a covariance matrix has no Cholesky "
+                "factor. The likely cause is features or targets with values far from all others: remove or transform "
+                "these, or set base=None.",
+                RuntimeWarning,
+                stacklevel=users_level(),
+            )
             return None
         return Foundation(base, basis if learnt is None else basis.with_targets(learnt))
 
@@ -90,9 +99,10 @@ class Judges(NamedTuple):
     def correction(
         self, models: Sequence[DeepGP], blend: Blend | None, foundation: Foundation | None, n_neighbors: int | None
     ) -> Correction | None:
-        """The correction of members, blended if there is a blend, by nearest rows; None if it cannot be computed.
+        """The correction of members, blended if there is a blend, by nearest rows; None if no rows judge it.
 
-        With ``n_neighbors=None`` it is also None if it does not gain.
+        With ``n_neighbors=None`` it is also None if it does not gain. If it cannot be computed, it is None after a
+        warning.
         """
         stored = Part(self.data, torch.as_tensor(self.split.order[:MOST_ROWS], device=self.data.X.device))
         others = None
@@ -108,6 +118,13 @@ class Judges(NamedTuple):
         try:
             found = look_around(left_over, others, likelihood, scales, n_neighbors or N_NEIGHBORS)
         except np.linalg.LinAlgError:
+            warnings.warn(
+                "The correction by nearest rows could not be computed, and predictions do without it: a covariance "
+                "matrix has no Cholesky factor. The likely cause is features or targets with values far from all "
+                "others: remove or transform these, or set n_neighbors=0.",
+                RuntimeWarning,
+                stacklevel=users_level(),
+            )
             return None
         if found is None or (n_neighbors is None and found.gain <= ERRORS * found.error):
             return None

@@ -15,6 +15,7 @@ from ..gp.likelihoods import AdditiveNoise, rounding_variance
 from ..gp.neighbours import Correction, Neighbourhood, Neighbours
 from ..gp.noise import Contaminated
 from .batches import Batch
+from .lbfgs import going_back
 
 #: Default number of neighbours. Twelve are nearly as good, and fifty are not better.
 N_NEIGHBORS = 24
@@ -142,7 +143,7 @@ class _Candidate:
         ends = [*zip(low, high, strict=True), *zip(low_noise, np.maximum(high, low_noise), strict=True)]
         length = math.log(distance.item())
         return minimize(
-            self._negative,
+            going_back(self._negative),
             np.concatenate([[length], *start, [ODDS[0], WIDTH[0]]]),
             jac=True,
             method="L-BFGS-B",

@@ -8,6 +8,7 @@ precision of predictions. A posterior that was learnt in float32 is adapted to t
 predictions in float64 do not have.
 """
 
+import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import cast
@@ -20,6 +21,7 @@ from ..gp.global_layer import GlobalLayer
 from ..gp.likelihoods import Gaussian
 from . import minibatches
 from .batches import Batch
+from .callers import users_level
 from .collapsed import set_posteriors
 from .evidence import most_likely
 from .processes import current
@@ -64,7 +66,14 @@ def _start(model: DeepGP, rows: Batch) -> None:
     try:
         most_likely(_layer(exact).kernel, cast(Gaussian, exact.likelihood), rows, START_ITERATIONS, REACH)
     except np.linalg.LinAlgError:
-        return  # it starts with its initial values
+        warnings.warn(
+            "The evidence of some rows could not be computed, and training starts from initial values: a covariance "
+            "matrix has no Cholesky factor. The likely cause is features or targets with values far from all others: "
+            "remove or transform these.",
+            RuntimeWarning,
+            stacklevel=users_level(),
+        )
+        return
     with torch.no_grad():
         for now, found in zip(model.parameters(), exact.parameters(), strict=True):
             now.copy_(found)
@@ -76,7 +85,13 @@ def solve(model: DeepGP, rows: Batch, settings: Settings) -> None:
     try:
         set_posteriors(model, rows, settings.beta)
     except np.linalg.LinAlgError:
-        pass  # the posterior that minibatches have found remains
+        warnings.warn(
+            "The best posterior could not be computed, and the one that minibatches have found remains: a covariance "
+            "matrix has no Cholesky factor. The likely cause is inducing points that nearly coincide: use fewer of "
+            "them, or set dtype='float64'.",
+            RuntimeWarning,
+            stacklevel=users_level(),
+        )
     for posterior in _layer(model).posteriors:
         for parameter in posterior.parameters():
             current().take_first(parameter)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from ..gp import composed
-from ..gp.composed import Part, Positive
+from ..gp.composed import EDGE, Part, Positive
 from ..gp.images import Convolution, ConvolutionalSum
 from ..gp.kernels import PROFILES, Kernel, by_name, make_kernel
 from ..gp.units import Units
@@ -27,6 +27,9 @@ KernelLike = Any
 
 #: Names of kernels by the ν of Matérn kernels.
 PROFILE_OF_NU = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52", np.inf: "rbf"}
+
+#: Largest change of a logarithm that is only a rounding error of float32.
+UNMOVED = 1e-5
 
 
 def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: int) -> Kernel:
@@ -229,6 +232,21 @@ def _fill(target: Any, source: Any) -> None:
                 setattr(target, name, float(numbers[0]) if np.ndim(getattr(target, name)) == 0 else numbers)
 
 
+def stayed(given: Any, learnt: Any) -> bool:
+    """Whether a kernel object has hyperparameters to learn, and all of them are the initial ones."""
+    return len(given.theta) > 0 and bool(np.allclose(given.theta, learnt.theta, rtol=0.0, atol=UNMOVED))
+
+
+def at_bounds(kernel: Any) -> list[tuple[str, float]]:
+    """Names of the hyperparameters of a kernel object that are as near to a bound as they can start, and the bound."""
+    names = [each.name for each in kernel.hyperparameters if not each.fixed for _ in range(each.n_elements)]
+    found = []
+    for name, log_value, (low, high) in zip(names, kernel.theta, kernel.bounds, strict=True):
+        margin = 0.5 * EDGE * (high - low) + UNMOVED
+        found += [(name, float(np.exp(end))) for end in (low, high) if abs(log_value - end) <= margin]
+    return found
+
+
 def _numbers(tensor: Tensor) -> np.ndarray:
     return tensor.detach().double().cpu().numpy()
 
@@ -284,7 +302,13 @@ class _Converter:
         values = np.atleast_1d(np.asarray(getattr(kernel, name), dtype=np.float64))
         if about.fixed:
             return Positive(self.n_outputs, values.tolist(), None)
-        return Positive(self.n_outputs, values.tolist(), np.asarray(about.bounds, dtype=np.float64).tolist())
+        bounds = np.asarray(about.bounds, dtype=np.float64)
+        if not (np.isfinite(bounds) & (bounds > 0)).all():
+            raise ValueError(
+                f"kernel has {type(kernel).__name__} with {name}_bounds={about.bounds.tolist()}: give positive and "
+                "finite bounds, or fix the value."
+            )
+        return Positive(self.n_outputs, values.tolist(), bounds.tolist())
 
     def _scale(self, columns: Sequence[int]) -> Tensor:
         return torch.tensor(np.asarray(self.units.scale)[list(columns)], dtype=torch.float32)

@@ -1,0 +1,105 @@
+"""Hyperparameters of kernel objects: they reach the evidence of scikit-learn, and a fit says if they do not move."""
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, DotProduct, ExpSineSquared, RationalQuadratic, WhiteKernel
+
+from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
+from skdgp.kernels import Select
+
+
+def make_data(n_rows=150, period=40.0):
+    """A noisy wave, with targets of mean 0 and variance 1."""
+    rng = np.random.RandomState(0)
+    X = np.sort(rng.uniform(0, 7.5 * period, (n_rows, 1)), axis=0)
+    y = np.sin(2 * np.pi * X[:, 0] / period) + 0.1 * rng.randn(n_rows)
+    return X, (y - y.mean()) / y.std()
+
+
+def evidence(model, X, y):
+    """The exact evidence of a fitted model's hyperparameters, by scikit-learn."""
+    kernel = model.kernel_ + WhiteKernel(model.noise_variance_)
+    return GaussianProcessRegressor(kernel, optimizer=None).fit(X, y).log_marginal_likelihood_value_
+
+
+def periodic(period):
+    return 1.0 * ExpSineSquared(1.0, period, periodicity_bounds=(10, 100))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        periodic(40.0),
+        1.0 * RBF(100.0, "fixed") + periodic(40.0),
+        1.0 * DotProduct() + 1.0 * RBF(10.0) * ExpSineSquared(1.0, 40.0, periodicity_bounds="fixed"),
+        1.0 * RationalQuadratic(10.0, 1.0, alpha_bounds=(0.1, 10.0)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # some bounds are where the optimum is
+def test_a_fit_reaches_the_evidence_of_scikit_learn(kernel):
+    X, y = make_data()
+    model = SOLVEGPRegressor(kernel=kernel, random_state=0).fit(X, y)
+    expected = GaussianProcessRegressor(kernel + WhiteKernel(0.05)).fit(X, y).log_marginal_likelihood_value_
+    assert evidence(model, X, y) > expected - 0.5
+    fixed = [(each.name, model.kernel_.get_params()[each.name]) for each in kernel.hyperparameters if each.fixed]
+    assert all(value == kernel.get_params()[name] for name, value in fixed)
+    low, high = model.kernel_.bounds.T
+    assert (low - 1e-6 <= model.kernel_.theta).all()
+    assert (model.kernel_.theta <= high + 1e-6).all()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_further_searches_find_a_better_period():
+    """From 38 the first search ends at twice the period."""
+    X, y = make_data()
+    one, more = (
+        SOLVEGPRegressor(kernel=periodic(38.0), n_restarts_optimizer=n, random_state=0).fit(X, y) for n in (0, 8)
+    )
+    assert evidence(more, X, y) > evidence(one, X, y) + 1.0
+    assert more.kernel_.k2.periodicity == pytest.approx(40.0, abs=0.5)
+    again = SOLVEGPRegressor(kernel=periodic(38.0), n_restarts_optimizer=8, random_state=0).fit(X, y)
+    assert again.kernel_ == more.kernel_
+
+
+@pytest.mark.parametrize("options", [{}, {"kernel": RBF(), "likelihood": "student_t"}])
+def test_searches_need_bounds_and_gaussian_noise(options):
+    X, y = make_data(30)
+    with pytest.raises(ValueError, match="n_restarts_optimizer=3 needs a kernel object and Gaussian noise"):
+        SOLVEGPRegressor(n_restarts_optimizer=3, max_iter=1, **options).fit(X, y)
+
+
+@pytest.mark.parametrize("bounds", [(0.1, np.inf), (0.0, 1.0)])
+def test_bounds_that_are_none(bounds):
+    X, y = make_data(30)
+    with pytest.raises(ValueError, match=r"kernel has RBF with length_scale_bounds=.* give positive and finite bounds"):
+        SOLVEGPRegressor(kernel=RBF(1.0, bounds)).fit(X, y)
+
+
+def test_warns_of_bounds():
+    X, y = make_data(40)
+    with pytest.warns(ConvergenceWarning, match="length_scale of the kernel has ended at its bound of 1: widen"):
+        SOLVEGPRegressor(kernel=RBF(0.5, (0.1, 1.0))).fit(X, y)
+
+
+def test_warns_if_nothing_is_learnt():
+    """A learning rate that is too small moves nothing."""
+    X, y = make_data(40)
+    model = DSDGPRegressor((1,), kernel=[RBF(20.0), "rbf"], learning_rate=1e-12, max_iter=1, n_estimators=1)
+    with pytest.warns(ConvergenceWarning, match=r"The kernel RBF\(length_scale=20\) has kept its initial"):
+        model.fit(X, y)
+
+
+@pytest.mark.parametrize("Regressor", [AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor])
+@pytest.mark.parametrize("kernel", [ExpSineSquared(), RBF() + 2.0 * Select(ExpSineSquared(), [0, 1]) ** 2])
+def test_a_periodic_kernel_has_one_input(Regressor, kernel):
+    X = np.random.RandomState(0).randn(20, 2)
+    with pytest.raises(ValueError, match="kernel has ExpSineSquared of 2 inputs, which is no covariance: with Select"):
+        Regressor(kernel=kernel).fit(X, X[:, 0])
+
+
+def test_training_that_fails_because_of_the_units():
+    X, y = make_data(40)
+    with pytest.raises(ValueError, match=r"targets have a root mean square of 1e\+30, and the variances of kernels"):
+        DSDGPRegressor(n_estimators=1, normalize_y=False, base=None, max_iter=2).fit(X, 1e30 * y)
