@@ -189,7 +189,7 @@ def test_a_row_is_predicted_alike_alone_and_among_others(any_combination, seed, 
     alone = face(case, model, taken(X, [0]))
     agree({name: values[:1] for name, values in together.items()}, alone, tolerance_of(model))
     for name, values in together.items():
-        assert np.allclose(values[0], values[-1], rtol=1e-6, equal_nan=True), f"{name} of equal rows"
+        assert np.allclose(values[0], values[-1], rtol=tolerance_of(model), equal_nan=True), f"{name} of equal rows"
 
 
 @few_rows
