@@ -8,13 +8,7 @@ import numpy as np
 import torch
 from scipy.special import ndtri
 
-from ._mixture import Mixture, integrated_score
-
-#: Largest number of components for which the CRPS sums over pairs. With more components it is an integral.
-MOST_PAIRED = 256
-
-#: Probability beyond either end of that integral, and the number of its parts on either side of the observation.
-TAIL, N_PARTS = 1e-10, 16
+from ._mixture import Mixture
 
 #: The search for a quantile takes its last step when it is this close to the quantile, in standard deviations.
 QUANTILE_TOLERANCE = 1e-5
@@ -135,25 +129,11 @@ class PredictiveDistribution(Mixture):
 
     def _crps(self, y, m, v):
         w = self.weights
-        if len(w) > MOST_PAIRED:
-            return self._integrated_crps(y, m, v)
         total = w @ _mean_absolute(y - m, v) - 0.5 * w**2 @ _mean_absolute(np.zeros_like(m), 2 * v)
         for s in range(len(w) - 1):  # every pair once, hence without the ½
             later = slice(s + 1, None)
             total -= w[s] * (w[later] @ _mean_absolute(m[s] - m[later], v[s] + v[later]))
         return total
-
-    def _integrated_crps(self, y, m, v):
-        """∫ (F(t) − 1{t ≥ y})² dt by t = median + s sinh u: it takes time in proportion to S, and few nodes far out."""
-        middle, low, high = (_quantile(np.full_like(y, q), m, v, self.weights) for q in (0.5, TAIL, 1 - TAIL))
-        s = np.sqrt(v.min(axis=0))
-        ends = ((np.minimum(low, y), middle), (np.maximum(high, y), middle), (y, middle))
-        low, high, u = (np.arcsinh((t - centre) / s) for t, centre in ends)
-
-        def cdf(u):
-            return self._cdf(middle + s * np.sinh(u), m, v)
-
-        return integrated_score(cdf, u, low, high, lambda u: s * np.cosh(u), N_PARTS)
 
     def _draw(self, components, rng):
         # Rows are drawn first, so that the draws of a row do not depend on how many rows come after it.
