@@ -344,6 +344,17 @@ def test_values_beyond_a_pole_have_no_mean():
     np.testing.assert_allclose(hardly.mean, hardly.ppf((np.arange(2000)[:, None] + 0.5) / 2000).mean(), rtol=1e-4)
 
 
+@pytest.mark.parametrize("family", [CountDistribution, GammaDistribution])
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (([[np.nan]], [[1.0]], [[0.1]], [1.0]), "must be finite"),
+        (([[0.0]], [[-1.0]], [[0.1]], [1.0]), "must be finite"),
+        (([[0.0]], [[1.0]], [[-0.1]], [1.0]), "must be finite"),
+        (([[0.0]], [[1.0]], [[0.1]], [0.5]), "add up to one"),
+        (([[0.0]], [[1.0]], [[0.1, 0.2]], [1.0]), "make mixtures"),
+    ],
+)
 def test_impossible_parts_are_refused(family, parts, message):
     with pytest.raises(ValueError, match=message):
         family(*parts)
