@@ -281,14 +281,47 @@ def test_gamma_without_uncertainty_of_the_mean():
     assert dist.crps(2.0)[0] == pytest.approx(left + right, rel=1e-5)
 
 
-def test_many_narrow_gaussians_are_scored_in_closed_form():
-    means = np.linspace(0.0, 1.0, 320)[:, None]
-    dist = PredictiveDistribution(means, np.full((320, 1), 1e-4), np.full(320, 1 / 320))
-    grid = np.linspace(-0.1, 1.1, 40_001)
-    F = norm.cdf((grid[:, None] - means[:, 0]) / 0.01).mean(axis=1)
-    for y in (0.0, 0.37):
-        expected = np.trapezoid((F - (grid >= y)) ** 2, grid)
-        np.testing.assert_allclose(dist.crps(y), expected, rtol=1e-4)
+def paired_score(m, v, w, y):
+    """Σ_s ω_s E|y − t_s| − ½ Σ_st ω_s ω_t E|t_s − t_t| of one mixture of Gaussians, by dense NumPy."""
+
+    def folded(mean, deviation):
+        return 2 * deviation * norm.pdf(mean / deviation) + mean * (1 - 2 * norm.cdf(-mean / deviation))
+
+    pairs = folded(m[:, None] - m, np.sqrt(v[:, None] + v))
+    return w @ folded(y - m, np.sqrt(v)) - 0.5 * w @ pairs @ w
+
+
+@pytest.mark.parametrize("kind", ["narrow", "very narrow", "wide", "heavy tails", "both", "one", "far from zero"])
+@pytest.mark.parametrize("equal", [True, False])
+def test_mixtures_of_many_gaussians_are_scored_exactly(kind, equal):
+    rng = np.random.default_rng(0)
+    m = np.linspace(0.0, 1.0, 320)
+    s = {
+        "narrow": np.full(320, 0.01),
+        "very narrow": np.full(320, 0.001),
+        "wide": rng.uniform(1.0, 3.0, 320),
+        "heavy tails": 10.0 ** rng.uniform(-1, 2, 320),  # as a Student t distribution's
+        "both": np.where(np.arange(320) % 2, 1e-4, 2.0),
+        "one": np.where(np.arange(320) == 77, 1e-3, 2.0),
+        "far from zero": np.full(320, 0.2),
+    }[kind]
+    m = m + 1e6 * (kind == "far from zero")
+    w = np.full(320, 1 / 320) if equal else rng.dirichlet(np.full(320, 0.3))
+    dist = PredictiveDistribution(m[:, None], s[:, None] ** 2, w)
+    y = np.array([m[0], m[119], m.mean() + 0.0003, m.mean() - 40.0])
+    expected = [paired_score(m, s**2, w, observed) for observed in y]
+    np.testing.assert_allclose(dist.crps(y[:, None])[:, 0], expected, rtol=1e-7)
+
+
+def test_scores_of_rows_together_and_apart():
+    """Rows with narrow components and rows without are computed in different ways."""
+    rng = np.random.default_rng(0)
+    s = 10.0 ** rng.uniform([-3, -1, -1, 0], [-2, 0, 1, 0.5], (320, 4))
+    m, y = rng.normal(size=(320, 4)), rng.normal(size=4)
+    dist = PredictiveDistribution(m, s**2, np.full(320, 1 / 320))
+    expected = [paired_score(m[:, i], s[:, i] ** 2, dist.weights, y[i]) for i in range(4)]
+    np.testing.assert_allclose(dist.crps(y), expected, rtol=1e-8)
+    np.testing.assert_allclose([dist[i].crps(y[i])[0] for i in range(4)], expected, rtol=1e-8)
 
 
 def plain_score(dist, y):
