@@ -347,6 +347,44 @@ def test_scores_under_transforms_at_every_scale(transformer, scale):
     np.testing.assert_allclose(dist[:1].crps(observed[:1]), dist.crps(observed)[:1], rtol=1e-12)
 
 
+def uncertain(transformer, scale):
+    """Uncertain predictions under a transformer, 40 000 of their quantiles, and observations."""
+    rng = np.random.default_rng(0)
+    y = scale * np.exp(np.sin(2 * rng.uniform(-3, 3, 120)) + 0.1 * rng.normal(size=120))
+    bounded = fitted_transform(transformer, y[:, None])
+    m, s = np.array([-0.5, 0.0, 1.5]), np.array([0.3, 1.0, 2.0])
+    q = (np.arange(40_000)[:, None] + 0.5) / 40_000
+    t = bounded.inverse_transform((m + s * norm.ppf(q)).reshape(-1, 1)).reshape(-1, 3)
+    return TransformedDistribution(PredictiveDistribution.gaussian(m, s), bounded), q, t, y[:3]
+
+
+KINKED = [PowerTransformer(), QuantileTransformer(n_quantiles=50, output_distribution="normal")]
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("transformer", KINKED)
+def test_scores_of_uncertain_predictions_under_transforms(transformer, scale):
+    """The inverse has kinks, and is steep near a limit that uncertain predictions reach."""
+    dist, q, t, y = uncertain(transformer, scale)
+    np.testing.assert_allclose(dist.crps(y), 2 * ((q - (y < t)) * (y - t)).mean(axis=0), rtol=2e-5)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0])
+@pytest.mark.parametrize("transformer", KINKED)
+def test_moments_of_uncertain_predictions_under_transforms(transformer, scale):
+    dist, _, t, _ = uncertain(transformer, scale)
+    np.testing.assert_allclose(dist.mean, t.mean(axis=0), rtol=3e-3)
+    np.testing.assert_allclose(dist.std, t.std(axis=0), rtol=1.5e-2)
+
+
+def test_an_improbable_pole_says_nothing():
+    """The inverse of this power is NaN far beyond the targets."""
+    y = np.exp(np.random.default_rng(0).normal(size=(200, 1)))
+    dist = TransformedDistribution(PredictiveDistribution.gaussian([-1.0], [0.05]), PowerTransformer().fit(y))
+    np.testing.assert_allclose(dist.crps([0.5]), plain_score(dist, [0.5]), rtol=2e-3)
+    assert np.isfinite([dist.mean, dist.std, dist.logpdf([0.5])]).all() and dist.cdf([1e9]) == 1.0
+
+
 @pytest.mark.parametrize("output", ["uniform", "normal"])
 def test_nothing_lies_outside_the_image(output):
     y = np.round(np.random.default_rng(0).normal(size=(100, 1)), 1)

@@ -1,5 +1,6 @@
 """Distributions of targets which a monotone transformation turns into mixtures of Gaussians."""
 
+import warnings
 from functools import cached_property
 
 import numpy as np
@@ -7,8 +8,10 @@ import numpy as np
 from ._gaussian import PredictiveDistribution
 from ._mixture import Mixture, fixed
 
-#: Number of nodes of Gauss-Hermite quadrature for the moments of each component.
+#: Number of nodes of Gauss-Hermite quadrature for the moments of each component under the logarithm. Other inverses may
+#: have kinks, for which it is too coarse: they take steps of equal size, up to so many deviations on either side.
 N_NODES = 32
+MOMENT_STEP, MOMENT_REACH = 1 / 16, 12
 
 #: Values z without a target count as impossible if all of them together are less probable than this.
 TAIL = 1e-10
@@ -234,7 +237,11 @@ class TransformedDistribution(Mixture):
         return self._backward(np.full((1, *self.shape[1:]), z))[0]
 
     def _expected(self, function):
-        nodes, shares = np.polynomial.hermite_e.hermegauss(N_NODES)
+        if isinstance(self.transform, Logarithm):
+            nodes, shares = np.polynomial.hermite_e.hermegauss(N_NODES)
+        else:
+            nodes = np.arange(-MOMENT_REACH, MOMENT_REACH + MOMENT_STEP, MOMENT_STEP)
+            shares = np.exp(-0.5 * nodes**2)
         deviation, total, lost = np.sqrt(self.variances), np.zeros(self.shape), np.zeros(self.shape)
         for node, share in zip(nodes, shares / shares.sum(), strict=True):
             y = self._backward(self.means + node * deviation)
@@ -271,7 +278,9 @@ class TransformedDistribution(Mixture):
 
     def _columns(self, function, values, others=0.0):
         """``function`` of values (..., n) or (..., n, P). If some outputs lack, ``others`` fill the rest of the row."""
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"), warnings.catch_warnings():
+            # PowerTransformer warns of NaN in any case. Here NaN is an error, unless it is too improbable to matter.
+            warnings.filterwarnings("ignore", "invalid value encountered", RuntimeWarning)
             if isinstance(self.transform, Logarithm):
                 return function(values)
             columns = np.atleast_1d(self._all if self.output is None else self.output)
