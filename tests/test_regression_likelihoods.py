@@ -11,6 +11,7 @@ from scipy.stats import gamma, nbinom, norm, poisson
 from scipy.stats import t as student_t
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import cross_val_score
 from sklearn.preprocessing import PowerTransformer, QuantileTransformer
 
 from skdgp import AVDGPRegressor, SOLVEGPRegressor
@@ -306,6 +307,17 @@ class TestTransforms:
         slope = (functions(X[:4] + step) - functions(X[:4] - step)) / 2e-5
         np.testing.assert_allclose(functions.gradient(X[:4])[:, 0], slope, rtol=0.05, atol=0.05)
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+
+    @pytest.mark.parametrize("scale", [0.01, 1.0])
+    def test_scores_of_a_search_are_in_the_units_of_targets(self, scale):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-3, 3, (90, 1))
+        y = scale * np.exp(np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=90))
+        model = SOLVEGPRegressor(
+            10, 0, target_transform=PowerTransformer(), n_estimators=1, max_iter=10, random_state=0
+        )
+        scores = cross_val_score(model, X, y, cv=2, scoring=crps_scorer)
+        assert (scores < -0.05 * y.std()).all() and (scores > -0.6 * y.std()).all()
 
     def test_logarithm_is_a_model_of_logarithms(self):
         X, y = targets("gamma", 100)
