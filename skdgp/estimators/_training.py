@@ -49,6 +49,9 @@ from ._parameters import keep_structure
 from ._rows import Table, check_held_out, check_table
 from ._wishes import Fit, warn_of_idle
 
+#: Limits of the precision in which models are trained.
+SINGLE = np.finfo(np.float32)
+
 #: With fewer rows than this, none are held out.
 MIN_ROWS_TO_SPLIT = 20
 
@@ -199,6 +202,13 @@ def _weighted(estimator, table: Table, learnt: np.ndarray, name: str) -> Table:
     found = table.where(table.weight > 0)  # a class without weight counts as absent, as a row without weight does
     if not len(found):
         raise ValueError(f"{name} has no row with a target and a positive weight: pass other rows, or none.")
+    with np.errstate(over="ignore"):
+        largest, total = found.weight.max(), found.weight.sum()
+    if largest < SINGLE.tiny or total > SINGLE.max:
+        raise ValueError(
+            f"Weights of the rows of {name} are at most {largest:.1e} and add up to {total:.1e}, which float32 cannot "
+            "hold: pass sample_weight=weight / weight.max(), or a smaller class_weight."
+        )
     return found
 
 
