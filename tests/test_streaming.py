@@ -116,8 +116,8 @@ class TestPartialFit:
     @pytest.mark.parametrize(
         "model",
         [
-            AVDGPRegressor((), batch_size=100, n_estimators=1, random_state=0),
-            DSDGPRegressor((), 30, batch_size=500, n_estimators=2, random_state=0),
+            AVDGPRegressor((), batch_size=250, n_estimators=1, random_state=0),
+            DSDGPRegressor((), 30, batch_size=500, n_estimators=1, random_state=0),
             SOLVEGPRegressor(10, 10, batch_size=500, n_estimators=1, random_state=0),
         ],
         ids=lambda model: type(model).__name__,
@@ -127,7 +127,7 @@ class TestPartialFit:
         X = rng.uniform(-2, 2, (5000, 3))
         y = np.sin(2 * X[:, 0]) * X[:, 1] + np.exp(-(X[:, 2] ** 2)) + 0.1 * rng.standard_normal(5000)
         lower, upper = model.partial_fit(X[:2000], y[:2000]).predict_quantiles(X[2000:], [0.05, 0.95]).T
-        assert 0.85 < np.mean((lower < y[2000:]) & (y[2000:] < upper)) < 0.97
+        assert 0.87 < np.mean((lower < y[2000:]) & (y[2000:] < upper)) < 0.95
 
     def test_the_first_chunk_holds_rows_out_for_each_member_and_keeps_them(self, wave, monkeypatch):
         X, y = wave
