@@ -31,6 +31,7 @@ from ..gp.deep_gp import DeepGP
 from ..gp.layers import Layer
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.batches import Batch
+from ..inference.calibration import MAX_ROWS
 from ..inference.callers import users_level
 from ..inference.ensemble import Ensemble
 from ..inference.linear import linear_score
@@ -120,10 +121,13 @@ def learn(estimator, X, y, sample_weight, total_size, labels=None):
         else:
             n_members, losses = len(before), estimator.loss_curve_
         plan = estimator.plan(n_rows or n_seen, len(chunk))
+        split = Split(order)
         if start is not None:
-            warn_of_idle(Fit(estimator, likelihood, plan, None, n_members, before.device))
+            if likelihood.calibrated():
+                split = Split(order, None, min(_n_held_out(estimator, chunk), MAX_ROWS))
+            warn_of_idle(Fit(estimator, likelihood, plan, split, n_members, before.device, by_chunks=True))
         with _blaming_units(likelihood, chunk):
-            learnt = before.learn(start, _seeds(rng, n_members), chunk, plan)
+            learnt = before.learn(start, _seeds(rng, n_members), chunk, plan, split)
         losses = np.append(losses, np.mean([history.loss[-1] for history in learnt.histories]))
         found = {"n_iter_": len(losses), "loss_curve_": losses, "validation_scores_": np.empty(0)}
         _keep(estimator, learnt, n_seen, found | {"best_iter_": [len(losses)] * len(learnt)})
@@ -230,10 +234,17 @@ def _hold_out(
     kriged = getattr(likelihood, "kriged", False) and _n_neighbors(estimator) != 0
     wanted = kriged or (_has_base(estimator) and likelihood.has_base)
     to_judge = not estimator.early_stopping and (plan.finish is not None or plan.hold_out) and wanted
-    if not (estimator.early_stopping or to_judge) or len(data) < MIN_ROWS_TO_SPLIT:
+    if not (estimator.early_stopping or to_judge):
         return Split(order)
-    n_rows = min(max(1, round(estimator.validation_fraction * len(data))), len(data) - 1)
+    n_rows = _n_held_out(estimator, data)
     return Split(order, None, min(n_rows, MAX_JUDGES) if to_judge else n_rows, to_judge)
+
+
+def _n_held_out(estimator, data: Batch) -> int:
+    """Number of rows that a member holds out, if it holds any out."""
+    if len(data) < MIN_ROWS_TO_SPLIT:
+        return 0
+    return min(max(1, round(estimator.validation_fraction * len(data))), len(data) - 1)
 
 
 def _has_base(estimator) -> bool:
