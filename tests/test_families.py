@@ -134,6 +134,13 @@ class TestUncertainRates:
         assert dist.crps(median)[0] / np.exp(m) == pytest.approx(0.18732, rel=1e-3)  # whatever the scale is
         assert np.isfinite(dist.logpmf(median)).all() and np.isfinite(dist.rvs(9, random_state=0)).all()
 
+    @pytest.mark.parametrize("m", [20.0, 31.0, 77.0])
+    def test_large_counts_are_log_normal(self, m):
+        dist = CountDistribution([[m]], [[4.0]], [[0.0]], [1.0])
+        y = np.floor(np.exp(m))
+        np.testing.assert_allclose(dist.crps(y) / np.exp(m), 0.826089, rtol=1e-4)
+        np.testing.assert_allclose(dist.logpmf(y), lognorm.logpdf(y, 2.0, scale=np.exp(m)), rtol=1e-5)
+
 
 class TestGamma:
     @pytest.mark.parametrize(("variance", "dispersion"), [(0.2, 0.3), (0.05, 2.0), (0.5, 1e-2), (0.0, 0.5)])

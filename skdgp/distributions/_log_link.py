@@ -27,7 +27,7 @@ from ._mixture import Mixture
 LEAST_VARIANCE = 1e-14
 
 #: If the squared width of the family is less than this, floating point does not resolve it, and L is a single value.
-SHARP = 1e-24
+SHARP = 1e-16
 
 #: Dispersion below this counts as none.
 LEAST_DISPERSION = 1e-7
@@ -110,6 +110,10 @@ class _LogLink(Mixture):
             parts = log_value(f) + np.log(share) - 0.5 * (_LOG_2PI + np.log(v)) + np.log(self.weights)[:, None]
             largest = parts.max(axis=(0, 1))
             found = largest + np.log(np.exp(parts - largest).sum(axis=(0, 1)))
+            sharp = (self._squared_width(y, d) < SHARP) & (v > SHARP)
+            if sharp.any():  # the density of exp(f)
+                single = np.log(self.weights)[:, None] - 0.5 * ((target - m) ** 2 / v + _LOG_2PI + np.log(v)) - target
+                found = np.where(sharp.all(axis=0), np.logaddexp.reduce(single, axis=0), found)
         return np.where(self._possible(y) & (largest > -np.inf), found, -np.inf)
 
     def _cdf(self, y, *numbers):
