@@ -93,8 +93,14 @@ class Tiny:
 
     def __call__(self, **parameters):
         known = self.estimator().get_params()
-        budget = {name: value for name, value in TINY.items() if name in known}
-        return self.estimator(**(budget | self.own | parameters))
+        budget = {name: value for name, value in TINY.items() if name in known} | self.own
+        if parameters.get("hidden_dims", (1,)) == () and not parameters.get("latent_dims"):
+            budget.pop("n_samples")  # of hidden layers
+        return self.estimator(**(budget | parameters))
+
+    def of_chunks(self, **parameters):
+        """The same for ``partial_fit`` and for a few rows, where none are held out."""
+        return self(**({"early_stopping": False} | parameters))
 
     def with_budget(self, **parameters):
         """The same with other parameters in its budget."""
@@ -107,13 +113,13 @@ AVDGP = {
     "length_scales": lambda n_outputs: [(2, 2, 1), (2, n_outputs, 1)],
 }
 DSDGP = {
-    "own": {"n_inducing": "auto", "n_iter_no_change": 40},
+    "own": {"n_inducing": "auto"},
     "propagations": [{"propagation": "quadrature"}, {"propagation": "monte_carlo"}],
     "length_scales": lambda n_outputs: [(2, 1, 3), (2, 1, 2)],
 }
 
 SOLVEGP = {
-    "own": {"n_inducing": "auto", "early_stopping": True, "n_iter_no_change": 40},
+    "own": {"n_inducing": "auto", "early_stopping": True},
     "propagations": [{}, {}],
     "length_scales": lambda n_outputs: [(2, 1, 3)],
 }
@@ -131,6 +137,10 @@ def name_of(tiny):
 
 
 every_family = pytest.mark.parametrize("tiny", FAMILIES, ids=name_of)
+
+
+#: For tests that combine options whatever these do together. Those without effect are named in a warning.
+any_options = pytest.mark.filterwarnings("ignore:.+ has no effect:UserWarning")
 
 
 def targets(tiny, y):

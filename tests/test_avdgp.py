@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from helpers import AVDGP, Tiny
+from helpers import AVDGP, Tiny, any_options
 
 from skdgp import AVDGPRegressor
 
 tiny = Tiny(AVDGPRegressor, **AVDGP)
 
 
+@any_options
 @pytest.mark.parametrize("rule", ["ar1", "ar2", "ar2p"])
 @pytest.mark.parametrize("objective", ["elbo", "predictive"])
 @pytest.mark.parametrize("hidden_dims", [(), (2,), [3, 2]])

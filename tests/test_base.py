@@ -285,10 +285,31 @@ def test_slopes_of_the_held_out_probability(n_classes):
     marginals = model(data.X)
     deep = torch.zeros_like(marginals.mean[0]), torch.ones_like(marginals.mean[0])
     density = _Probability(model, link(n_classes), [Judged(data, *deep, marginals.mean[0], marginals.variance[0])])
+    held_out = data.rows(data.y[:, 0] != 1)  # they lack a class
+    there = model(held_out.X)
+    deep = torch.ones_like(there.mean[0]), torch.ones_like(there.mean[0])
+    judged = [Judged(held_out, *deep, there.mean[0], there.variance[0])]
+    lacking = _Probability(model, link(n_classes), judged, (data.y, data.weight))
     at = np.array([0.4, 1.0, -0.5])
-    _, slopes = density.negative(at)
-    numeric = approx_fprime(at, lambda vector: density.negative(vector)[0], 1e-6)
-    np.testing.assert_allclose(slopes, numeric, rtol=1e-3, atol=1e-5)
+    for log_probability in (density, lacking):
+        _, slopes = log_probability.negative(at)
+        numeric = approx_fprime(at, lambda vector, one=log_probability: one.negative(vector)[0], 1e-6)
+        np.testing.assert_allclose(slopes, numeric, rtol=1e-3, atol=1e-5)
+    assert not density.absent and [number for number, _ in lacking.absent] == [1]
+
+
+@pytest.mark.parametrize("n_held_out", [0, 1, 3])
+def test_a_rare_class_keeps_its_share(n_held_out):
+    """Of 400 rows 4 are of a class, and of 40 held-out rows none, one or three; features say nothing."""
+    data = Batch(normal(400, 2), torch.zeros(400, 1).double(), torch.ones(400).double())
+    data.y[:4] = 1.0
+    held_out = data.rows(torch.arange(4 - n_held_out, 44 - n_held_out))
+    h, noise = torch.full_like(held_out.y, -3.0), torch.full_like(held_out.y, 1e-3)  # a share of 0.001
+    judged = [Judged(held_out, h, noise, torch.zeros_like(h), noise)]
+    found, score = blend(fit_base_of_classes(coded(data, 2)), Bernoulli(), judged, (data.y, data.weight))
+    probability = found.likelihood.response(found.weight * h[None, :1])[0, 0, 1]
+    assert probability.item() == pytest.approx(0.01, abs=0.002)
+    assert score == pytest.approx(0.01 * np.log(0.01) + 0.99 * np.log(0.99), abs=1e-3)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, name_of, normal
+from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, name_of, normal
 from sklearn.base import clone
 from sklearn.metrics import log_loss
 from test_base import make_data, make_likelihood
@@ -155,6 +155,7 @@ class TestFaces:
         np.testing.assert_allclose(mean, 7.0, atol=1e-3)
         assert (std < 1e-2).all()
 
+    @any_options
     def test_without_rows_to_judge_there_is_no_blend(self, tiny, wave):
         if tiny.estimator is SOLVEGPRegressor:
             model = tiny(early_stopping=False, covariance="diag").fit(*wave)
@@ -239,6 +240,7 @@ class TestClassifiers:
         assert np.isfinite(model.predict_log_proba(X.astype(np.float32))).all()
 
 
+@any_options
 def test_streams_have_no_base(wave):
     model = REGRESSORS[0]().partial_fit(*wave)
     assert model.base_weight_ == 0.0

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import any_options
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -60,6 +61,7 @@ def tasks(told, kind, name):
 
 
 class TestCallbacks:
+    @any_options
     @pytest.mark.parametrize("early_stopping", [True, False])
     def test_every_epoch_is_a_task(self, tiny, wave, early_stopping):
         watch = Recorder()

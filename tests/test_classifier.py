@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import CLASSIFIERS, DEEP_CLASSIFIERS, name_of
+from helpers import CLASSIFIERS, DEEP_CLASSIFIERS, any_options, name_of
 from scipy.special import log_ndtr, ndtr
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -136,6 +136,7 @@ class TestLabels:
 
 
 class TestFit:
+    @any_options
     @every_number_of_classes
     @pytest.mark.parametrize("objective", ["elbo", "predictive"])
     @pytest.mark.parametrize("hidden_dims", [(), (2,)])
@@ -327,6 +328,15 @@ class TestHeldOutRows:
             assert len(held_out) == 12 and len(learn) == 108
             assert 1 <= held_out.rows().y.sum() <= 3
 
+    def test_a_rare_class_keeps_its_share_though_no_judging_row_has_it(self, tiny):
+        """Features say nothing about the two rows of class 1; the rows that the user gives lack that class."""
+        rng = np.random.default_rng(0)
+        X, y, X_new = rng.normal(size=(240, 3)), np.arange(240) < 2, rng.normal(size=(200, 3))
+        model = tiny(base="gp", max_iter=40)
+        for options in ({}, {"X_val": X[2:62], "y_val": y[2:62]}):
+            share = model.fit(X, y, **options).predict_proba(X_new)[:, 1].mean()
+            assert 0.004 < share < 0.016  # 2 of 240 are 0.008
+
     @pytest.mark.parametrize(("n_classes", "error"), [(2, 1e-5), (3, 5e-3)])
     def test_score_is_the_log_loss(self, tiny, n_classes, error):
         """Of the best epoch's model; quadrature for more classes scores labels without normalising."""
@@ -411,6 +421,7 @@ class TestReproducibility:
 
 
 class TestAtHomeInScikitLearn:
+    @any_options
     def test_search_in_a_pipeline_by_log_loss(self, deep):
         X, y = make_rows(3)
         pipeline = make_pipeline(StandardScaler(), deep())

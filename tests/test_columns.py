@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from helpers import any_options
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
@@ -480,6 +481,70 @@ class TestEstimators:
         assert np.allclose(model.predict(some.iloc[order]), mean[order])
         assert np.allclose([model.predict(some[i : i + 1])[0] for i in range(12)], mean)
 
+    @pytest.mark.parametrize("likelihood", ["gaussian", "gamma", "heteroskedastic"])
+    def test_covariances_are_over_independent_draws_of_missing_cells(self, likelihood):
+        """By plain means over all pairs of draws, which complete rows stand for."""
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(60, 3))
+        y = np.exp(np.sin(2 * X[:, 0]) + X[:, 1])
+        params = SHALLOW | {"n_estimators": 2, "early_stopping": True, "likelihood": likelihood}
+        model = SOLVEGPRegressor(**params, n_neighbors=0).fit(X, y)
+        rows = X[:5].copy()
+        rows[[0, 2, 3], 0], rows[[3, 4], 1] = np.nan, np.nan
+        draws = np.repeat(X[None, :5], 16, axis=0)
+        draws[:, [0, 2, 3, 4]] = model._encoding.encode_draws(rows[[0, 2, 3, 4]])
+        whole = model.predict(draws.reshape(-1, 3), return_cov=True, latent=True)[1].reshape(16, 5, 16, 5)
+        expected = whole.mean(axis=(0, 2))
+        std = model.predict(rows, return_std=True, latent=True)[1]
+        np.fill_diagonal(expected, std**2)
+        found = model.predict(rows, return_cov=True, latent=True)[1]
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * expected.max())
+        assert np.linalg.eigvalsh(found).min() > 0
+        whole = model.predict(rows, return_cov=True)[1]
+        np.testing.assert_allclose(whole - np.diag(whole.diagonal() - found.diagonal()), found)
+        np.testing.assert_allclose(np.sqrt(whole.diagonal()), model.predict(rows, return_std=True)[1])
+
+    @pytest.mark.parametrize("learnt", [False, True], ids=["drawn", "learnt"])
+    @pytest.mark.parametrize("base", [None, "gp"])
+    def test_joint_moments_of_rows_with_missing_cells(self, learnt, base, monkeypatch):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(120, 2))
+        y = np.sin(2 * X[:, 0]) + X[:, 1]
+        rows = np.array([[np.nan, 0.3], [np.nan, 0.4], [0.2, 0.3], [0.5, np.nan], [np.nan, np.nan]])
+        if learnt:
+            X[y > 1.2, 0] = np.nan
+        model = SOLVEGPRegressor(**SHALLOW | {"base": base, "n_inducing": 20}, n_neighbors=0).fit(X, 100 * y)
+        for latent in (not learnt, learnt):
+            mean, covariance = model.predict(rows, return_cov=True, latent=latent)
+            std = model.predict(rows, return_std=True, latent=latent)[1]
+            spread = np.outer(std, std)
+            np.testing.assert_allclose(covariance.diagonal(), std**2, rtol=1e-6)
+            assert np.array_equal(covariance, covariance.T) and np.linalg.eigvalsh(covariance / spread).min() > -1e-9
+        draws = model.sample_y(rows, 1500, random_state=0, latent=learnt)
+        assert (np.abs(draws.mean(axis=1) - mean) < 0.12 * std).all()
+        assert (np.abs(np.cov(draws) - covariance) < 0.15 * spread).all()
+        monkeypatch.setattr("skdgp.estimators._predicting.MOST_ROWS", 10)  # fewer draws
+        few, std = (model.predict(rows, latent=True, **{kind: True})[1] for kind in ("return_cov", "return_std"))
+        np.testing.assert_allclose(few.diagonal(), std**2, rtol=1e-6)
+        assert np.linalg.eigvalsh(few / np.outer(std, std)).min() > -1e-9
+
+    @pytest.mark.parametrize("learnt", [False, True], ids=["drawn", "learnt"])
+    def test_covariances_of_outputs_of_rows_with_missing_cells(self, learnt):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(120, 2))
+        y = np.column_stack([np.sin(2 * X[:, 0]) + X[:, 1], 100 * X[:, 0]])
+        rows = np.array([[np.nan, 0.3], [0.2, 0.3], [np.nan, -1.0]])
+        if learnt:
+            X[X[:, 1] > 0.5, 0] = np.nan
+        model = SOLVEGPRegressor(**SHALLOW | {"n_inducing": 20}, n_neighbors=0).fit(X, y)
+        for latent in (True, False):
+            found = model.predict_output_cov(rows, latent=latent)
+            std = model.predict(rows, return_std=True, latent=latent)[1]
+            np.testing.assert_allclose(found[:, [0, 1], [0, 1]], std**2, rtol=1e-6)
+            draws = model.sample_y(rows, 1500, random_state=0, latent=latent)
+            for n in range(3):
+                assert (np.abs(np.cov(draws[n]) - found[n]) < 0.15 * np.outer(std[n], std[n])).all()
+
     def test_probabilities_of_missing_cells_are_averages(self):
         rng = np.random.default_rng(0)
         X = rng.normal(size=(200, 2))
@@ -534,6 +599,7 @@ class TestEstimators:
         lower, upper = model.predict_interval(X[1800:], 0.9).T
         assert 0.82 < np.mean((lower < y[1800:]) & (y[1800:] < upper)) < 0.97
 
+    @any_options
     def test_kernel_objects_speak_of_features(self):
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 

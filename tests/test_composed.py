@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import REGRESSORS, gradients_agree, name_of, normal
+from helpers import REGRESSORS, any_options, gradients_agree, name_of, normal
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import (
@@ -148,6 +148,7 @@ class TestLearning:
         )
         np.testing.assert_allclose(exact.fit(X, y).predict(X), model.predict(X), atol=0.05)
 
+    @any_options
     @pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
     def test_every_family_and_method(self, tiny):
         rng = np.random.default_rng(0)

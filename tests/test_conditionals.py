@@ -159,6 +159,28 @@ def test_variances_of_well_known_rows_are_kept():
     assert torch.linalg.eigvalsh(found).min() > 0
 
 
+def test_variances_are_set_row_by_row():
+    """A row of large variance does not change others. Where rounding has eaten a variance, little is multiplied."""
+    small = torch.tensor([[2e-10, 1e-10], [1e-10, 3e-10]], dtype=torch.float64)
+    wanted = torch.tensor([3e-10, 2e-10], dtype=torch.float64)
+    beside = torch.block_diag(small, torch.tensor([[1e12]], dtype=torch.float64))
+    found = with_variances(beside, torch.cat([wanted, wanted.new_tensor([2e12])]))
+    torch.testing.assert_close(found[:2, :2], with_variances(small, wanted), rtol=1e-12, atol=0)
+    torch.testing.assert_close(found[0, 1], 1e-10 * (wanted.prod() / 6e-20).sqrt(), rtol=1e-12, atol=0)
+    lost = torch.tensor([[-1e-17, 1e-17], [1e-17, 1e-18]], dtype=torch.float64)
+    found = with_variances(lost, wanted.new_tensor([1e-13, 2e-13]))
+    expected = torch.tensor([[1e-13, 4e-17], [4e-17, 2e-13]], dtype=torch.float64)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+
+
+def test_what_is_a_row_s_own_changes_no_covariance():
+    covariance = torch.tensor([[4.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    found = with_variances(covariance, covariance.new_tensor([1.0, 2.0]), most=1.0)
+    torch.testing.assert_close(found, covariance.new_tensor([[1.0, 0.5], [0.5, 2.0]]))
+    zero = with_variances(torch.zeros(1, 1), torch.zeros(1))
+    assert zero == 0.0
+
+
 @every_whiten
 def test_rounding_cannot_make_a_variance_negative(whiten):
     _, _, _, (Kzz, _, _) = make_prior()

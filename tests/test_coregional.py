@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import generator, normal
+from helpers import any_options, generator, normal
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
@@ -185,6 +185,7 @@ SMALL = {
 }
 
 
+@any_options
 @pytest.mark.parametrize("model", SMALL.values(), ids=SMALL)
 def test_a_sibling_helps(model):
     X, y, partly, missing, f = make_table(seed=2, known=0.05)

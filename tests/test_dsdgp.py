@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from helpers import DSDGP, Tiny
+from helpers import DSDGP, Tiny, any_options
 from sklearn.preprocessing import StandardScaler
 
 from skdgp import DSDGPClassifier, DSDGPRegressor
@@ -14,6 +14,7 @@ from skdgp.gp.conditionals import kl_divergence
 tiny = Tiny(DSDGPRegressor, **DSDGP)
 
 
+@any_options
 @pytest.mark.parametrize("propagation", ["monte_carlo", "quadrature"])
 @pytest.mark.parametrize("objective", ["elbo", "predictive"])
 @pytest.mark.parametrize("hidden_dims", [(), (2,), [3, 2], "auto"])
@@ -60,6 +61,7 @@ def test_learns_at_every_depth(wave, n_layers):
     assert 0.5 < np.mean(np.abs(y[100:] - mean) < 1.96 * std)
 
 
+@any_options
 def test_single_parameters_can_be_searched_alone(wave):
     X, y = wave
     values = {

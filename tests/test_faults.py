@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sklearn
 import torch
-from helpers import CLASSIFIERS, FAMILIES, every_family, name_of, targets
+from helpers import CLASSIFIERS, FAMILIES, any_options, every_family, name_of, targets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
@@ -78,6 +78,7 @@ class TestTraining:
         again = tiny().fit(X, labels, X_val=X[only][:20], y_val=labels[only][:20])
         assert np.isfinite(again.validation_scores_).all()
 
+    @any_options
     @every_family
     def test_of_fewer_than_twenty_rows_none_is_held_out(self, tiny, wave):
         X, y = wave[0], targets(tiny, wave[1])

@@ -227,10 +227,14 @@ def test_a_frozen_layer_is_the_same_in_other_coordinates(covariance, whiten, sha
     layer = GlobalLayer(kernel, ZeroMean(n_outputs), Z, v, initial_deviation=0.5, **options).double()
     if covariance == "full":
         layer.q.below.copy_(0.3 * normal(*layer.q.below.shape, seed=11).tril(-1))
-    frozen, converted = layer.frozen(turned=True), deepcopy(layer).frozen(turned=True).float()
-    assert layer.frozen()._known is None
-    assert (frozen._known is not None) == (whiten and covariance == "full")
     x, weight = normal(2, 6, N_INPUTS, seed=12), torch.tensor([0.4, 0.6]).double()
+    frozen, converted = layer.frozen(turned=True), deepcopy(layer).frozen(turned=True).float()
+    assert layer.frozen()._turned is None
+    for found, expected in zip(frozen.whitened(x[0]), layer.whitened(x[0]), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)  # in coordinates of the posteriors
+    for found, expected in zip(frozen.frozen()(x, x), layer(x, x), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
+    assert (frozen._turned is not None) == (whiten and covariance == "full")
     for found, expected in zip(frozen(x, x), layer(x, x), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
     for found, expected in zip(converted(x.float(), x.float()), layer(x, x), strict=True):

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import generator, normal
+from helpers import any_options, generator, normal
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
@@ -234,6 +234,7 @@ class TestEstimator:
         assert (again.predict_proba(X) == model.predict_proba(X)).all()
         assert np.isfinite(model.sample_functions(3, random_state=0)(X[:5])).all()
 
+    @any_options
     @pytest.mark.parametrize("options", [{"n_orthogonal": 6}, {"likelihood": "student_t"}, {"method": "svi"}])
     def test_regression(self, options):
         X, y = make_images(60)

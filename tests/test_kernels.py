@@ -11,7 +11,7 @@ from torch import nn
 from torch.autograd import gradcheck
 
 from skdgp.gp.amortised_layer import AmortisedLayer
-from skdgp.gp.correlations import _cancels
+from skdgp.gp.correlations import CANCELS_SQUARED_DOUBLE, largest_square
 from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.global_layer import OrthogonalLayer
 from skdgp.gp.kernels import PROFILES, Kernel, StationaryKernel
@@ -130,8 +130,9 @@ def test_short_lengthscales_in_single_precision(profile, lengthscale):
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_points_are_looked_at_where_they_can_be():
     near, far = torch.ones(3, 2), torch.full((3, 2), 1e2)
-    assert not _cancels(near, near) and _cancels(near, far) and _cancels(far, near)
-    assert not _cancels(near[:0], near)
+    assert largest_square(near) == 2.0 and largest_square(far) == 2e4 and largest_square(near[:0]) == 0.0
+    inside = torch.func.vmap(lambda x: 0.0 * x[0] + largest_square(x))(far)
+    assert (inside == CANCELS_SQUARED_DOUBLE).all()
     found = torch.func.vmap(lambda x: StationaryKernel("rbf", 2)(x, x), in_dims=0)(torch.stack([near, 1e4 * far]))
     torch.testing.assert_close(found, torch.ones(2, 1, 3, 3))
 

@@ -6,7 +6,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from helpers import generator, normal
+from helpers import any_options, generator, normal
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
@@ -356,6 +356,7 @@ class TestEstimator:
         assert search.predict(X[:3]).shape == (3, 2)
         assert search.predict(X[:0:-1]).shape == (149, 2)
 
+    @any_options
     def test_neighbours_do_not_correct_it(self):
         model = small(max_iter=2, n_neighbors=5).fit(*make_two())
         assert model.neighbors_ is None
@@ -374,8 +375,8 @@ def test_without_latent_variables_the_model_is_the_one_without():
 
 
 def test_auto_widths_have_room_for_latent_variables():
-    assert LatentDSDGP(latent_dims=2)._widths(5) == (7, 7)
-    assert LatentDSDGP()._widths(5) == (5, 5)
+    assert LatentDSDGP(latent_dims=2).widths(5) == (7, 7)
+    assert LatentDSDGP().widths(5) == (5, 5)
 
 
 def test_other_estimators_have_none():

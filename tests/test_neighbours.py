@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, name_of, normal
+from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, name_of, normal
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -330,6 +330,7 @@ class TestFaces:
         assert model.neighbors_ is None
         assert n_stored(model, X) <= (0 if tiny.estimator is AVDGPRegressor else 10)  # inducing points may be rows
 
+    @any_options
     def test_without_rows_to_judge_there_are_none(self, tiny, wave):
         options = {"covariance": "diag"} if tiny.estimator is SOLVEGPRegressor else {}
         assert tiny(early_stopping=False, **options).fit(*wave).neighbors_ is None
@@ -371,6 +372,7 @@ def test_spikes_are_worth_neighbours_and_smooth_functions_are_not():
     assert clone(model).set_params(max_iter=60).fit(X, smooth).neighbors_ is None
 
 
+@any_options
 def test_streams_and_classifiers_have_none(wave):
     assert REGRESSORS[0]().partial_fit(*wave).neighbors_ is None
     assert "n_neighbors" not in AVDGPClassifier().get_params()

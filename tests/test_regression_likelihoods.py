@@ -6,7 +6,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from helpers import REGRESSORS, name_of, normal
+from helpers import REGRESSORS, any_options, name_of, normal
 from scipy.stats import gamma, nbinom, norm, poisson
 from scipy.stats import t as student_t
 from sklearn.compose import TransformedTargetRegressor
@@ -327,6 +327,7 @@ class TestEstimators:
         if name == "gamma":
             assert isinstance(dist, GammaDistribution) and (quantiles > 0).all() and (model.sample_y(Q, 3) > 0).all()
 
+    @any_options
     def test_several_outputs_chunks_and_held_out_rows(self, name, tiny):
         X, y = targets(name, n_outputs=2)
         model = tiny(likelihood=name, base="gp").fit(X, y, X_val=X[:20], y_val=y[:20])

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import TINY
+from helpers import TINY, any_options
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -42,6 +42,7 @@ class TestFit:
         assert np.isfinite(model.lower_bound_) and model.noise_variance_ > 0
         assert model.device_.type == "cpu"
 
+    @any_options
     def test_validation_rows_of_the_user(self, tiny, wave):
         X, y = wave
         model = tiny(early_stopping=False)
@@ -66,6 +67,7 @@ class TestFit:
         assert [len(part) for part in judged] == [12, 12, 12]
         assert len({tuple(row) for part in judged for row in part.X.numpy()}) == 3 * 12
 
+    @any_options
     def test_warm_start_goes_on(self, tiny, wave):
         X, y = wave
         model = tiny(warm_start=True, max_iter=20, early_stopping=False).fit(X, y)
@@ -257,6 +259,7 @@ class TestReproducibility:
         assert dtype(tiny().fit(X.astype(np.float32), y)) == torch.float32
         assert dtype(tiny(dtype="float32").fit(X, y)) == torch.float32
 
+    @any_options
     @pytest.mark.parametrize(
         ("given", "expected"),
         [("auto", torch.float64), ("float64", torch.float64), ("float32", torch.float32)],
@@ -300,6 +303,7 @@ class TestReproducibility:
 
 
 class TestAtHomeInScikitLearn:
+    @any_options
     def test_pipeline_and_search_in_processes(self, deep, wave):
         X, y = wave
         pipeline = make_pipeline(StandardScaler(), deep())
@@ -349,6 +353,7 @@ class TestOddData:
         np.testing.assert_allclose(mean, value, atol=0.5)
         assert np.isfinite(std).all()
 
+    @any_options
     @pytest.mark.parametrize("n_rows", [1, 2, 5, 19])
     def test_few_rows(self, tiny, wave, n_rows):
         X, y = wave
@@ -435,8 +440,24 @@ class TestBadInput:
         frame["b"] *= 1e300
         with pytest.raises(ValueError, match=r"Column 'b' of X overflows.*reach 2\.\de\+300.*Rescale"):
             tiny().fit(frame, y)
-        with pytest.raises(ValueError, match="y overflows when it is standardised"):
+        with pytest.raises(ValueError, match="y overflows or underflows when it is standardised"):
             tiny().fit(X, 1e300 * y)
+
+    @pytest.mark.parametrize("scale", [1e-170, 1e-160, 1e160])
+    def test_both_ends_of_floating_point_are_refused(self, tiny, wave, scale):
+        X, y = wave
+        with pytest.raises(ValueError, match=r"^y overflows or underflows.*reach \d\.\de.1[67].*Rescale"):
+            tiny().fit(X, scale * y)
+        with pytest.raises(ValueError, match=r"^Column 0 of X overflows or underflows.*Rescale"):
+            tiny().fit(X * np.array([scale, 1.0, 1.0]), y)
+
+    @pytest.mark.parametrize("scale", [1e-100, 1e-30, 1e-6, 1e6, 1e30, 1e100])
+    def test_predictions_follow_the_scale(self, tiny, wave, scale):
+        X, y = wave[0][:40], wave[1][:40]
+        expected, found = tiny(dtype="float64").fit(X, y), tiny(dtype="float64").fit(scale * X, scale * y)
+        pairs = zip(found.predict(scale * X, return_std=True), expected.predict(X, return_std=True), strict=True)
+        for there, here in pairs:
+            np.testing.assert_allclose(there / scale, here, rtol=1e-5, atol=1e-6)
 
     def test_columns_that_are_no_numbers_are_named(self, tiny, wave):
         X, y = wave

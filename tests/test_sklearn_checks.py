@@ -7,6 +7,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from helpers import any_options
 from sklearn.preprocessing import PowerTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -114,6 +115,7 @@ def expected_failures(estimator):
 
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@any_options
 def test_scikit_learn_checks(estimator, check):
     if check.func.__name__ == "check_class_weight_classifiers":  # it asks for 1000 passes, which this cuts short
         estimator.set_params(early_stopping=True, tol=1e-3)

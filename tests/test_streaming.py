@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import CLASSIFIERS, ELBO, REGRESSORS, Line, every_family, generator, known, targets
+from helpers import CLASSIFIERS, ELBO, REGRESSORS, Line, any_options, every_family, generator, known, targets
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
 
@@ -36,7 +36,7 @@ class TestPartialFit:
     @every_family
     def test_learns_a_little_from_every_chunk(self, tiny, wave):
         X, y = wave[0], targets(tiny, wave[1])
-        model = tiny()
+        model = tiny.of_chunks()
         for _ in range(3):
             for part in chunks(X, y, 4):
                 assert model.partial_fit(*part, **known(tiny), total_size=len(X)) is model
@@ -59,10 +59,11 @@ class TestPartialFit:
         again.set_params(n_estimators="auto")
         assert len(pickle.loads(pickle.dumps(again)).partial_fit(X, y).module_) == 2
 
+    @any_options
     @every_family
     def test_a_stored_stream_goes_on_as_if_it_had_not_been_stored(self, tiny, wave):
         X, y = wave[0], targets(tiny, wave[1])
-        kept, stored = tiny(), tiny()
+        kept, stored = tiny.of_chunks(), tiny()
         for part in chunks(X, y, 3):
             kept.partial_fit(*part, **known(tiny))
             stored = pickle.loads(pickle.dumps(stored)).partial_fit(*part, **known(tiny))
@@ -88,7 +89,7 @@ class TestPartialFit:
         X, y = wave
         found = []
         for _ in range(2):
-            model = tiny()
+            model = tiny.of_chunks()
             for part in chunks(X, y, 3):
                 model.partial_fit(*part)
             found.append(model.predict(X))
@@ -114,7 +115,7 @@ class TestPartialFit:
 
     def test_noise_is_what_new_rows_show(self, tiny, wave):
         X, y = wave
-        model = tiny().partial_fit(X, y).partial_fit(X, y)
+        model = tiny.of_chunks().partial_fit(X, y).partial_fit(X, y)
         before = model.noise_variance_
         model.partial_fit(X, y + 2 * np.random.default_rng(0).standard_normal(len(y)))
         assert model.noise_variance_ > 2 * before
@@ -143,7 +144,9 @@ class TestPartialFit:
         X, y = wave
         losses = {}
         for weight, beta in ((1.0, 0.0), (1.0, 50.0), (3.0, 0.0), (3.0, 50.0)):
-            model = tiny(beta=beta, learning_rate=1e-12, dtype="float64", **tiny.propagations[-1]).partial_fit(X, y)
+            model = tiny.of_chunks(
+                beta=beta, learning_rate=1e-12, dtype="float64", **tiny.propagations[-1]
+            ).partial_fit(X, y)
             model.partial_fit(X, y, sample_weight=np.full(len(X), weight))
             losses[weight, beta] = model.loss_curve_[-1]
         assert losses[3.0, 0.0] == pytest.approx((3 + 1 + 3) / 3 * losses[1.0, 0.0], rel=1e-4)
@@ -171,12 +174,13 @@ class TestPartialFit:
         model.partial_fit(X, y)
         assert model.base_weight_ == 0 and getattr(model, "neighbors_", None) is None
 
+    @any_options
     @every_family
     @pytest.mark.parametrize(("first", "second"), [(np.float64, np.float32), (np.float32, np.float64)])
     def test_chunks_may_differ_in_precision(self, tiny, wave, first, second):
         """Predictions keep that of the first."""
         X, y = wave[0], targets(tiny, wave[1])
-        model = tiny().partial_fit(X.astype(first), y, **known(tiny)).partial_fit(X.astype(second), y)
+        model = tiny.of_chunks().partial_fit(X.astype(first), y, **known(tiny)).partial_fit(X.astype(second), y)
         assert next(model.module_.parameters()).numpy().dtype == first
         assert np.isfinite(model.predict(X.astype(second))).all()
         model.fit(X.astype(first), y).partial_fit(X.astype(second), y)
@@ -185,8 +189,8 @@ class TestPartialFit:
     @every_family
     def test_a_chunk_that_fails_leaves_all_as_it_was(self, tiny, wave, monkeypatch):
         X, y = wave[0], targets(tiny, wave[1])
-        model = tiny(n_estimators=2).partial_fit(X, y, **known(tiny))
-        again = tiny(n_estimators=2).partial_fit(X, y, **known(tiny))
+        model = tiny.of_chunks(n_estimators=2).partial_fit(X, y, **known(tiny))
+        again = tiny.of_chunks(n_estimators=2).partial_fit(X, y, **known(tiny))
         expected = model.predict(X)
         calls, learn = iter(range(100)), Stream.__call__
 

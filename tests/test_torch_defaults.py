@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
-from helpers import REGRESSORS, TINY, every_family, known, name_of, targets
+from helpers import REGRESSORS, TINY, any_options, every_family, known, name_of, targets
 
 from skdgp.gp import rowwise, special, waves
 from skdgp.gp.classes import Bernoulli, RobustMax
@@ -68,7 +68,7 @@ def learnt(tiny, *, watch):
     fitted.fit(X, y, X_val=X[:9], y_val=y[:9])
     yield from (fitted.lower_bound_, callback.scores, fitted.predict(X))
     yield fitted.fit(X, y).predict(X)  # goes on
-    stream = tiny(device="cpu").partial_fit(X, y, **known(tiny)).partial_fit(X, y)
+    stream = tiny.of_chunks(device="cpu").partial_fit(X, y, **known(tiny)).partial_fit(X, y)
     yield from (stream.predict(X), pickle.loads(pickle.dumps(stream)).predict(X))
 
 
@@ -113,6 +113,7 @@ def test_estimators_do_not_depend_on_the_mode_of_gradients(tiny, mode):
     np.testing.assert_array_equal(draws.gradient(X[:4]), fitted.sample_functions(3, random_state=0).gradient(X[:4]))
 
 
+@any_options
 def test_collapsed_fit_does_not_depend_on_them():
     tiny = next(each for each in REGRESSORS if name_of(each) == "SOLVEGPRegressor")
     model = tiny(early_stopping=False, method="collapsed", device="cpu")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import ELBO, PEAK, REGRESSORS, Line, climb, generator, make_data, name_of, normal, settings
+from helpers import ELBO, PEAK, REGRESSORS, Line, any_options, climb, generator, make_data, name_of, normal, settings
 
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.inference.batches import Batch, Part
@@ -331,6 +331,7 @@ def test_objectives_that_are_not_linear_see_the_whole_mixture(wave, monkeypatch,
     assert set(seen) == {expected}
 
 
+@any_options
 @pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
 def test_the_penalty_is_weighed_against_the_rows_that_are_learnt_from(tiny, wave, monkeypatch):
     X, y = wave

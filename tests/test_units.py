@@ -45,7 +45,7 @@ def test_the_users_own():
     assert np.array_equal(units.standardise(COLUMNS), COLUMNS)
 
 
-@pytest.mark.parametrize("value", [0.0, 3.0, -1e-30, 1e30])
+@pytest.mark.parametrize("value", [0.0, 3.0, -1e-30, 1e30, 1e-160])
 def test_constant_columns_become_zero(value):
     column = np.full((1000, 1), value)
     standardised = Units.of(column).standardise(column)
@@ -60,3 +60,18 @@ def test_overflow_is_of_a_column(column, value):
     assert units.first_overflow(units.standardise(columns)) == column
     few = Units(3 * [0.0], 3 * [1e-10])
     assert few.first_overflow(few.standardise(columns)) in (None, column)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-170, 1e-160, 1e-150, 1e160])
+def test_squares_that_have_no_place_in_float64(scale):
+    """From 1e-162 down they would be zero, and the column constant; a little above, they have lost their digits."""
+    columns = COLUMNS[:, :2] * np.array([scale, 1.0])
+    units = Units.of(columns)
+    assert units.first_overflow(units.standardise(columns)) == 0
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e-100, 1e-30, 1e-6, 1e6, 1e30, 1e100, 1e140])
+def test_do_not_depend_on_the_users_units(scale):
+    column = COLUMNS[:, :1]
+    found = Units.of(scale * column).standardise(scale * column)
+    np.testing.assert_allclose(found, Units.of(column).standardise(column), rtol=1e-9, atol=1e-12)

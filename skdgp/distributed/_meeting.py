@@ -10,7 +10,7 @@ from uuid import uuid4
 import torch.distributed as dist
 from torch import Tensor
 
-from ..inference.processes import Processes, Value
+from ..inference.processes import Processes
 from ._processes import process_group
 
 #: Seconds that the processes wait until the last of them begins.
@@ -72,10 +72,10 @@ class Wanted(Processes):
         """See :meth:`Processes.add_up`."""
         self.processes.add_up(numbers)
 
-    def gather(self, value: Value) -> list[Value]:
+    def gather(self, number: int) -> list[int]:
         """See :meth:`Processes.gather`. Processes call it after every epoch."""
         check_wanted(self.job)
-        return self.processes.gather(value)
+        return self.processes.gather(number)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
     """The public face of a classifier. Estimators derive from it and from a method of :mod:`skdgp.methods`."""
 
     _: KW_ONLY
-    base: str | None = "gp"
+    base: str | None = "auto"
     class_weight: dict | Literal["balanced"] | None = None
     validation_fraction: float = 0.1
     categorical_features: Any = shaping("from_dtype")

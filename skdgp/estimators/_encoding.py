@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from ..gp.units import Units
+from ..inference.state import to_units
 from ._levels import level_means, means_of_others
 from ._missing import CellsGivenOthers
 
@@ -188,7 +189,7 @@ class Encoding:
     def from_plain(cls, state: list) -> Self:
         """The inverse of :meth:`to_plain`."""
         n_levels, values, uncertain, units, cells = state
-        return cls(n_levels, values, uncertain, Units(*units), CellsGivenOthers.from_plain(cells))
+        return cls(n_levels, values, uncertain, to_units(units), CellsGivenOthers.from_plain(cells))
 
 
 def has_missing(X: np.ndarray) -> bool:

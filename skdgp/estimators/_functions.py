@@ -4,6 +4,7 @@ from numbers import Integral
 from typing import cast
 
 import numpy as np
+import torch
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -13,6 +14,7 @@ from ..inference.joint import FunctionSet, layer_functions
 from ..inference.threads import threads_for
 from ._fitted import fitted, member_of
 from ._inputs import by_feature, prepared
+from ._predicting import gathered, with_drawn_cells
 from ._rows import check_query
 from ._targets import back, back_slopes
 
@@ -115,7 +117,7 @@ class FunctionDraws:
             n_functions), and the values are class probabilities given the function.
         """
         X = self._prepared(check_query(self._estimator, X))
-        return self._flat(back(self._transformer, _gathered(self._set.values(X), len(X), len(self))))
+        return self._flat(back(self._transformer, gathered(self._set.values(X), len(X), len(self))))
 
     @threads_for()
     def gradient(self, X):
@@ -135,21 +137,27 @@ class FunctionDraws:
         """
         X = check_query(self._estimator, X)
         rows = self._prepared(X)
-        found = _gathered(self._set.gradients(rows), len(X), len(self))
+        found = gathered(self._set.gradients(rows), len(X), len(self))
         if self._transformer is not None:
-            values = _gathered(self._set.values(rows), len(X), len(self))
+            values = gathered(self._set.values(rows), len(X), len(self))
             found = found * back_slopes(self._transformer, values)[:, :, None]
         return self._flat(by_feature(self._estimator, found, X, axis=-2))
 
-    def _observations(self, X, rng: np.random.RandomState) -> np.ndarray:
-        """Observations with noise of a regressor's functions, in the shape of the functions' values."""
-        X = self._prepared(check_query(self._estimator, X))
-        ensemble = fitted(self._estimator)
-        functions = FunctionSet(ensemble, self.seeds, lambda _, values: values, of_rows=True)
-        values = _gathered(functions.values(X), len(X), len(self))
-        likelihoods = [cast(Regression, likelihood) for likelihood in functions.likelihoods]
-        drawn = [each.draw(values[..., i], rng) for i, each in enumerate(likelihoods)]
-        return self._flat(back(self._transformer, np.stack(drawn, axis=-1)))
+    def _sampled(self, X, rng: np.random.RandomState, latent: bool) -> np.ndarray:
+        """Values of a regressor's functions, or observations with noise, where cells are drawn that are missing."""
+        X = check_query(self._estimator, X)
+        functions = FunctionSet(fitted(self._estimator), self.seeds, lambda _, values: values, of_rows=not latent)
+        values = gathered(functions.values(self._prepared(X)), len(X), len(self))
+        incomplete = np.isnan(X).any(axis=1)
+        if incomplete.any():
+            values[incomplete] = with_drawn_cells(self._estimator, functions, X[incomplete], rng)
+        found = []
+        for each, likelihood in zip(np.moveaxis(values, -1, 0), functions.likelihoods, strict=True):
+            if latent:
+                found.append(likelihood.response(torch.from_numpy(each.copy())[None])[0].numpy())
+            else:
+                found.append(cast(Regression, likelihood).draw(each, rng))
+        return self._flat(back(self._transformer, np.stack(found, axis=-1)))
 
     @property
     def _transformer(self):
@@ -163,16 +171,6 @@ class FunctionDraws:
     def _flat(self, found: np.ndarray) -> np.ndarray:
         """Values (n, P, ...), without the axis of outputs if ``y`` had none."""
         return found[:, 0] if getattr(self._estimator, "_y_is_flat", False) else found
-
-
-def _gathered(parts, n_rows: int, n_functions: int) -> np.ndarray:
-    """Values (n, K, ..., S) of all rows and functions, from parts (S', B, K, ...) of them."""
-    found = np.empty(0)
-    for places, rows, values in parts:
-        if not found.size:
-            found = np.empty((n_rows, *values.shape[2:], n_functions))
-        found[rows, ..., places] = np.moveaxis(values, 0, -1)
-    return found
 
 
 def _response(likelihood: Likelihood, values: Tensor) -> Tensor:

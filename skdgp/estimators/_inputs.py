@@ -28,9 +28,10 @@ def standardise(estimator, columns: np.ndarray) -> np.ndarray:
     if column is not None:
         feature = column if groups is None else groups[column]
         names = getattr(estimator, "feature_names_in_", None)
+        name = feature if names is None else names[feature]
         raise ValueError(
-            f"Column {feature if names is None else names[feature]!r} of X overflows when it is standardised: its "
-            f"values reach {np.abs(columns[:, column]).max():.1e}. Rescale the column, for instance to its logarithm."
+            f"Column {name!r} of X overflows or underflows when it is standardised: its values reach "
+            f"{np.abs(columns[:, column]).max():.1e}. Rescale the column, for instance to its logarithm."
         )
     return inside
 

@@ -1,5 +1,7 @@
 """Converts files that version 0.1 wrote into today's form."""
 
+from copy import deepcopy
+
 import numpy as np
 
 #: Classes and functions that have moved, or have a new name.
@@ -50,7 +52,7 @@ def _module(state: dict, target_units: list | None) -> dict:
         log_variance = new["parameters"]["log_variance"]
         attributes["n_outputs"], new["buffers"]["unit"] = len(log_variance), np.ones_like(log_variance)
     elif name == "Gaussian":
-        attributes["units"] = {"units": target_units}
+        attributes["units"] = {"units": deepcopy(target_units)}  # each member has its own
     elif name == "Bernoulli":
         attributes["n_outputs"] = 1
     return new | {"class": _moved(state["class"])}

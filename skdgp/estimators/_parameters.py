@@ -36,7 +36,7 @@ RULES = {
     "ard": ["boolean"],
     "likelihood": [StrOptions(set(LIKELIHOODS)), Regression, callable],
     "target_transform": [StrOptions({"log"}), HasMethods(["fit", "transform", "inverse_transform"]), None],
-    "base": [StrOptions({"gp"}), None],
+    "base": [StrOptions({"auto", "gp"}), None],
     "n_neighbors": [Interval(Integral, 0, 1000, closed="both"), AUTO],
     "share_kernel": ["boolean"],
     "mean": [StrOptions({"zero", "linear", "identity"})],
@@ -95,7 +95,7 @@ def keep_structure(estimator, *, fresh: bool) -> None:
     shaping = [each.name for each in fields(estimator) if each.metadata.get("shaping")]
     structure = {name: _as_it_is(getattr(estimator, name)) for name in shaping}
     for name, value in structure.items():
-        if not fresh and not _same(value, estimator._structure[name]):
+        if not fresh and not same(value, estimator._structure[name]):
             raise ValueError(
                 f"warm_start=True and partial_fit go on with a model that was built with {name}="
                 f"{estimator._structure[name]!r}, but {name} is now {value!r}: set it back, or start anew with fit and "
@@ -117,12 +117,12 @@ def _as_it_is(value):
     return deepcopy(value) if has_parameters or isinstance(value, np.ndarray) else value
 
 
-def _same(value, other) -> bool:
+def same(value, other) -> bool:
     """Whether two values of a parameter mean the same."""
     if hasattr(value, "get_params") and not isinstance(value, type):
-        return type(value) is type(other) and _same(value.get_params(deep=False), other.get_params(deep=False))
+        return type(value) is type(other) and same(value.get_params(deep=False), other.get_params(deep=False))
     if isinstance(value, dict) and isinstance(other, dict):
-        return value.keys() == other.keys() and all(_same(value[name], other[name]) for name in value)
+        return value.keys() == other.keys() and all(same(value[name], other[name]) for name in value)
     if isinstance(value, list | tuple) and isinstance(other, list | tuple):
-        return len(value) == len(other) and all(map(_same, value, other))
+        return len(value) == len(other) and all(map(same, value, other))
     return np.array_equal(value, other)

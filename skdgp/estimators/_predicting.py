@@ -6,13 +6,20 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from ..gp.conditionals import with_variances
 from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import Likelihood
+from ..inference.ensemble import PREDICT_NUMBERS
+from ..inference.joint import FunctionSet, output_moments
 from ..inference.threads import threads_for
 from ._encoding import N_DRAWS, has_missing
 from ._fitted import fitted, member_of
 from ._inputs import FARTHEST, prepared, standardise
 from ._rows import check_query
+
+#: Largest number of rows, with all draws of missing cells, whose joint covariance is computed: a matrix of 128 MiB. If
+#: there are more rows to predict, there is one draw for each.
+MOST_ROWS = 4096
 
 T = TypeVar("T")
 
@@ -37,6 +44,79 @@ def predict(estimator, X: np.ndarray, function: Callable[[list[Likelihood], list
     return ensemble.predict(X, drawn, over_draws, exact=exact, copies=N_DRAWS + 1)
 
 
+def drawn_rows(estimator, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows in the units of the models, and the row of X that each of them is.
+
+    Rows with missing cells come several times, with the draws of these cells that all predictions are averages over.
+    There are fewer draws if all of them would be more than ``MOST_ROWS`` rows.
+    """
+    if not has_missing(X):
+        return prepared(estimator)(X), np.arange(len(X))
+    drawn = _Drawn(estimator)
+    rows, n_incomplete = drawn(X), int(np.isnan(X).any(axis=1).sum())
+    n_complete = len(X) - n_incomplete
+    used = slice(n_complete + n_incomplete * int(np.clip((MOST_ROWS - n_complete) // n_incomplete, 1, N_DRAWS)))
+    return rows[used], drawn.row[used].numpy()
+
+
+def with_drawn_cells(estimator, functions: FunctionSet, X: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+    """Values (n, D, S) of functions at rows whose missing cells are drawn for each function and row.
+
+    So rows depend on each other by the functions alone, and have the moments of predictions.
+    """
+    size = max(1, PREDICT_NUMBERS // (N_DRAWS * len(functions.seeds)))
+    if len(X) > size:
+        parts = [with_drawn_cells(estimator, functions, each, rng) for each in np.split(X, range(size, len(X), size))]
+        return np.concatenate(parts)
+    drawn, ensemble, n_rows = _Drawn(estimator), estimator._ensemble, len(X)
+    shifts = ensemble.predict(
+        X,
+        drawn,
+        lambda _, marginals: np.stack([drawn.shift(each).double().cpu().numpy() for each in marginals]),
+        copies=N_DRAWS + 1,
+    )
+    shift = np.concatenate([each for _, each in shifts], axis=1)[functions.seeds % len(ensemble)]  # (S, n, D)
+    rows = drawn(X)[: N_DRAWS * n_rows].astype(np.float64)
+    values = gathered(functions.values(rows), len(rows), len(functions.seeds)).reshape(N_DRAWS, n_rows, -1, len(shift))
+    chosen = rng.randint(N_DRAWS, size=(1, n_rows, 1, len(shift)))
+    values = np.take_along_axis(values, chosen, axis=0)[0]  # (n, D, S)
+    return values + np.moveaxis(shift, 0, -1) * (1.0 + rng.standard_normal((n_rows, 1, len(shift))))
+
+
+def gathered(parts, n_rows: int, n_functions: int) -> np.ndarray:
+    """Values (n, K, ..., S) of all rows and functions, from parts (S', B, K, ...) of them."""
+    found = np.empty(0)
+    for places, rows, values in parts:
+        if not found.size:
+            found = np.empty((n_rows, *values.shape[2:], n_functions))
+        found[rows, ..., places] = np.moveaxis(values, 0, -1)
+    return found
+
+
+def output_covariance(estimator, X: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Covariances (n, P, P) between the function values of each row, whose variances (n, P) are known.
+
+    All are in the units of the models. With missing cells they are the mean of the covariances over draws, plus the
+    covariance of the means, as the variances are.
+    """
+    if not has_missing(X):
+        return output_moments(estimator._ensemble, prepared(estimator)(X))[1]
+    drawn = _Drawn(estimator)
+    mean, covariance = (torch.from_numpy(each) for each in output_moments(estimator._ensemble, drawn(X)))
+    row, n_drawn = drawn.row, len(drawn.row)
+    count = torch.bincount(row)[:, None]
+
+    def averaged(values: torch.Tensor) -> torch.Tensor:  # over the draws of each row
+        return values.new_zeros(len(X), values.shape[1]).index_add_(0, row, values) / count
+
+    middle = averaged(mean[:n_drawn])
+    centred, half = mean[:n_drawn] - middle[row], 0.5 * (mean[n_drawn:] - middle[drawn.learnt])
+    total = covariance[:n_drawn] + centred[:, :, None] * centred[:, None]
+    found = averaged(total.flatten(1)).unflatten(1, total.shape[1:])
+    found[drawn.learnt] += half[:, :, None] * half[:, None]
+    return with_variances(found, torch.tensor(variance)).numpy()
+
+
 class _Drawn:
     """Brings rows to predict into the units of the models. Rows with missing cells come once for each draw of these."""
 
@@ -56,12 +136,23 @@ class _Drawn:
 
     def joined(self, marginals: Marginals) -> Marginals:
         """Marginals of the rows of the last call, from the marginals of the rows that the call returned."""
-        n_drawn, learnt = len(self.row), self.learnt.to(marginals.mean.device)
-        found = marginals.rows(slice(n_drawn)).over_rows(self.row.to(learnt.device), self.n_rows)
-        half = 0.5 * (marginals.mean[:, n_drawn:] - found.mean[:, learnt])
-        found.mean[:, learnt] += half
-        found.variance[:, learnt] += half.square()
-        return found
+        found = self._over_draws(marginals)
+        half = self._half(marginals, found)
+        return found._replace(mean=found.mean + half, variance=found.variance + half.square())
+
+    def shift(self, marginals: Marginals) -> torch.Tensor:
+        """What :meth:`joined` adds to the means (n, D) of the rows, averaged over the mixture."""
+        found = self._over_draws(marginals)
+        return (found.log_weight.exp()[..., None] * self._half(marginals, found)).sum(0)
+
+    def _over_draws(self, marginals: Marginals) -> Marginals:
+        return marginals.rows(slice(len(self.row))).over_rows(self.row.to(marginals.mean.device), self.n_rows)
+
+    def _half(self, marginals: Marginals, over_draws: Marginals) -> torch.Tensor:
+        """Halves of the differences (S, n, D) between learnt means and those over draws; 0 where none is learnt."""
+        half, learnt = torch.zeros_like(over_draws.mean), self.learnt.to(marginals.mean.device)
+        half[:, learnt] = 0.5 * (marginals.mean[:, len(self.row) :] - over_draws.mean[:, learnt])
+        return half
 
 
 @threads_for()

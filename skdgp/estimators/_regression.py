@@ -15,7 +15,7 @@ from ..distributions import Mixture, TransformedDistribution, central_levels
 from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import AdditiveNoise, Likelihood, Regression
 from ..gp.log_link import LogLink
-from ..inference.joint import joint_covariance, mean_gradient, output_covariance
+from ..inference.joint import joint_covariance, mean_gradient, over_copies
 from ..inference.threads import threads_for
 from ..methods.inducing import Auto, shaping
 from ..methods.kernels import has_corners
@@ -40,7 +40,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     _: KW_ONLY
     likelihood: str | Regression | Callable[[int], Regression] = shaping("gaussian")
     target_transform: Any = shaping(None)
-    base: str | None = "gp"
+    base: str | None = "auto"
     n_neighbors: int | Auto = "auto"
     validation_fraction: float = 0.1
     categorical_features: Any = shaping("from_dtype")
@@ -330,19 +330,21 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _covariance(self, X: np.ndarray, latent: bool) -> np.ndarray:
         """Joint covariances (n, n) or (n, n, P) of rows, in the square of the user's units."""
         self._refuse_transform("return_cov=True", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
-        covariance = joint_covariance(self._ensemble, prepared(self)(X))  # (D, n, n)
+        rows, row = _predicting.drawn_rows(self, X)
+        covariance = joint_covariance(self._ensemble, rows)  # (D, N, N)
         likelihood, index = cast(Regression, self._ensemble.likelihoods[0]), np.arange(len(X))
         if isinstance(likelihood, AdditiveNoise):
             deviation: np.ndarray = np.empty(0)
             noise: np.ndarray = self._mean_noise_variance()
         else:
-            without, whole = self._distribution(X, True), self._distribution(X)
-            deviation, noise = (each.reshape(len(X), -1) for each in (without.std, whole.var - without.var))
-        covariance = likelihood.joint(covariance, deviation)  # (n, n, P)
-        incomplete = np.flatnonzero(np.isnan(X).any(axis=1))
-        if len(incomplete):  # each is uncertain by itself
-            variances = self._distribution(X[incomplete], True).var
-            covariance[incomplete, incomplete] = variances.reshape(len(incomplete), -1)
+            exact = self.dtype == "float64"
+            parts = self._ensemble.predict(rows, np.asarray, self._mixture(latent=True), exact=exact)
+            deviation = np.concatenate([dist.std for _, dist in parts]).reshape(len(rows), -1)
+            noise = (self._distribution(X).var - self._distribution(X, True).var).reshape(len(X), -1)
+        covariance = likelihood.joint(covariance, deviation)  # (N, N, P)
+        if len(rows) > len(X):
+            variance = self._distribution(X, True).var.reshape(len(X), -1)
+            covariance = np.moveaxis(over_copies(np.moveaxis(covariance, -1, 0), row, variance), 0, -1)  # (n, n, P)
         if not latent:
             covariance[index, index] += noise
         return covariance[..., 0] if self._y_is_flat else covariance
@@ -364,9 +366,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         Returns
         -------
         cov : ndarray of shape (n_samples, n_outputs, n_outputs)
-            Each entry is in the product of the units of its two outputs. The diagonal holds predictive variances. A
-            missing cell has its expected value here, so that the variances of such a row are smaller than those of
-            ``predict``.
+            Each entry is in the product of the units of its two outputs. The diagonal holds predictive variances.
 
         Raises
         ------
@@ -394,7 +394,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
                 "sample_y(X, 1000) has draws, whose covariance is the one wanted."
             )
         scale = np.asarray(likelihood.units.scale)
-        found = output_covariance(self._ensemble, prepared(self)(X)) * scale[:, None] * scale
+        variance = self._distribution(X, True).var.reshape(len(X), -1) / scale**2
+        found = _predicting.output_covariance(self, X, variance) * scale[:, None] * scale
         return found if latent else found + np.diag(self._mean_noise_variance())
 
     def _refuse_transform(self, what: str, instead: str) -> None:
@@ -448,14 +449,14 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             )
         self._refuse_transform("predict_gradient", "sample_functions(1000).gradient(X) has those of functions")
         rows = prepared(self)(queries)
-        gradient, variance = mean_gradient(self._ensemble, rows, _mean_response, return_std=return_std)
+        likelihood = self._ensemble.models[0].likelihood
+        scale = likelihood.units.scale if return_std and isinstance(likelihood, AdditiveNoise) else None
+        gradient, variance = mean_gradient(self._ensemble, rows, _mean_response, scale)
         gradient = self._flat(by_feature(self, gradient, queries))
         if not return_std:
             return gradient
-        likelihood = self._ensemble.models[0].likelihood
-        if variance is not None and isinstance(likelihood, AdditiveNoise):
-            deviation = np.sqrt(variance) * np.asarray(likelihood.units.scale)[:, None]
-            return gradient, self._flat(by_feature(self, deviation, queries))
+        if variance is not None:
+            return gradient, self._flat(by_feature(self, np.sqrt(variance), queries))
         seeds = draw_seeds("n_functions", GRADIENT_DRAWS, np.random.RandomState(0))
         return gradient, FunctionDraws(self, seeds).gradient(X).std(axis=-1)
 
@@ -581,7 +582,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
         Each draw is one function: its values at neighbouring rows are close to each other, and its values at equal rows
         are equal. Observation noise is then added, independently for each row. The same ``random_state`` gives the same
-        functions, whatever the rows in ``X`` are. A row with missing cells is drawn independently of the other rows.
+        functions, whatever the rows in ``X`` are. Missing cells are drawn for each row and each function.
 
         Parameters
         ----------
@@ -620,13 +621,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         rng = check_random_state(random_state)
         functions = FunctionDraws(self, draw_seeds("n_samples", n_samples, rng))
-        values = functions(X) if latent else functions._observations(X, rng)
-        queries = check_query(self, X)
-        incomplete = np.isnan(queries).any(axis=1)
-        if incomplete.any():
-            dist = self._distribution(queries[incomplete], latent)
-            values[incomplete] = np.moveaxis(dist.rvs(n_samples, rng), 0, -1)
-        return values
+        return functions._sampled(X, rng, latent)
 
     def _flat(self, values: np.ndarray) -> np.ndarray:
         """Values (n, P, ...), without the axis of outputs if ``y`` had none."""
@@ -644,6 +639,10 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _distributions(self, X: np.ndarray, latent: bool = False) -> Iterator[tuple[slice, Mixture]]:
         """Predictive distributions of one batch of rows after another, with the components of all members."""
+        return _predicting.predict(self, X, self._mixture(latent))
+
+    def _mixture(self, latent: bool) -> Callable[[list[Likelihood], list[Marginals]], Mixture]:
+        """A function that makes predictive distributions of the members' likelihoods and marginals."""
         transformer = getattr(self, "target_transformer_", None)  # files of earlier versions do not have it
 
         def mixture(likelihoods, marginals) -> Mixture:
@@ -656,7 +655,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
                 dist = TransformedDistribution(dist, transformer)
             return dist[:, 0] if self._y_is_flat else dist
 
-        return _predicting.predict(self, X, mixture)
+        return mixture
 
 
 class _Pair(tuple):

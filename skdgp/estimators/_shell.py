@@ -24,4 +24,4 @@ class Shell(CallbackSupportMixin):
         return to_state(super().__getstate__())
 
     def __setstate__(self, state):
-        super().__setstate__(from_state(state))
+        super().__setstate__(from_state(state, type(self)))

@@ -140,10 +140,11 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
         transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
         ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
-    base : {"gp"} or None, default="gp"
+    base : {"auto", "gp"} or None, default="auto"
         Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
         Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
-        model predicts alone. It also does so where no rows can judge the base, as in ``partial_fit``.
+        model predicts alone. "auto" is "gp" wherever a base is possible, and otherwise None. It is not possible with
+        kernel objects, for example, or where no rows can judge it, as in ``partial_fit``. "gp" warns there.
     n_neighbors : "auto" or int, default="auto"
         Number of nearest training rows whose residuals correct each prediction. A residual is what the model has left
         over of a row's target. "auto" is 24 if the correction improves the density of held-out rows by more than chance
@@ -382,10 +383,11 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
         labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
         ``fit``, only SOLVEGPRegressor can have a ``base``. Models without one then keep the noise variance that
         training has found, and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
-    base : {"gp"} or None, default="gp"
+    base : {"auto", "gp"} or None, default="auto"
         Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
         Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
-        model predicts alone. It also does so where no rows can judge the base, as in ``partial_fit``.
+        model predicts alone. "auto" is "gp" wherever a base is possible, and otherwise None. It is not possible with
+        kernel objects, for example, or where no rows can judge it, as in ``partial_fit``. "gp" warns there.
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
         minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``

@@ -41,6 +41,7 @@ from ._inputs import inputs
 from ._monitor import Monitor, curves
 from ._parameters import keep_structure
 from ._rows import Table, check_held_out, check_table
+from ._wishes import Fit, warn_of_idle
 
 #: With fewer rows than this, none are held out.
 MIN_ROWS_TO_SPLIT = 20
@@ -68,6 +69,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         order, seeds = agree(estimator._order_rows(data.y.numpy(), rng), own_seeds)
         plan = estimator.plan(len(data), held_out=held_out is not None or estimator.early_stopping)
         split = _hold_out(estimator, data, order, held_out, likelihood, plan)
+        warn_of_idle(Fit(estimator, likelihood, plan, split, len(seeds), device))
         ensemble = Ensemble(device, data.X.dtype)
         start = _start(estimator, data, order, likelihood) if before is None else before.continued
         hooks = {"X": table.X, "y": table.y, "metadata": {"sample_weight": table.weight}}
@@ -101,6 +103,8 @@ def learn(estimator, X, y, sample_weight, total_size, labels=None):
         else:
             n_members, losses = len(before), estimator.loss_curve_
         plan = estimator.plan(n_rows or n_seen, len(chunk))
+        if start is not None:
+            warn_of_idle(Fit(estimator, likelihood, plan, None, n_members, before.device))
         learnt = before.learn(start, _seeds(rng, n_members), chunk, plan)
         losses = np.append(losses, np.mean([history.loss[-1] for history in learnt.histories]))
         found = {"n_iter_": len(losses), "loss_curve_": losses, "validation_scores_": np.empty(0)}
@@ -224,7 +228,7 @@ def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarr
         warnings.warn(
             f"A linear model predicts held-out rows better: their mean log density is {score:.2f} by this model, and "
             f"{line:.2f} by least squares, for standardised targets. Training may have failed: raise max_iter, change "
-            'learning_rate, or set base="gp".',
+            'learning_rate, or set base="auto".',
             ConvergenceWarning,
             stacklevel=users_level(),
         )

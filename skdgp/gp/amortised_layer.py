@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import rowwise
-from .kernels import Kernel, StationaryKernel
+from .kernels import Kernel, by_name
 from .layers import Layer, LayerDraw, mirrored, upper_chunks
 from .linalg import JITTER, inverse_cholesky
 from .means import Mean
@@ -39,8 +39,9 @@ class AmortisedLayer(Layer):
         self.mean = mean
         self.inference = inference
         self.whiten = whiten
-        self.stackable = isinstance(kernel, StationaryKernel)
-        self.coarse = whiten and self.stackable  # there are few points, and no covariance is inverted
+        self.stackable = by_name(kernel)
+        # There are few points, and no covariance is inverted. Derived classes may do otherwise.
+        self.coarse = whiten and self.stackable and type(self) is AmortisedLayer
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the correlations of inducing variables with each other and with the samples."""
@@ -61,7 +62,7 @@ class AmortisedLayer(Layer):
 
         Z, q_mean, q_root = self._unit_inference(anchor)
         Z, points = Z.movedim(-3, 0), x.movedim(-2, 0)  # (B, M, Q), (B, S, Q)
-        if isinstance(self.kernel, StationaryKernel) and len(q_mean) <= rowwise.MAX_ELIMINATION:
+        if by_name(self.kernel) and len(q_mean) <= rowwise.MAX_ELIMINATION:
             deviation = self.kernel.deviation.movedim(-1, 0)[..., None]  # (D, 1)
             correlations = rowwise.packed_correlation(self.kernel, Z, points)
             mean, variance, kl = rowwise.conditional(correlations, q_mean, q_root, deviation, whiten=self.whiten)

@@ -16,7 +16,7 @@ import torch
 from scipy.special import gammaincinv, ive
 from torch import Tensor, nn
 
-from .correlations import centred_correlation
+from .correlations import cancels_in_float64, centred_correlation, distances, largest_square
 from .kernels import PROFILES, Kernel
 from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves, weighed_rows
 
@@ -294,7 +294,11 @@ class Periodic(Part):
         """See :meth:`.Kernel.covariance`."""
         rate = self.units[..., None, :] / self.periodicity()  # (D, Q)
         if X1.shape[-1] == 1:
-            turn = ((X1[..., :, None, 0] - X2[..., None, :, 0]).unsqueeze(-3) * rate[..., None]).remainder(1.0)
+            # Each point is rounded by itself. So even points that are too far away to have a phase are in one place.
+            phase1, phase2 = (
+                (X.mT.double() * rate.double()).remainder(1.0).to(X.dtype) for X in (X1, X2)
+            )  # (..., D, N)
+            turn = phase1[..., :, None] - phase2[..., None, :]
         else:
             turn = (squared_distances(X1, X2, rate) + _NEAR).sqrt()
         return (-2.0 * ((math.pi * turn).sin() / self.lengthscale()[..., None]).square()).exp()
@@ -480,6 +484,9 @@ def squared_distances(X1: Tensor, X2: Tensor, rate: Tensor) -> Tensor:
     centre = X1.detach().mean(-2, keepdim=True)
     # In float64, since the terms cancel: float32 would lose small distances of points that are far from the centre.
     A, B = (((X - centre).unsqueeze(-3) * rate[..., None, :]).double() for X in (X1, X2))
+    if cancels_in_float64(A, largest_square(A)):  # perhaps since a far point has moved the centre away from the others
+        A, B = (X.double().unsqueeze(-3) * rate[..., None, :].double() for X in (X1, X2))
+        return distances(A, B).square().to(X1.dtype)
     squares = A.square().sum(-1, keepdim=True) + B.square().sum(-1, keepdim=True).mT
     return (squares - 2.0 * A @ B.mT).clamp(min=0.0).to(X1.dtype)
 

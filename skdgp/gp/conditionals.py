@@ -29,6 +29,10 @@ VARIANCE_FLOOR = 1e-8
 #: The same in float64. Functions without noise can be known more precisely than float32 can represent.
 VARIANCE_FLOOR_DOUBLE = 1e-13
 
+#: Two estimates of a variance do not differ by a larger factor than this. Where they seem to, the smaller one consists
+#: of rounding errors, and so do the covariances of its row.
+MOST_RAISED = 4.0
+
 
 def conditional(
     W: Tensor, Kzx: Tensor, mean: Tensor, root: Tensor, *, kxx: Tensor | float = 1.0, whiten: bool
@@ -145,12 +149,17 @@ def covariance_factors(
     return [(product, product), (-A, A)]
 
 
-def with_variances(covariance: Tensor, variance: Tensor) -> Tensor:
-    """A matrix (..., N, N) with the correlations of ``covariance`` and the variances ``variance`` (..., N)."""
+def with_variances(covariance: Tensor, variance: Tensor, most: float = MOST_RAISED) -> Tensor:
+    """A matrix (..., N, N) with the correlations of ``covariance``, as far as possible, and these variances (..., N).
+
+    It is D C D with a diagonal matrix D, plus what variances lack then. Both keep a matrix positive semidefinite. D
+    multiplies no variance by more than ``most``. With 1, what a variance lacks has nothing to do with other rows.
+    """
     own = covariance.diagonal(dim1=-2, dim2=-1)
-    ratio = (variance / own.clamp(min=VARIANCE_FLOOR * own.max())).sqrt()
-    scaled = covariance * ratio[..., None] * ratio[..., None, :]
-    return scaled.diagonal_scatter(variance, dim1=-2, dim2=-1)  # exact where the floor was in force, too
+    least = (variance / most).clamp(min=torch.finfo(variance.dtype).tiny)
+    factor = (variance / torch.maximum(own, least)).sqrt()
+    scaled = covariance * factor[..., None] * factor[..., None, :]
+    return scaled.diagonal_scatter(variance, dim1=-2, dim2=-1)
 
 
 def root_product(root: Tensor, epsilon: Tensor) -> Tensor:

@@ -18,8 +18,9 @@ from .autograd import Function
 #: Larger squared distances, in lengthscales, are replaced by this one, at which all correlations are zero.
 FARTHEST_SQUARED = 1e12
 
-#: Largest ‖x‖², in lengthscales, for which products in float32 are precise enough: the error of k is then some 5e-5.
-CANCELS_SQUARED = 300.0
+#: Largest ‖x‖² of the first set, in lengthscales, for which products in float32 are precise enough: the error of k is
+#: then some 5e-5. The same for products in float64, with an error of some 4e-12.
+CANCELS_SQUARED, CANCELS_SQUARED_DOUBLE = 300.0, 1e4
 
 
 class Profile(NamedTuple):
@@ -34,25 +35,55 @@ class Profile(NamedTuple):
 
 def correlation(X1: Tensor, X2: Tensor, profile: Profile) -> Tensor:
     """k(a) for a = ‖x_i − x'_j‖, between X1 (..., N1, Q) and X2 (..., N2, Q) in units of ℓ/c: (..., N1, N2)."""
-    return _Correlation.apply(X1, X2, profile, X1.dtype == torch.float32 and _cancels(X1, X2))[0]
+    return _precise_correlation(X1, X2, profile, largest_square(X1))
 
 
 def centred_correlation(X1: Tensor, X2: Tensor, rate: Tensor, profile: Profile) -> Tensor:
     """Correlations (..., D, N1, N2) between X1 (..., N1, Q) and X2 (..., N2, Q), for rates 1/ℓ (D, 1 or Q)."""
     scale = (profile.rate * rate)[..., None, :]  # c/ℓ, (D, 1, 1 or Q)
     centre = X1.detach().mean(-2, keepdim=True)  # rounding errors are smaller near the origin
-    return correlation((X1 - centre).unsqueeze(-3) * scale, (X2 - centre).unsqueeze(-3) * scale, profile)
+    A = (X1 - centre).unsqueeze(-3) * scale
+    largest = largest_square(A)
+    if cancels_in_float64(A, largest):  # perhaps since a far point has moved the centre away from the others
+        return _precise_correlation(X1.unsqueeze(-3) * scale, X2.unsqueeze(-3) * scale, profile, largest)
+    return _precise_correlation(A, (X2 - centre).unsqueeze(-3) * scale, profile, largest)
 
 
-def _cancels(X1: Tensor, X2: Tensor) -> bool:
-    """Whether products of these points in float32 would lose too much of small distances to cancellation.
+def _precise_correlation(X1: Tensor, X2: Tensor, profile: Profile, largest: float) -> Tensor:
+    """The correlation, computed in a way that is precise enough if the largest ‖x‖² of X1 is ``largest``."""
+    exact = X1.dtype == torch.float32 and largest > CANCELS_SQUARED
+    differences = not profile.smooth or cancels_in_float64(X1, largest)
+    return _Correlation.apply(X1, X2, profile, exact, differences)[0]
 
-    The values of the points decide on the CPU, outside of vmap and similar transforms. On a GPU reading them would mean
-    waiting for it, and the answer is True.
+
+def cancels_in_float64(X1: Tensor, largest: float) -> bool:
+    """Whether points are float64, and too many lengthscales from the origin for products in this precision.
+
+    Points in float32 have larger errors of their own.
     """
-    if X1.is_cuda or torch._C._are_functorch_transforms_active():
-        return True
-    return any(X.numel() and X.detach().square().sum(-1).max().item() > CANCELS_SQUARED for X in (X1, X2))
+    return X1.dtype == torch.float64 and largest > CANCELS_SQUARED_DOUBLE
+
+
+def largest_square(X: Tensor) -> float:
+    """Largest ‖x‖² of points (..., N, Q), which says how much of small distances products would lose to cancellation.
+
+    The first of two sets of points decides. A point of the second set that is much farther from the origin is far from
+    the first set, too, and then the distance has no large relative error. So the rows that are compared with inducing
+    points do not decide how their neighbours in a batch are computed.
+
+    The values of the points are read on the CPU, outside of vmap and similar transforms, and of exports. In training on
+    a GPU reading them would mean waiting for it. Without them the answer is that products in float64 are needed, and
+    enough.
+    """
+    hidden = torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling()
+    if hidden or (X.is_cuda and torch.is_grad_enabled()):
+        return CANCELS_SQUARED_DOUBLE
+    return X.detach().square().sum(-1).max().item() if X.numel() else 0.0
+
+
+def distances(X1: Tensor, X2: Tensor) -> Tensor:
+    """‖x_i − x'_j‖ (..., N1, N2) by differences: exactly zero for equal points, and of any pair to the last digits."""
+    return torch.cdist(X1, X2, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 class _Correlation(Function):
@@ -63,23 +94,24 @@ class _Correlation(Function):
     products of C and the same augmented points.
 
     The products have rounding errors of the size eps ‖x‖², which are large if points are many lengthscales from the
-    origin. With ``exact`` the products, and nothing else, are computed in float64.
+    origin. With ``exact`` the products, and nothing else, are computed in float64. With ``differences`` distances are
+    those of differences of points, which have no such errors.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(X1: Tensor, X2: Tensor, profile: Profile, exact: bool) -> tuple[Tensor | None, ...]:
+    def forward(X1: Tensor, X2: Tensor, profile: Profile, exact: bool, differences: bool) -> tuple[Tensor | None, ...]:
         dtype, given = X1.dtype, (X1, X2)
         if exact:
             X1, X2 = X1.double(), X2.double()
         ones1, ones2 = torch.ones_like(X1[..., :1]), torch.ones_like(X2[..., :1])
         U1 = torch.cat([-2.0 * X1, X1.square().sum(-1, keepdim=True), ones1], dim=-1)
         U2 = torch.cat([X2, ones2, X2.square().sum(-1, keepdim=True)], dim=-1)
-        if profile.smooth:
-            a = (U1 @ U2.mT).to(dtype).clamp_(0.0, FARTHEST_SQUARED).sqrt_()
+        if differences:
+            a = distances(*given)
         else:
-            a = torch.cdist(*given, compute_mode="donot_use_mm_for_euclid_dist")
+            a = (U1 @ U2.mT).to(dtype).clamp_(0.0, FARTHEST_SQUARED).sqrt_()
         k, h = profile.evaluate(a.neg_())
         return k, h, U1, U2
 
@@ -96,11 +128,11 @@ class _Correlation(Function):
     @once_differentiable
     def backward(ctx, k_bar: Tensor | None, *_) -> tuple[Tensor | None, ...]:
         if k_bar is None:
-            return None, None, None, None
+            return None, None, None, None, None
         U1, U2, h = ctx.saved_tensors
         C = (k_bar * h).to(U1.dtype)  # without −slope
         n_inputs = U1.shape[-1] - 2
         P1, P2 = C @ U2[..., : n_inputs + 1], C.mT @ U1  # Σ_j C (x', 1) and Σ_i C (−2x, ‖x‖², 1)
         X1_bar = torch.addcmul(P1[..., :n_inputs], U1[..., :n_inputs], P1[..., n_inputs:], value=0.5)
         X2_bar = torch.addcmul(0.5 * P2[..., :n_inputs], U2[..., :n_inputs], P2[..., -1:])
-        return X1_bar.mul_(ctx.slope).to(h.dtype), X2_bar.mul_(-ctx.slope).to(h.dtype), None, None
+        return X1_bar.mul_(ctx.slope).to(h.dtype), X2_bar.mul_(-ctx.slope).to(h.dtype), None, None, None

@@ -18,7 +18,7 @@ Here and below f = m(x) + σ (Aᵀv + r) with A = L⁻¹ k(Z, x). r has the vari
 import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -121,6 +121,10 @@ class CoupledGP(DeepGP):
     def numbers_per_row(self) -> int:
         """See :meth:`.DeepGP.numbers_per_row`; each sample has inducing variables of all outputs."""
         return max(super().numbers_per_row(), self.propagation.n_samples * max(self.totals))
+
+    def frozen(self, *, turned: bool = False) -> Self:
+        """See :meth:`.DeepGP.frozen`. Layers are never turned: couplings belong to the variables as they are."""
+        return super().frozen()
 
     def _split(self, point: Tensor, depth: int) -> tuple[Tensor, Tensor]:
         """The parts of a hidden layer's points for its values (S, B or 1, D) and for its inducing variables (…, T)."""

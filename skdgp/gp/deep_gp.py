@@ -266,8 +266,8 @@ class DeepGP(nn.Module):
         if len(self.layers) > 1:  # the part of hidden functions, by means over copies
             mean, _, _ = self._layers[-1](F, anchor)
             found = found + _covariance_of_means(mean.unflatten(1, (COPIES, -1)).mean(1), weight)
-        own, (_, variance) = found.diagonal(dim1=-2, dim2=-1), self(X).moments()
-        return found + torch.diag_embed((variance.mT - own).clamp(min=0.0))  # latent variables are a row's own
+        _, variance = self(X).moments()
+        return with_variances(found, variance.mT, most=1.0)  # latent variables are a row's own
 
     def output_covariance(self, X: Tensor) -> Tensor:
         """Covariances (B, P, P) between the function values of a row, of the mixture of the stored points."""

@@ -17,14 +17,14 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from .kernels import Kernel, StationaryKernel
+from .kernels import Kernel, by_name
 from .linalg import cholesky
 from .waves import Functions, Streams
 
 
 def kernel_name(kernel: Kernel) -> str:
     """Name of a kernel in messages."""
-    return repr(kernel.profile) if isinstance(kernel, StationaryKernel) else f"a {type(kernel).__name__}"
+    return repr(kernel.profile) if by_name(kernel) else f"a {type(kernel).__name__}"
 
 
 class Features(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .composed import Part, Stationary
 from .features import Orthonormal, kernel_name
-from .kernels import PROFILES, Kernel, StationaryKernel
+from .kernels import PROFILES, Kernel, by_name
 from .linalg import NO_JITTER, being_recorded, cholesky
 
 #: Length by which intervals are longer than the data at either end, as a share of the data's range.
@@ -63,7 +63,7 @@ class Along(NamedTuple):
 
 def along_inputs(kernel: Kernel) -> list[Along] | None:
     """The Matérn kernels of one input that a kernel is the sum of; None if it is something else."""
-    if isinstance(kernel, StationaryKernel):
+    if by_name(kernel):
         alone = kernel.n_inputs == 1 and kernel.profile != "rbf"
         known = Along(0, PROFILES[kernel.profile].nu, kernel.unit, kernel.lengthscale[..., 0])
         return [known] if alone else None

@@ -3,7 +3,7 @@
 import math
 from copy import copy
 from itertools import chain
-from typing import Self, cast
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -72,6 +72,16 @@ class Posterior(nn.Module):
         cast(Tensor, self.below).copy_(root.tril(-1))
 
 
+class Turned(NamedTuple):
+    """Whitened variables of a frozen layer, turned so that full posteriors have diagonal covariances.
+
+    N(μ, U diag(s²) Uᵀ) of v is N(Uᵀμ, diag(s²)) of Uᵀv, whose prior is N(0, I) as well.
+    """
+
+    factor: Factor  # of their prior covariance
+    posteriors: list[tuple[Tensor, Tensor | None]]  # mean and root of each set
+
+
 class GlobalLayer(Layer):
     """GP layer whose inducing variables are parameters, the same for every row (DS-DGP, Sec. 2.1 and 3).
 
@@ -101,10 +111,10 @@ class GlobalLayer(Layer):
         Whether the posterior's covariance is the same for all outputs. This suits outputs that share kernel and noise.
     """
 
-    # Of a frozen layer: the factor of its prior covariance, the posteriors in the coordinates of this factor, and the
-    # prior covariance with its Cholesky factor, which the first drawn function computes for all that follow.
+    # Of a frozen layer: the factor of its prior covariance, or what marginals need if it was turned; and the prior
+    # covariance with its Cholesky factor, which the first drawn function computes for all that follow.
     _factor: Factor | None = None
-    _known: list[tuple[Tensor, Tensor | None]] | None = None
+    _turned: Turned | None = None
     _for_draws: list[tuple[Tensor, Tensor]] | None = None
 
     def __init__(
@@ -194,12 +204,16 @@ class GlobalLayer(Layer):
 
     def _blocks(self, x: Tensor) -> list:
         """For each set of inducing variables W and A at inputs (S, B, Q), and the posterior for a unit prior."""
-        return self._with_posteriors(self.whitened(x.flatten(-3, -2)))
+        rows = x.flatten(-3, -2)
+        if self._turned is None:
+            return self._with_posteriors(self.whitened(rows))
+        k = joint_cross(self.feature_sets, self.kernel, rows).squeeze(-3)
+        whitened = [(None, A) for A in self._turned.factor.solve(k)]
+        return list(zip(whitened, self._turned.posteriors, strict=True))
 
     def _with_posteriors(self, whitened: list[tuple[Tensor | None, Tensor]]) -> list:
         """What :meth:`whitened` returns, each with the posterior of the set."""
-        posteriors = self._unit_posteriors() if self._known is None else self._known
-        return list(zip(whitened, posteriors, strict=True))
+        return list(zip(whitened, self._unit_posteriors(), strict=True))
 
     def _at(self, x: Tensor, blocks: list) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals (S, B, D) and the KL divergence (), from what :meth:`_blocks` returns."""
@@ -328,21 +342,23 @@ class GlobalLayer(Layer):
     def frozen(self, *, turned: bool = False) -> Self:
         """See :meth:`Layer.frozen`.
 
-        With ``turned`` whitened variables are turned so that full posteriors have diagonal covariances. N(μ, U diag(s²)
-        Uᵀ) of v is N(Uᵀμ, diag(s²)) of Uᵀv, whose prior is N(0, I) as well. That saves a product for each row.
+        With ``turned`` marginals use whitened variables whose posteriors have diagonal covariances; see
+        :class:`Turned`. That saves a product for each row. :meth:`whitened` keeps the coordinates of the posteriors,
+        since other code, such as a posterior that couples layers, combines the two.
         """
         layer, dtype = copy(self), self.q.mean.dtype
-        layer._for_draws = []
+        layer._factor, layer._turned, layer._for_draws = None, None, []
         if len(self.sizes) == 1 and self.inducing.orthonormal:
             return layer  # nothing is whitened
         posteriors = self._unit_posteriors()
         roots = [root for mean, root in posteriors if root is not None and root.dim() > mean.dim()]
         single = all(root.shape[-3] == self.kernel.n_outputs for root in roots)  # outputs share all or nothing
-        if not (turned and self.whiten and roots and single):
+        known = self.whiten and type(self).whitened is GlobalLayer.whitened  # a derived class may whiten otherwise
+        if not (turned and known and roots and single):
             layer._factor = factorise(self._prior(), self.jitter, self._block_sizes, dtype)
             return layer
         W, below = factorise(self._prior(), self.jitter, self.sizes, torch.float64)
-        rows, layer._known = [list(row) for row in below], []
+        rows, found = [list(row) for row in below], []
         for i, (mean, root) in enumerate(posteriors):
             if root is not None and root.dim() > mean.dim():
                 mean, root, U = _turned(mean, root)
@@ -350,8 +366,9 @@ class GlobalLayer(Layer):
                 W[i] = U.mT @ W[i]
                 for row in rows[i + 1 :]:
                     row[i] = row[i] @ U
-            layer._known.append((mean, root))
-        layer._factor = Factor([each.to(dtype) for each in W], [[each.to(dtype) for each in row] for row in rows])
+            found.append((mean, root))
+        factor = Factor([each.to(dtype) for each in W], [[each.to(dtype) for each in row] for row in rows])
+        layer._turned = Turned(factor, found)
         return layer
 
     def _apply(self, fn, recurse=True):
@@ -360,10 +377,10 @@ class GlobalLayer(Layer):
         if layer._for_draws is not None:
             layer._for_draws = []
         if layer._factor is not None:
-            W, below = layer._factor
-            layer._factor = Factor([fn(each) for each in W], [[fn(each) for each in row] for row in below])
-        if layer._known is not None:
-            layer._known = [tuple(each if each is None else fn(each) for each in pair) for pair in layer._known]
+            layer._factor = layer._factor.apply(fn)
+        if layer._turned is not None:
+            posteriors = [(fn(mean), root if root is None else fn(root)) for mean, root in layer._turned.posteriors]
+            layer._turned = Turned(layer._turned.factor.apply(fn), posteriors)
         return layer
 
     def _prior(self) -> Tensor:

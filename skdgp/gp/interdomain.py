@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .features import Features, Orthonormal, kernel_name
-from .kernels import Kernel, StationaryKernel
+from .kernels import Kernel, StationaryKernel, by_name
 from .waves import Functions, Streams
 
 #: Number of places along each input, for each eigenfunction, at which drawn functions are evaluated; and the largest
@@ -48,7 +48,7 @@ class Derivatives(Features):
     @classmethod
     def initial(cls, kernel: Kernel, inputs: Tensor, points: Tensor, n_features: int) -> "Derivatives":
         """Features at these points; ValueError for a kernel without derivatives."""
-        if not isinstance(kernel, StationaryKernel) or kernel.profile == "matern12":
+        if not by_name(kernel) or kernel.profile == "matern12":
             raise ValueError(
                 'inducing="derivatives" needs a kernel by name whose functions have derivatives: kernel="rbf", '
                 f'"matern52" or "matern32", got {kernel_name(kernel)}. Take one of these, or inducing="points".'
@@ -144,7 +144,7 @@ class Eigen(Orthonormal):
     @classmethod
     def initial(cls, kernel: Kernel, inputs: Tensor, points: Tensor, n_features: int) -> "Eigen":
         """Features for the mean and deviation of inputs; ValueError for other kernels, or too few features."""
-        if not isinstance(kernel, StationaryKernel) or kernel.profile != "rbf":
+        if not by_name(kernel) or kernel.profile != "rbf":
             raise ValueError(
                 'inducing="eigen" needs kernel="rbf", whose eigenfunctions are known, got '
                 f'{kernel_name(kernel)}: take it, or inducing="points".'

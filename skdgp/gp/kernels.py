@@ -15,7 +15,7 @@ end.
 
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import TypeGuard, cast
 
 import numpy as np
 import torch
@@ -309,6 +309,14 @@ class StationaryKernel(ScaledKernel):
         if profile.nu <= 0.5:
             return None
         return (profile.slope * profile.rate**2 * self.inverse_square).expand(-1, n_inputs)
+
+
+def by_name(kernel: Kernel) -> TypeGuard[StationaryKernel]:
+    """Whether formulas of the profiles hold for a kernel. A derived class may have changed them.
+
+    Code that uses these formulas instead of the kernel's methods asks this first.
+    """
+    return type(kernel) is StationaryKernel
 
 
 class LinearKernel(ScaledKernel):

@@ -169,7 +169,7 @@ class Standardised(Regression):
         self.units = self.units_of(y, weight, normalize=normalize)
         if self.units.first_overflow(self.units.standardise(y)) is not None:
             raise ValueError(
-                f"y overflows when it is standardised: its values reach {np.abs(y).max():.1e}. "
+                f"y overflows or underflows when it is standardised: its values reach {np.abs(y).max():.1e}. "
                 "Rescale y, for instance to its logarithm."
             )
 

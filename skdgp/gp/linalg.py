@@ -3,7 +3,7 @@
 Shapes are batched: ``...`` stands for any leading dimensions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -101,6 +101,10 @@ class Factor(NamedTuple):
                 rest = rest - L @ above
             A.append(W @ rest)
         return A
+
+    def apply(self, fn: Callable[[Tensor], Tensor]) -> "Factor":
+        """The factor with ``fn`` applied to all blocks."""
+        return Factor([fn(each) for each in self.W], [[fn(each) for each in row] for row in self.below])
 
 
 def factorise(K: Tensor, jitter: float, sizes: Sequence[int], dtype: torch.dtype) -> Factor:

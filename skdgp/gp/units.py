@@ -4,6 +4,9 @@ from typing import Self
 
 import numpy as np
 
+#: Smallest deviation whose square keeps its precision in float64.
+SMALLEST = float(np.sqrt(np.finfo(np.float64).tiny / np.finfo(np.float64).eps))  # 1e-146
+
 
 class Units:
     """An affine map of columns: a model sees (value − shift) / scale.
@@ -20,6 +23,9 @@ class Units:
     @classmethod
     def of(cls, columns: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool = True) -> Self:
         """Units in which the columns (n, n_columns) have mean 0 and variance 1, or the user's own.
+
+        The scale is infinite if squares of deviations overflow, or are too small for a number; see
+        :meth:`first_overflow`.
 
         ``weight`` (n,) says how often each row counts; once by default.
         """
@@ -41,6 +47,8 @@ class Units:
         with np.errstate(over="ignore", invalid="ignore"):
             constant = np.isfinite(variance) & (variance <= n_rows * eps * variance + (n_rows * size * eps) ** 2)
         scale = np.where(constant, 1.0, scale)
+        largest = np.abs(centred).max(axis=0, initial=0.0)
+        scale = np.where((largest > n_rows * size * eps) & (largest < SMALLEST), np.inf, scale)
         rounding = 10 * np.finfo(np.result_type(columns, np.float32)).eps * size
         return cls(mean, np.where(scale < rounding, size, scale))
 

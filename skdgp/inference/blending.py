@@ -66,7 +66,9 @@ class Judged(NamedTuple):
     base_variance: Tensor
 
 
-def blend(base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged]) -> tuple[Blend, float]:
+def blend(
+    base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged], known: tuple[Tensor, Tensor] | None = None
+) -> tuple[Blend, float]:
     """The blend that makes held-out rows most likely.
 
     It chooses the weight of the deep GP, a factor of the base's variance, and the noise, or for classes the
@@ -80,6 +82,8 @@ def blend(base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged]) -> tup
         Likelihood of a member.
     judged : sequence of Judged
         Held-out rows of each member.
+    known : tuple of Tensors (N, 1) and (N,), default=those of the held-out rows
+        Targets and weights of rows that tell the share of each class. Only a likelihood of classes needs them.
 
     Returns
     -------
@@ -88,8 +92,10 @@ def blend(base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged]) -> tup
     score : float
         Mean log density or probability of the rows, in the members' units.
     """
-    kind = _Probability if isinstance(likelihood, Classification) else _Density
-    density = kind(base, likelihood, judged)
+    if isinstance(likelihood, Classification):
+        density: _Density = _Probability(base, likelihood, judged, known)
+    else:
+        density = _Density(base, likelihood, judged)
     best = min((density.maximise(weight) for weight in STARTS), key=lambda found: found.fun)
     score = density.score(best.x)
     weight, log_factor = density.take(best.x)
@@ -211,9 +217,46 @@ class _Density:
 
 
 class _Probability(_Density):
-    """The same for classes: the square of the temperature takes the place of the noise."""
+    """The same for classes: the square of the temperature takes the place of the noise.
+
+    It is the mean log probability that rows would have if their classes had the shares π_c of all rows:
+
+        Σ_c π_c L_c,    L_c = mean of log p_n(c) over the held-out rows n of class c, or log p̄_c if there is none,
+
+    where p̄_c is the mean of p_n(c) over all held-out rows. A few held-out rows often lack a rare class. Without the
+    last term they would be most likely if the class was impossible. With it, probabilities that do not depend on the
+    row are best at p̄_c = π_c.
+    """
 
     factor = CLASS_FACTOR
+
+    def __init__(
+        self,
+        base: DeepGP,
+        likelihood: Likelihood,
+        judged: Sequence[Judged],
+        known: tuple[Tensor, Tensor] | None = None,
+    ):
+        super().__init__(base, likelihood, judged)
+        n_classes = max(2, likelihood.n_outputs)
+        held_out = _shares(self.y, self.row_weight, n_classes)
+        share = held_out if known is None else _shares(*known, n_classes).to(held_out)
+        numbers = self.y[:, 0].long()
+        self.row_weight = self.row_weight * (share[numbers] / held_out[numbers])
+        missing = ((held_out == 0) & (share > 0)).nonzero()[:, 0].tolist()
+        self.absent = [(number, share[number]) for number in missing]
+        self.log_even = self.y.new_tensor(-math.log(len(self.y)))
+
+    def mean_of_rows(self, weight: Tensor, log_factor: Tensor) -> Tensor:
+        """Mean log probability () of rows whose classes have the shares of all rows."""
+        total = super().mean_of_rows(weight, log_factor)
+        if not self.absent:
+            return total
+        mean, variance = (column[None] for column in self.moments(weight, log_factor))
+        for number, share in self.absent:
+            log_p = self.likelihood.log_predictive(torch.full_like(self.y, number), mean, variance)[0]  # (n,)
+            total = total + share * (log_p + self.log_even).logsumexp(0)
+        return total
 
     def to_calibrate(self, likelihood: Likelihood) -> Likelihood:
         """The likelihood with a temperature."""
@@ -239,3 +282,9 @@ class _Probability(_Density):
             cast(Tensor, part.log_variance).add_(log_factor)
         constant = cast(ConstantMean, layer.mean).constant
         constant.copy_(self.scaled(constant, log_factor))
+
+
+def _shares(y: Tensor, weight: Tensor, n_classes: int) -> Tensor:
+    """Shares (K,) of the classes in the weight of all rows, whose classes are y (n, 1)."""
+    total = torch.zeros(n_classes, dtype=torch.float64, device=y.device)
+    return total.index_add(0, y[:, 0].long(), weight.double() / weight.double().sum())

@@ -27,6 +27,7 @@ from .settings import History, Learner
 from .state import from_plain, to_array, to_generator, to_plain
 from .streaming import Stream
 from .threads import threads_for
+from .trusted import refuse
 
 #: Largest number of entries of a tensor in a batch of predictions: 8 MiB in float32, and half as many entries in
 #: float64. Larger batches are not faster, and the allocator would return their memory to the system between batches.
@@ -34,6 +35,9 @@ PREDICT_NUMBERS = 2**21
 
 #: Number of rows from which on models predict in float32, if they lose nothing by that.
 COARSE_ROWS = 10_000
+
+#: Precisions of predictions, by their names in files.
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 T = TypeVar("T")
 
@@ -67,9 +71,10 @@ class _Student(NamedTuple):
     @classmethod
     def from_plain(cls, state: dict) -> "_Student":
         """The student, on the CPU, from the state that :meth:`to_plain` returned."""
-        model = cast(DeepGP, from_plain(state["model"]))
+        model = from_plain(state["model"], DeepGP)
+        parameters = dict(model.named_parameters())
         for name in state["trained"]:
-            model.get_parameter(name).requires_grad_(True)
+            parameters[name].requires_grad_(True)
         return cls(model, to_generator(state["generator"]), Stream.from_plain(state["stream"]))
 
 
@@ -458,12 +463,17 @@ class Ensemble:
         }
 
     def __setstate__(self, state: dict) -> None:
-        self.__init__(torch.device("cpu"), getattr(torch, state["dtype"]))  # type: ignore[misc]
-        self.members, self.plan_name = cast(nn.ModuleList, from_plain(state["members"])), state["plan_name"]
+        dtype = DTYPES.get(state["dtype"]) if isinstance(state["dtype"], str) else None
+        if dtype is None:
+            refuse(f"predicts in {state['dtype']!r}, which is none of {list(DTYPES)}")
+        self.__init__(torch.device("cpu"), dtype)  # type: ignore[misc]
+        self.members, self.plan_name = from_plain(state["members"], nn.ModuleList), state["plan_name"]
+        if not all(isinstance(member, DeepGP) for member in self.members):
+            refuse("has a member that is no DeepGP")
         self._students = [_Student.from_plain(student) for student in state.get("students", ())]
-        self.blend = cast(Blend, from_plain(state["blend"])) if state.get("blend") else None
-        correction = state.get("correction")
-        self.correction = None if correction is None else cast(Correction, from_plain(correction))
+        blend, correction = state.get("blend"), state.get("correction")
+        self.blend = None if blend is None else from_plain(blend, Blend)
+        self.correction = None if correction is None else from_plain(correction, Correction)
 
     def __deepcopy__(self, memo: dict) -> "Ensemble":
         copy = Ensemble(self.device, self.dtype, deepcopy(list(self.models), memo))

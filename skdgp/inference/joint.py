@@ -68,8 +68,7 @@ def joint_moments(models: Sequence[Predictor], rows: Tensor, *, joint: bool = Tr
         mean, variance = (column.mT for column in model(rows).moments())  # (P, n)
         spread = variance
         if joint:
-            spread = model.covariance(rows, Streams(range(n_components), rows.device))
-            spread = with_variances(spread, variance) if model.draws_hidden else spread
+            spread = with_variances(model.covariance(rows, Streams(range(n_components), rows.device)), variance)
             spread = 0.5 * (spread + spread.mT)
         means.append(mean)
         total = total + spread  # one matrix, however many members
@@ -81,6 +80,30 @@ def joint_moments(models: Sequence[Predictor], rows: Tensor, *, joint: bool = Tr
         shift, variance = (column.mT for column in local.moments(rows))
         mean, found = mean + shift, found + (local.covariance(rows) if joint else variance)
     return mean, found
+
+
+def over_copies(covariance: np.ndarray, row: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Covariances (P, n, n) of n rows, of which some are several copies that could each be the row.
+
+    Which copy a row is has nothing to do with other rows. By the law of total covariance, the covariance of two rows is
+    then the mean over all pairs of their copies.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (P, N, N)
+        Covariances of all copies.
+    row : ndarray of shape (N,)
+        The row of each copy.
+    variance : ndarray of shape (n, P)
+        Variances of the rows, which include the differences between copies.
+    """
+    found, index = torch.from_numpy(covariance), torch.from_numpy(row)
+    share = 1.0 / torch.bincount(index)
+    for dim in (1, 2):
+        shape = (*found.shape[:dim], len(share), *found.shape[dim + 1 :])
+        found = found.new_zeros(shape).index_add_(dim, index, found)
+    found = 0.5 * (found + found.mT) * share[:, None] * share
+    return with_variances(found, torch.tensor(variance).mT, most=1.0).numpy()
 
 
 def exact_copies(ensemble: Ensemble, numbers: Iterable[int] | None = None) -> list[Predictor]:
@@ -100,8 +123,8 @@ def exact_copies(ensemble: Ensemble, numbers: Iterable[int] | None = None) -> li
     return found
 
 
-def output_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
-    """Covariances (n, P, P) between the function values of each row (n, Q), in the units of the models."""
+def output_moments(ensemble: Ensemble, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means (n, P) and covariances (n, P, P) of the function values of each row (n, Q), in the units of the models."""
     models = exact_copies(ensemble)
     parts = []
     for rows, block in _blocks(X, _block_size(models[0], 1), ensemble.device):
@@ -110,8 +133,9 @@ def output_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
             own = torch.stack([_between_outputs(model, block) for model in models]).mean(0)
         centred = means - means.mean(0)
         found = own + torch.einsum("ebp,ebq->bpq", centred, centred) / len(models)
-        parts.append(found[: rows.stop - rows.start].cpu().numpy())
-    return np.concatenate(parts)
+        parts.append([each[: rows.stop - rows.start].cpu().numpy() for each in (means.mean(0), found)])
+    mean, covariance = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return mean, covariance
 
 
 def _between_outputs(model: Predictor, rows: Tensor) -> Tensor:
@@ -124,11 +148,12 @@ def _between_outputs(model: Predictor, rows: Tensor) -> Tensor:
 @torch.inference_mode(False)
 @torch.enable_grad()
 def mean_gradient(
-    ensemble: Ensemble, X: np.ndarray, mean: Mean, *, return_std: bool
+    ensemble: Ensemble, X: np.ndarray, mean: Mean, scale: Sequence[float] | None
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Gradients (n, P, Q) of means with respect to rows (n, Q), and variances of the function's gradients.
 
-    Variances are None if they are not asked for, or have no closed form.
+    ``scale`` has P factors that bring function values into the units of the means. If there are none, variances are not
+    computed, and None. They are None, too, if they have no closed form.
     """
     models = exact_copies(ensemble)
     gradients, variances = [], []
@@ -138,10 +163,11 @@ def mean_gradient(
         with threads_for(models[0].products(len(block))):
             each = torch.stack([row_gradients(mean(model.likelihood, model(block)), block)[used] for model in models])
         gradients.append(each.mean(0).cpu().numpy())
-        known = [model.gradient_variance(block.detach()[used]) for model in models if return_std]
+        known = [model.gradient_variance(block.detach()[used]) for model in models if scale is not None]
         own = [variance for variance in known if variance is not None]
         if own:
-            variances.append((torch.stack(own).mean(0) + each.var(0, correction=0)).cpu().numpy())
+            within = torch.stack(own).mean(0) * block.new_tensor(scale).square()[:, None]
+            variances.append((within + each.var(0, correction=0)).cpu().numpy())
     return np.concatenate(gradients), np.concatenate(variances) if variances else None
 
 

@@ -68,10 +68,24 @@ class Judges(NamedTuple):
             rows = part.rows().to(self.device, self.dtype)
             mean, variance = self._moments(model, part, rows)
             judged.append(Judged(rows, mean.double(), variance.double(), base_mean, base_variance))
-        found, score = blend(base, models[0].likelihood, judged)
+        found, score = blend(base, models[0].likelihood, judged, self._targets())
         # Rows that the user gave judge each member. They are still the same rows.
         sizes = [len(each.rows) for each in judged]
         return found, HeldOut(score, sizes[0] if self.split.rows is not None else sum(sizes))
+
+    def _targets(self) -> tuple[Tensor, Tensor]:
+        """Targets and weights of rows that have the classes' shares where the model will predict.
+
+        Held-out rows stand for all rows. Rows that the user gave have shares of their own, but a class that they lack
+        has the share that it has in the fit.
+        """
+        y, weight = self.data.y, self.data.weight
+        if self.split.rows is None:
+            return y, weight
+        given = self.split.rows
+        lacking = ~torch.isin(y[:, 0], given.y[:, 0])
+        size = given.weight.sum() / weight.sum()
+        return torch.cat([given.y, y[lacking]]), torch.cat([given.weight, size * weight[lacking]])
 
     def correction(
         self, models: Sequence[DeepGP], blend: Blend | None, foundation: Foundation | None, n_neighbors: int | None

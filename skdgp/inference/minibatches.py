@@ -97,7 +97,7 @@ def _train(crews: "Sequence[_Crew]", settings: Settings, on_epoch: Callable[[], 
             for crew in crews:
                 crew.interrupt()
             return
-        if current().agree(ended or not crews):
+        if current().gather(ended or not crews)[0]:
             return
 
 

@@ -4,11 +4,11 @@ Such a file opens with any version of torch and on any device. Tools that only l
 skops, find no types of torch in it.
 """
 
-import sys
+import inspect
 import zlib
-from importlib import import_module
+from collections.abc import Sequence
 from types import FunctionType
-from typing import cast
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,19 +16,8 @@ from torch import Tensor, nn
 
 from ..gp.features import Points
 from ..gp.global_layer import GlobalLayer
-from ..gp.kernels import Kernel
-from ..gp.layers import Layer
-from ..gp.likelihoods import Likelihood
-from ..gp.means import Mean
-from ..gp.networks import InferenceNetwork
-from ..gp.propagation import Propagation
 from ..gp.units import Units
-
-#: Packages from which classes and functions of stored modules may come. No others are ever imported.
-TRUSTED = ("skdgp.", "torch.nn.modules.")
-
-#: Parts of the user's own classes are allowed, too, if they derive from these and are imported already.
-PARTS = (Kernel, Layer, Likelihood, Mean, InferenceNetwork, Propagation)
+from .trusted import find_class, find_function, name_of_class, name_of_function, refuse
 
 #: New places of classes that files of earlier versions name.
 MOVED = {
@@ -47,6 +36,22 @@ POINTS = {"Z": "inducing", "O": "orthogonal"}
 #: Attributes that every module has. All others belong to its class.
 _INTERNAL = frozenset(vars(nn.Module()))
 
+#: What a module consists of, besides its class.
+_KINDS = ("attributes", "parameters", "buffers", "modules")
+
+#: Types of plain values.
+_PLAIN = (type(None), bool, int, float, str)
+
+#: Types of numbers in stored arrays.
+_NUMBERS = frozenset(
+    map(np.dtype, ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"))
+)
+
+#: Length of the state of a generator on the CPU, and of the Mersenne twister in it.
+_CPU_STATE, _TWISTER = len(torch.Generator("cpu").get_state()), 624
+
+Part = TypeVar("Part", bound=nn.Module)
+
 
 def to_plain(module: nn.Module) -> dict:
     """A module as nested dictionaries of arrays, numbers and names.
@@ -54,8 +59,8 @@ def to_plain(module: nn.Module) -> dict:
     Parameters
     ----------
     module : Module
-        A module whose class comes from ``TRUSTED`` or derives from ``PARTS``. Its attributes are numbers, strings,
-        units, functions, or lists or tuples of these.
+        A module whose class :mod:`skdgp.inference.trusted` knows. Its attributes are numbers, strings, units, functions
+        that are known there, too, or lists or tuples of these.
 
     Returns
     -------
@@ -63,7 +68,7 @@ def to_plain(module: nn.Module) -> dict:
         The module as plain data.
     """
     return {
-        "class": _checked_name(type(module), type),
+        "class": name_of_class(type(module)),
         "attributes": {name: _plain(value) for name, value in vars(module).items() if name not in _INTERNAL},
         "parameters": {name: to_array(value) for name, value in module._parameters.items()},
         "buffers": {name: to_array(value) for name, value in module._buffers.items()},
@@ -72,27 +77,69 @@ def to_plain(module: nn.Module) -> dict:
 
 
 @torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
-def from_plain(state: dict) -> nn.Module:
-    """The module that :func:`to_plain` has stored in ``state``, on the CPU and without gradients.
+def from_plain(state: dict, kind: type[Part] = nn.Module) -> Part:  # type: ignore[assignment]
+    """The module of a class that :func:`to_plain` has stored in ``state``, on the CPU and without gradients.
+
+    ``state`` may come from anybody. It decides what numbers the module has, and of which known classes its parts are,
+    but not which code runs.
 
     Raises
     ------
     ValueError
-        If ``state`` names something that :func:`to_plain` does not store.
+        If ``state`` is something that :func:`to_plain` does not make.
     """
-    kind = _find(state["class"], type)
+    _check_tree(state)
+    module = _module(state)
+    if not isinstance(module, kind):
+        refuse(f"has a {type(module).__name__} in place of a {kind.__name__}")
+    return module
+
+
+def _module(state: dict) -> nn.Module:
+    """The module, whose parts are made in turn."""
+    if type(state) is not dict or state.keys() != {"class", *_KINDS} or any(type(state[k]) is not dict for k in _KINDS):
+        refuse("has something else in place of a part")
+    name = state["class"]
+    kind = find_class(MOVED.get(name, name) if isinstance(name, str) else name)
     if issubclass(kind, GlobalLayer):
         state = _with_points(state)
+    _check_names(kind, [name for each in _KINDS for name in state[each]])
     module = kind.__new__(kind)
     nn.Module.__init__(module)
     vars(module).update({name: _rich(value) for name, value in state["attributes"].items()})
     for name, array in state["parameters"].items():
-        module.register_parameter(name, None if array is None else nn.Parameter(to_tensor(array), requires_grad=False))
+        parameter = None if array is None else nn.Parameter(to_tensor(array), requires_grad=False)
+        nn.Module.register_parameter(module, name, parameter)
     for name, array in state["buffers"].items():
-        module.register_buffer(name, None if array is None else to_tensor(array))
+        nn.Module.register_buffer(module, name, None if array is None else to_tensor(array))
     for name, part in state["modules"].items():
-        module.add_module(name, None if part is None else from_plain(part))
+        nn.Module.add_module(module, name, None if part is None else _module(part))
     return module
+
+
+def _check_tree(state: dict) -> None:
+    """ValueError if a part is in several places: few such parts could stand for more modules than any memory holds."""
+    seen, waiting = set[int](), [state]
+    while waiting:
+        part = waiting.pop()
+        if not (isinstance(part, dict | list | tuple) and part):
+            continue
+        if id(part) in seen:
+            refuse("has the same part in two places")
+        seen.add(id(part))
+        waiting.extend(part.values() if isinstance(part, dict) else part)
+
+
+def _check_names(kind: type[nn.Module], names: Sequence[Any]) -> None:
+    """ValueError if a module of this class has no use for an attribute, part or array of a name."""
+    for name in names:
+        if not isinstance(name, str) or not name or "." in name or name.startswith("__"):
+            refuse(f"has an attribute {name!r} of {kind.__name__}")
+        inherited, own = name in _INTERNAL or hasattr(nn.Module, name), inspect.getattr_static(kind, name, None)
+        if inherited or callable(own) or hasattr(type(own), "__get__"):  # a method or a property, and no default value
+            refuse(f"has an attribute {name!r} in place of what {kind.__name__} has under this name")
+    if len(set(names)) < len(names):
+        refuse(f"has two attributes of {kind.__name__} with the same name")
 
 
 def _with_points(state: dict) -> dict:
@@ -110,27 +157,44 @@ def to_array(tensor: Tensor | None) -> np.ndarray | None:
 
 def to_tensor(array: np.ndarray) -> Tensor:
     """A copy of an array as a tensor on the CPU; the array itself may be a read-only memory map of a file."""
-    return torch.from_numpy(np.array(array))
+    if type(array) not in (np.ndarray, np.memmap) or (dtype := array.dtype.newbyteorder("=")) not in _NUMBERS:
+        refuse(f"has a {type(array).__name__} that is no array of numbers")
+    return torch.from_numpy(np.array(array, dtype, order="C"))
 
 
 def to_generator(array: np.ndarray) -> torch.Generator:
     """A generator on the CPU with the stored state. The state of a GPU's generator becomes a seed instead."""
-    generator = torch.Generator("cpu")
-    if len(array) == len(generator.get_state()):
-        return generator.set_state(to_tensor(array))
-    return generator.manual_seed(zlib.crc32(array.tobytes()))
+    generator, state = torch.Generator("cpu"), to_tensor(array)
+    if state.dtype != torch.uint8 or state.dim() != 1:
+        refuse("has something else in place of a generator's state")
+    if len(state) != _CPU_STATE:
+        return generator.manual_seed(zlib.crc32(array.tobytes()))
+    # torch does not compare the number of random words that are left with the place of the next one, and would read
+    # beyond the last. A new generator has (1, 0).
+    left, place = state[8:12].view(torch.int32).item(), state[16:24].view(torch.int64).item()
+    if (left, place) != (1, 0) and not (1 <= left <= _TWISTER and left + place == _TWISTER + 1):
+        refuse("has a generator's state that no generator has")
+    return generator.set_state(state)
+
+
+def to_units(plain: Any) -> Units:
+    """Units from lists of their shifts and scales."""
+    columns = plain if type(plain) is list and len(plain) == 2 else [None, None]
+    if any(type(column) is not list or any(type(each) is not float for each in column) for column in columns):
+        refuse("has something else in place of units")
+    return Units(*columns)
 
 
 def _plain(value):
     if isinstance(value, FunctionType):
-        return {"function": _checked_name(value, FunctionType)}
+        return {"function": name_of_function(value)}
     if isinstance(value, np.generic):  # a parameter that the user has set to one
         value = value.item()
     if isinstance(value, Units):
         return {"units": [list(value.shift), list(value.scale)]}
     if isinstance(value, list | tuple):
-        return type(value)(_plain(each) for each in value)
-    if value is None or isinstance(value, bool | int | float | str):
+        return (list if isinstance(value, list) else tuple)(map(_plain, value))
+    if type(value) in _PLAIN:
         return value
     raise TypeError(
         f"A module's attribute of type {type(value).__name__} cannot be stored: make it a buffer or a number."
@@ -138,40 +202,13 @@ def _plain(value):
 
 
 def _rich(value):
-    if isinstance(value, list | tuple):
-        return type(value)(_rich(each) for each in value)
-    if not isinstance(value, dict):
-        return value
-    return Units(*value["units"]) if "units" in value else _find(value["function"], FunctionType)
-
-
-def _checked_name(thing: type | FunctionType, kind: type) -> str:
-    """The name of a class or function; TypeError if :func:`_find` would never find it.
-
-    Another process may know a class by this name, even if it cannot be found here: joblib's workers get classes of the
-    main program without their module.
-    """
-    name, ours = f"{thing.__module__}:{thing.__qualname__}", thing.__module__.startswith(TRUSTED)
-    if "." in thing.__qualname__ or not (ours or (kind is type and issubclass(cast(type, thing), PARTS))):
-        raise TypeError(
-            f"{name} cannot be stored, since it could not be found again by this name: define classes at the top of a "
-            "module, and functions as their methods."
-        )
-    return name
-
-
-def _find(name: str, kind: type):
-    """The class or function called ``name``."""
-    module, _, attribute = MOVED.get(name, name).partition(":")
-    if module.startswith(TRUSTED):
-        found = getattr(import_module(module), attribute, None)
-    else:
-        found = getattr(sys.modules.get(module), attribute, None)
-        found = found if isinstance(found, type) and issubclass(found, PARTS) else None
-    if not isinstance(found, kind):
-        raise ValueError(
-            f"A stored model names {name!r}, which is no {kind.__name__} of {TRUSTED}: this version of skdgp did not "
-            "write it. Fit the model anew, or open the file with the version that wrote it. If it is a class of your "
-            "own, import it before."
-        )
-    return found
+    """The inverse of :func:`_plain`."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_rich, value))
+    if type(value) is dict and value.keys() == {"units"}:
+        return to_units(value["units"])
+    if type(value) is dict and value.keys() == {"function"}:
+        return find_function(value["function"])
+    if type(value) not in _PLAIN:
+        refuse(f"has an attribute of type {type(value).__name__}")
+    return value

@@ -29,6 +29,7 @@ from .settings import History, Settings
 from .state import to_array, to_tensor
 from .steps import Trainee
 from .threads import threads_for
+from .trusted import refuse
 
 #: η: the average spans about the last 1/(η + 1) of all steps.
 AVERAGE_EXPONENT = 8.0
@@ -152,7 +153,9 @@ class Stream:
         """The stream, on the CPU, from the state that :meth:`to_plain` returned."""
         stream = cls()
         for name, value in state.items():
-            setattr(stream, name, [to_tensor(each) for each in value] if isinstance(value, list) else value)
+            if name not in vars(stream) or type(value) not in (list, type(vars(stream)[name])):
+                refuse(f"has a stream with {name!r} of type {type(value).__name__}")
+            vars(stream)[name] = [to_tensor(each) for each in value] if type(value) is list else value
         stream.sample = Sample(*stream.sample) if stream.sample else None
         return stream
 

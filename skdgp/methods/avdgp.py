@@ -85,7 +85,7 @@ class AVDGP:
         ValueError
             If widths or numbers of inducing points are not positive integers.
         """
-        hidden_dims = positive_ints("hidden_dims", self.hidden_dims)
+        hidden_dims = self.widths(X.shape[1])
         widths = (X.shape[1], *hidden_dims, likelihood.n_outputs)
         layers, inputs = [], X
         for depth, n_inducing in enumerate(inducing_per_layer(self.n_inducing, hidden_dims, INDUCING)):
@@ -96,6 +96,10 @@ class AVDGP:
             layers.append(self.make_layer(n_in, n_out, n_inducing, generator, kernel=kernel, mean=mean))
             inputs = mean(inputs)
         return DeepGP(layers, make_propagation(self.rule, hidden_dims, self.n_samples, generator), likelihood)
+
+    def widths(self, n_inputs: int) -> tuple[int, ...]:
+        """Widths of the hidden layers; ValueError if they are not positive integers."""
+        return positive_ints("hidden_dims", self.hidden_dims)
 
     def make_layer(
         self, n_inputs: int, n_outputs: int, n_inducing: int, generator: torch.Generator, *, kernel: Kernel, mean: Mean

@@ -107,7 +107,7 @@ class DSDGP:
 
         It warns if there are fewer distinct rows than the inducing points that the user asked for.
         """
-        hidden_dims = self._widths(X.shape[1])
+        hidden_dims = self.widths(X.shape[1])
         widths = (*hidden_dims, self.n_latent_outputs or likelihood.n_outputs)
         auto = [number for n_rows, number in INDUCING.items() if len(X) >= n_rows][-1]
         auto = COUPLED_INDUCING if self.layer_posterior in COUPLED else auto
@@ -183,9 +183,10 @@ class DSDGP:
         """The propagation, with whatever comes before the first layer."""
         return propagation
 
-    def _widths(self, n_features: int) -> tuple[int, ...]:
+    def widths(self, n_inputs: int) -> tuple[int, ...]:
+        """Widths of the hidden layers for rows with so many columns; ValueError if they are not positive integers."""
         if isinstance(self.hidden_dims, str):
-            return AUTO_HIDDEN_LAYERS * (min(MAX_AUTO_WIDTH, n_features) + self.latent_dims,)
+            return AUTO_HIDDEN_LAYERS * (min(MAX_AUTO_WIDTH, n_inputs) + self.latent_dims,)
         return positive_ints("hidden_dims", self.hidden_dims)
 
     def make_layer(

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..gp import composed
 from ..gp.composed import Part, Positive
 from ..gp.images import Convolution, ConvolutionalSum
-from ..gp.kernels import PROFILES, Kernel, StationaryKernel, make_kernel
+from ..gp.kernels import PROFILES, Kernel, by_name, make_kernel
 from ..gp.units import Units
 
 #: A name, a function that makes a kernel, a kernel object of scikit-learn, or a list with one for each layer.
@@ -196,7 +196,7 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
         if units is not None:  # units of features; latent variables may come after them
             scale[: len(units.scale)] = units.scale
         return to_object(additive_object(given, scale), kernel, units)
-    if not isinstance(kernel, StationaryKernel):
+    if not by_name(kernel):
         return None
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 

@@ -146,6 +146,10 @@ class SOLVEGP:
         values = {name: getattr(self, name, needed) for name, needed in CLOSED_NEEDS.items()}
         return {name: value for name, value in values.items() if value != CLOSED_NEEDS[name]}
 
+    def widths(self, n_inputs: int) -> tuple[int, ...]:
+        """Widths of the hidden layers, of which there are none."""
+        return ()
+
     def n_points(self, auto: int = INDUCING) -> dict[str, int]:
         """Number of inducing points that the user has asked for, by parameter."""
         others = auto if self.inducing == "points" else 0

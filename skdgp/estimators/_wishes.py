@@ -1,0 +1,290 @@
+"""Values of parameters that have no effect in a fit although the user gave them: each is named in a warning.
+
+A value counts as given if it differs from the default. What "auto" or a default stands for needs no warning. Nor does a
+value that asks for nothing, such as ``n_neighbors=0``: every fit does as it says.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import torch
+
+from ..gp.likelihoods import Likelihood
+from ..inference.callers import users_level
+from ..inference.plan import Plan, Split
+from ..methods.kernels import has_objects, is_additive, is_object
+from ._parameters import same
+
+#: Values that ask for nothing.
+NOTHING = {"base": None, "n_neighbors": 0}
+
+
+class Fit(NamedTuple):
+    """What decides which parameters have an effect, and is known before training begins."""
+
+    estimator: Any
+    likelihood: Likelihood
+    plan: Plan
+    split: Split | None  # None in partial_fit
+    n_members: int
+    device: torch.device
+
+    def value(self, name: str, otherwise=None):
+        """Value of a parameter that some estimators do not have."""
+        return getattr(self.estimator, name, otherwise)
+
+    # Layers.
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+        return self.estimator.widths(self.estimator._encoding.width)
+
+    @property
+    def one_input(self) -> bool:
+        """Whether every layer has a single input."""
+        n_features = len(self.estimator._encoding.n_levels) + self.value("latent_dims", 0)
+        return n_features == 1 and set(self.hidden) <= {1}
+
+    @property
+    def one_output(self) -> bool:
+        """Whether no layer has several outputs that could share a kernel."""
+        last = self.value("n_latent_outputs") or self.likelihood.n_outputs
+        return set(self.hidden) <= {1} and (last == 1 or not self.likelihood.alike)
+
+    @property
+    def own_lengthscales(self) -> bool:
+        """Whether all kernels say themselves which of their inputs share a lengthscale."""
+        kernel = self.estimator.kernel
+        each = kernel if isinstance(kernel, list | tuple) else [kernel]
+        return all(is_object(one) or is_additive(self.estimator, one) for one in each)
+
+    @property
+    def second_set(self) -> bool:
+        """Whether there is a second set of inducing variables."""
+        n_points = self.value("n_points")
+        return (self.estimator.n_orthogonal if n_points is None else n_points()["n_orthogonal"]) > 0
+
+    # Training.
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether it is a collapsed fit."""
+        return self.plan.name == "collapsed"
+
+    # Rows that judge.
+
+    @property
+    def by_chunks(self) -> bool:
+        """Whether it is a call of ``partial_fit``."""
+        return self.split is None
+
+    @property
+    def given(self) -> bool:
+        """Whether the user holds rows out."""
+        return self.split is not None and self.split.rows is not None
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether members hold rows of the table out."""
+        return self.split is not None and self.split.n_rows > 0
+
+    @property
+    def too_few(self) -> bool:
+        """Whether members would hold rows out if the table had more."""
+        return self.estimator.early_stopping and not (self.by_chunks or self.given or self.holds_out)
+
+    @property
+    def n_judges(self) -> float:
+        """Number of rows that can judge a base, or a correction by neighbours."""
+        if self.split is None:
+            return 0
+        if self.split.rows is not None:
+            return len(self.split.rows)
+        if not self.split.n_rows and self.plan.judge is not None:
+            return float("inf")  # every row of the table
+        return self.n_members * self.split.n_rows
+
+
+class Idle(NamedTuple):
+    """Parameters that have no effect if a condition holds. The reason may name values of parameters, in braces."""
+
+    names: tuple[str, ...]
+    holds: Callable[[Fit], Any]
+    reason: str
+    cure: str
+
+
+_HELD_OUT = ("validation_fraction", "n_iter_no_change", "tol")
+_BLENDED = ("base", "n_neighbors")
+
+#: All of them. Of the lines whose condition holds, the first one with the parameter counts.
+IDLE = (
+    # Layers.
+    Idle(
+        ("rule", "propagation", "n_samples"),
+        lambda fit: not fit.hidden and not fit.value("latent_dims"),
+        "with hidden_dims={hidden_dims!r}, since nothing is random before the last layer",
+        "add hidden layers, or leave it out",
+    ),
+    Idle(
+        ("mean", "layer_posterior"),
+        lambda fit: not fit.hidden,
+        "with hidden_dims={hidden_dims!r}, since it is about hidden layers",
+        "add some, or leave it out",
+    ),
+    Idle(
+        ("share_kernel",),
+        lambda fit: fit.one_output,
+        "where every layer has a single output",
+        "leave it out",
+    ),
+    Idle(
+        ("ard",),
+        lambda fit: fit.one_input,
+        "where every layer has a single input",
+        "leave it out",
+    ),
+    Idle(
+        ("ard",),
+        lambda fit: fit.own_lengthscales,
+        "with kernel objects or Fourier features, whose kernels have lengthscales of their own",
+        'take a kernel by name and inducing="points", or leave it out',
+    ),
+    Idle(
+        ("n_importance",),
+        lambda fit: not fit.estimator.latent_dims,
+        "with latent_dims=0, since it counts draws of latent variables",
+        "set latent_dims=1, or leave it out",
+    ),
+    Idle(
+        ("orthogonal_inducing", "orthogonal_covariance"),
+        lambda fit: not fit.second_set,
+        "with n_orthogonal={n_orthogonal!r}, since there is no second set of inducing variables",
+        "give n_orthogonal a positive number, or leave it out",
+    ),
+    # Training.
+    Idle(
+        ("cuda_graphs",),
+        lambda fit: fit.device.type != "cuda",
+        "on the CPU",
+        'set device="cuda", or leave it out',
+    ),
+    Idle(
+        ("batch_size", "learning_rate", "cuda_graphs", "n_iter_no_change", "tol"),
+        lambda fit: fit.collapsed,
+        "in a collapsed fit, which learns from all rows at once until it ends",
+        'set method="svi", or leave it out',
+    ),
+    # Rows that judge.
+    Idle(
+        (*_HELD_OUT, *_BLENDED, "cuda_graphs"),
+        lambda fit: fit.by_chunks,
+        "in partial_fit, which holds no rows out",
+        "use fit, or leave it out",
+    ),
+    Idle(
+        ("early_stopping",),
+        lambda fit: fit.by_chunks and fit.estimator.early_stopping,
+        "in partial_fit, which holds no rows out",
+        "use fit, or leave it out",
+    ),
+    Idle(
+        ("early_stopping",),
+        lambda fit: fit.given and not fit.estimator.early_stopping,
+        "with X_val and y_val, which choose the best epoch",
+        "leave these rows out, or leave it out",
+    ),
+    Idle(
+        ("validation_fraction",),
+        lambda fit: fit.given,
+        "with X_val and y_val, which are held out instead",
+        "leave these rows out, or leave it out",
+    ),
+    Idle(
+        ("early_stopping", *_HELD_OUT),
+        lambda fit: fit.too_few,
+        "with so few rows, of which none are held out",
+        "pass X_val and y_val, or leave it out",
+    ),
+    Idle(
+        ("validation_fraction",),
+        lambda fit: not fit.holds_out,
+        "with early_stopping=False, since no rows are held out",
+        "set early_stopping=True, or leave it out",
+    ),
+    Idle(
+        ("n_iter_no_change", "tol"),
+        lambda fit: not (fit.given or fit.estimator.early_stopping),
+        "with early_stopping=False, since no rows choose the best epoch",
+        "set early_stopping=True, or leave it out",
+    ),
+    # Base and neighbours.
+    Idle(
+        ("base",),
+        lambda fit: has_objects(fit.estimator.kernel),
+        "with kernel objects, which describe the functions far from all rows themselves",
+        "take a kernel by name, or leave it out",
+    ),
+    Idle(
+        _BLENDED,
+        lambda fit: fit.value("latent_dims"),
+        "with latent_dims={latent_dims!r}, since predictions may have several modes",
+        "set latent_dims=0, or leave it out",
+    ),
+    Idle(
+        _BLENDED,
+        lambda fit: fit.value("n_latent_outputs"),
+        "with n_latent_outputs={n_latent_outputs!r}, since outputs are correlated",
+        "set n_latent_outputs=None, or leave it out",
+    ),
+    Idle(
+        ("base",),
+        lambda fit: not fit.likelihood.has_base,
+        "with likelihood={likelihood!r} and these targets, which it cannot be fitted to",
+        "fit each target by itself, or leave it out",
+    ),
+    Idle(
+        ("n_neighbors",),
+        lambda fit: not getattr(fit.likelihood, "kriged", False),
+        "with likelihood={likelihood!r}, since its noise is not the same for all rows",
+        'set likelihood="gaussian", or leave it out',
+    ),
+    Idle(
+        _BLENDED,
+        lambda fit: not fit.n_judges and not fit.too_few,
+        "with early_stopping=False, since no rows judge the predictions",
+        "set early_stopping=True, or leave it out",
+    ),
+    Idle(
+        _BLENDED,
+        lambda fit: not fit.n_judges,
+        "with so few rows, of which none judge the predictions",
+        "pass X_val and y_val, or leave it out",
+    ),
+    Idle(
+        ("n_neighbors",),
+        lambda fit: fit.n_judges < 2,
+        "with a single held-out row, which cannot judge them",
+        "raise validation_fraction, pass X_val and y_val, or leave it out",
+    ),
+)
+
+
+def warn_of_idle(fit: Fit) -> None:
+    """Warn of every value that the user gave and that has no effect in this fit."""
+    estimator = fit.estimator
+    values = {each.name: getattr(estimator, each.name) for each in fields(estimator)}
+    for each in fields(estimator):
+        value = values[each.name]
+        if same(value, each.default) or (each.name in NOTHING and same(value, NOTHING[each.name])):
+            continue
+        line = next((line for line in IDLE if each.name in line.names and line.holds(fit)), None)
+        if line is not None:
+            warnings.warn(
+                f"{each.name}={value!r} has no effect {line.reason.format(**values)}: {line.cure}.",
+                UserWarning,
+                stacklevel=users_level(),
+            )
