@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize.elementwise import find_root
 from scipy.special import betainc, gammainc, gammaincc, gammaincinv, ndtr, ndtri, pdtr, pdtrik
 
-from ._log_rates import DROP, mode_between, nodes_around, panels, stirling_error
+from ._log_rates import DROP, EVEN_NODES, LARGEST_EVEN, even_nodes, mode_between, nodes_around, panels, stirling_error
 from ._mixture import Mixture
 
 #: Smallest variance of the logarithm of a rate in integrals.
@@ -52,6 +52,12 @@ SLACK = 1e-13
 
 #: Stands for the rate zero where its logarithm is needed, and the largest logarithm of a number.
 LEAST_RATE, _FARTHEST = 1e-18, 700.0
+
+#: Steps of the search for the mode where nodes around it are so wide that its place need not be precise.
+EVEN_MODE_STEPS = 10
+
+#: Stands for nodes of the family alone.
+_SINGLE = -1
 
 _LOG_2PI = math.log(2 * math.pi)
 
@@ -95,26 +101,54 @@ class _LogLink(Mixture):
         raise NotImplementedError
 
     def _log_density(self, y, *numbers):
-        m, v, d = numbers[0], np.maximum(numbers[1], LEAST_VARIANCE), numbers[2]
+        m, v, d = (np.broadcast_to(each, (len(each), len(y))) for each in numbers)
+        v, y = np.maximum(v, LEAST_VARIANCE), np.broadcast_to(y, m.shape)
+        parts = np.empty(m.shape)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            target = self._log_target(y)
-            mode = mode_between(
-                lambda f: self._slope(y, f, d) - (f - m) / v, np.minimum(m, target), np.maximum(m, target)
-            )
-
-            def log_value(f):
-                return self._family_log_density(y, f, d) - 0.5 * (f - m) ** 2 / v
-
-            wide = np.sqrt(2 * DROP * v)
-            f, share = nodes_around(log_value, mode, wide)
-            parts = log_value(f) + np.log(share) - 0.5 * (_LOG_2PI + np.log(v)) + np.log(self.weights)[:, None]
-            largest = parts.max(axis=(0, 1))
-            found = largest + np.log(np.exp(parts - largest).sum(axis=(0, 1)))
             sharp = (self._squared_width(y, d) < SHARP) & (v > SHARP)
-            if sharp.any():  # the density of exp(f)
-                single = np.log(self.weights)[:, None] - 0.5 * ((target - m) ** 2 / v + _LOG_2PI + np.log(v)) - target
-                found = np.where(sharp.all(axis=0), np.logaddexp.reduce(single, axis=0), found)
-        return np.where(self._possible(y) & (largest > -np.inf), found, -np.inf)
+            n_nodes = np.where(sharp, _SINGLE, _even_number(v, self._most_curved(y, m, d)))
+            for number in np.unique(n_nodes):
+                these = n_nodes == number
+                form = {_SINGLE: self._single_density, 0: self._peaked_density}.get(number, self._even_density)
+                parts[these] = form(y[these], m[these], v[these], d[these], number)
+            parts += np.log(self.weights)[:, None]
+            found = np.logaddexp.reduce(parts, axis=0)
+        return np.where(self._possible(y[0]), found, -np.inf)
+
+    def _single_density(self, y, m, v, d, n_nodes):
+        """Of exp(f), where the family adds nothing to it."""
+        target = np.log(y)
+        return -0.5 * ((target - m) ** 2 / v + _LOG_2PI + np.log(v)) - target
+
+    def _even_density(self, y, m, v, d, n_nodes):
+        """By equally spaced nodes around the largest value of the integrand."""
+        s, (z, _) = np.sqrt(v), even_nodes(n_nodes)
+        # Its place is the family's slope there, which lies between the slope at m and a known part of it.
+        most, sign = np.abs(s * self._slope(y, m, d)), np.sign(self._slope(y, m, d))
+        low, high = np.log(most / (1 + v * self._most_curved(y, m, d)) + SLACK), np.log(most + SLACK)
+        size = mode_between(
+            lambda u: sign * s * self._slope(y, m + s * sign * np.exp(u), d) - np.exp(u), low, high, EVEN_MODE_STEPS
+        )
+        z = sign * np.exp(size) + z  # (K, N), in deviations from m
+        log_value = self._family_log_density(y, m + s * z, d) - 0.5 * z**2
+        top = log_value.max(axis=0)
+        return top + np.log(np.exp(log_value - top).sum(axis=0) * (z[1] - z[0])) - 0.5 * _LOG_2PI
+
+    def _peaked_density(self, y, m, v, d, n_nodes):
+        """By nodes that are placed where the integrand is."""
+
+        def log_value(f):
+            return self._family_log_density(y, f, d) - 0.5 * (f - m) ** 2 / v
+
+        target = self._log_target(y)
+        mode = mode_between(
+            lambda f: self._slope(y, f, d) - (f - m) / v, np.minimum(m, target), np.maximum(m, target)
+        )
+        f, share = nodes_around(log_value, mode[None], np.sqrt(2 * DROP * v)[None])
+        parts = (log_value(f) + np.log(share))[:, 0]
+        top = parts.max(axis=0)
+        found = top + np.log(np.exp(parts - top).sum(axis=0)) - 0.5 * (_LOG_2PI + np.log(v))
+        return np.where(top > -np.inf, found, -np.inf)
 
     def _cdf(self, y, *numbers):
         return np.where(y >= 0, self._smooth_cdf(np.maximum(np.floor(y) if self.discrete else y, 0.0), *numbers), 0.0)
@@ -126,9 +160,12 @@ class _LogLink(Mixture):
         level = np.broadcast_to(y + 1.0 if self.discrete else y, m.shape)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
             narrow = self._reach(level, d) < np.sqrt(2 * DROP * v)
-            for these, form in ((narrow, self._over_family), (~narrow, self._over_rate)):
-                if these.any():
-                    parts[these] = form(level[these], m[these], v[these], d[these])
+            n_nodes = _even_number(v, 1 / self._squared_width(level, d))
+            n_nodes = np.where((n_nodes == 0) & narrow, _SINGLE, n_nodes)
+            for number in np.unique(n_nodes):
+                these = n_nodes == number
+                form = {_SINGLE: self._over_family, 0: self._over_rate}.get(number, self._evenly)
+                parts[these] = form(level[these], m[these], v[these], d[these], number)
         return np.clip(self.weights @ parts, 0.0, 1.0)
 
     def _reach(self, level, d):
@@ -136,7 +173,12 @@ class _LogLink(Mixture):
         width = self._squared_width(level, d)
         return np.sqrt(2 * DROP * width) + DROP * width
 
-    def _over_family(self, level, m, v, d):
+    def _evenly(self, level, m, v, d, n_nodes):
+        """∫ P(L > f) N(f | m, v) df by equally spaced nodes."""
+        z, weight = even_nodes(n_nodes)
+        return (weight * self._family_cdf(level, m + np.sqrt(v) * z, d)).sum(axis=0)
+
+    def _over_family(self, level, m, v, d, n_nodes):
         """∫ Φ((l − m)/√v) p_L(l) dl."""
 
         def log_value(f):
@@ -147,7 +189,7 @@ class _LogLink(Mixture):
         sharp = self._squared_width(level, d) < SHARP
         return np.where(sharp, ndtr((np.log(level) - m) / np.sqrt(v)), found)
 
-    def _over_rate(self, level, m, v, d):
+    def _over_rate(self, level, m, v, d, n_nodes):
         """∫ P(L > f) N(f | m, v) df."""
         s = np.sqrt(np.maximum(v, LEAST_VARIANCE))
 
@@ -190,6 +232,10 @@ class _LogLink(Mixture):
 
     def _squared_width(self, y, dispersion):
         """Squared width of p(y | f) as a function of f."""
+        raise NotImplementedError
+
+    def _most_curved(self, y, log_rate, dispersion):
+        """The largest curvature of −log p(y | f) between f = ``log_rate`` and the f that makes y most likely."""
         raise NotImplementedError
 
     def _slope(self, y, log_rate, dispersion):
@@ -301,6 +347,12 @@ class CountDistribution(_LogLink):
     def _squared_width(self, y, dispersion):
         return 1 / y + dispersion
 
+    def _most_curved(self, y, log_rate, dispersion):
+        target, bend = self._log_target(y), -np.log(np.maximum(dispersion, LEAST_DISPERSION))  # largest at the bend
+        low, high = np.minimum(log_rate, target), np.maximum(log_rate, target)
+        rate = np.exp(np.clip(bend, low, high))
+        return rate * (1 + dispersion * y) / (1 + dispersion * rate) ** 2
+
     def _slope(self, y, log_rate, dispersion):
         rate = np.exp(log_rate)
         return (y - rate) / (1 + dispersion * rate)
@@ -308,6 +360,11 @@ class CountDistribution(_LogLink):
     def _family_log_density(self, y, log_rate, dispersion):
         """Relative to the rate y, which has the largest probability, so that large terms do not cancel."""
         spread = dispersion > LEAST_DISPERSION
+        if not spread.any():
+            n = np.where(y > 0, y, 1.0)
+            c = log_rate - np.log(n)
+            level = -0.5 * (_LOG_2PI + np.log(n)) - stirling_error(n)
+            return np.where(y > 0, level - n * (np.expm1(c) - c), -np.exp(log_rate))
         d = np.where(spread, dispersion, 1.0)
         none = -np.where(spread, np.log1p(d * np.exp(log_rate)) / d, np.exp(log_rate))  # of y = 0
         n = np.where(y > 0, y, 1.0)
@@ -438,6 +495,9 @@ class GammaDistribution(_LogLink):
     def _squared_width(self, y, dispersion):
         return dispersion + 0.0 * y
 
+    def _most_curved(self, y, log_rate, dispersion):
+        return np.exp(np.maximum(np.log(y) - log_rate, 0.0)) / dispersion
+
     def _slope(self, y, log_rate, dispersion):
         return np.expm1(np.log(y) - log_rate) / dispersion
 
@@ -490,3 +550,12 @@ class GammaDistribution(_LogLink):
                 u, weight = panels(self._parts(first, last, *numbers))
                 total += weight @ ((self._smooth_cdf(np.exp(u), *columns) - above) ** 2 * np.exp(u))
         return total
+
+
+def _even_number(v: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    """How many equally spaced nodes suffice for variances and a family's curvature; 0 if too many.
+
+    The families have tails that are not Gaussian. So large variances need other nodes.
+    """
+    allowed = [(v <= LARGEST_EVEN) & (v * curvature <= most) for _, most in EVEN_NODES]
+    return np.select(allowed, [number for number, _ in EVEN_NODES], 0)

@@ -17,6 +17,13 @@ SIDE_NODES = 32
 #: An integrand counts as zero where its logarithm is this much below the maximum.
 DROP = 34.0
 
+#: Equally spaced nodes on a Gaussian: how many, and the largest number of its variances in a squared width of the other
+#: factor. The step is then at most 0.9 deviations of the product of both, and the error about exp(−2π²/0.9²).
+EVEN_NODES = ((16, 0.3), (32, 3.0), (64, 12.0))
+
+#: How far they reach, in deviations of the Gaussian, and the largest variance for which they are used.
+EVEN_REACH, LARGEST_EVEN = 6.0, 1.0
+
 #: Steps of the searches for a maximum, and for the distance at which an integrand has dropped.
 MODE_STEPS, LIMIT_STEPS = 60, 16
 
@@ -27,9 +34,9 @@ _x, _w = np.polynomial.legendre.leggauss(SIDE_NODES)
 _PLACES, _SHARES = 0.5 * (1 + _x)[:, None, None], 0.5 * _w[:, None, None]
 
 
-def mode_between(slope: Callable, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def mode_between(slope: Callable, low: np.ndarray, high: np.ndarray, n_steps: int = MODE_STEPS) -> np.ndarray:
     """Where a falling function ``slope`` is zero between two limits, by bisection."""
-    for _ in range(MODE_STEPS):
+    for _ in range(n_steps):
         middle = 0.5 * (low + high)
         rising = slope(middle) > 0
         low, high = np.where(rising, middle, low), np.where(rising, high, middle)
@@ -57,6 +64,13 @@ def nodes_around(log_value: Callable, mode: np.ndarray, start: np.ndarray, bend:
     pairs = [(low, high - low) for low, high in pairwise(ends)]
     nodes, weights = zip(*((low + _PLACES * width, _SHARES * width) for low, width in pairs), strict=True)
     return np.concatenate(nodes), np.concatenate(weights)
+
+
+def even_nodes(n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights, (K, 1), of the trapezoidal rule for N(0, 1)."""
+    z = np.linspace(-EVEN_REACH, EVEN_REACH, n_nodes)[:, None]
+    weight = np.exp(-0.5 * z**2)
+    return z, weight / weight.sum()
 
 
 def stirling_error(x: np.ndarray) -> np.ndarray:
