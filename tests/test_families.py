@@ -134,6 +134,13 @@ class TestUncertainRates:
         assert dist.crps(median)[0] / np.exp(m) == pytest.approx(0.18732, rel=1e-3)  # whatever the scale is
         assert np.isfinite(dist.logpmf(median)).all() and np.isfinite(dist.rvs(9, random_state=0)).all()
 
+    def test_score_is_the_plain_sum_where_counts_are_many_and_the_rate_is_known(self):
+        m, v, d, y = 4.17, 0.0011, 0.0206, 75.0
+        k = np.arange(400.0)
+        same = CountDistribution(*(np.full((1, 400), each) for each in (m, v, d)), [1.0])
+        plain = ((same.cdf(k) - (k >= y)) ** 2).sum()
+        assert CountDistribution([[m]], [[v]], [[d]], [1.0]).crps([y])[0] == pytest.approx(plain, rel=1e-7)
+
     @pytest.mark.parametrize("m", [20.0, 31.0, 77.0])
     def test_large_counts_are_log_normal(self, m):
         dist = CountDistribution([[m]], [[4.0]], [[0.0]], [1.0])

@@ -32,14 +32,18 @@ SHARP = 1e-16
 #: Dispersion below this counts as none.
 LEAST_DISPERSION = 1e-7
 
-#: How far the logarithm of a rate reaches, in deviations, for quantiles and scores.
+#: How far the logarithm of a rate reaches, in deviations, for quantiles.
 REACH = 9.0
 
 #: Counts up to the first are summed one by one in scores. If no more than ``ALL_COUNTS`` matter, all of them are.
 FIRST_COUNTS, ALL_COUNTS = 64, 512
 
-#: Number of parts of a component in a score's integral.
-N_PARTS = 10
+#: How far the logarithm of a rate reaches for scores, which are integrals of squares, and how much the logarithm of a
+#: probability may be below its largest value.
+SCORE_REACH, SCORE_DROP = 6.0, 18.0
+
+#: Number of parts of each half of a component in a score's integral.
+N_PARTS = 5
 
 #: Steps of the search for the quantile of counts, and its relative error for counts so large that it matters.
 QUANTILE_STEPS, QUANTILE_ERROR = 120, 1e-12
@@ -141,9 +145,7 @@ class _LogLink(Mixture):
             return self._family_log_density(y, f, d) - 0.5 * (f - m) ** 2 / v
 
         target = self._log_target(y)
-        mode = mode_between(
-            lambda f: self._slope(y, f, d) - (f - m) / v, np.minimum(m, target), np.maximum(m, target)
-        )
+        mode = mode_between(lambda f: self._slope(y, f, d) - (f - m) / v, np.minimum(m, target), np.maximum(m, target))
         f, share = nodes_around(log_value, mode[None], np.sqrt(2 * DROP * v)[None])
         parts = (log_value(f) + np.log(share))[:, 0]
         top = parts.max(axis=0)
@@ -202,18 +204,24 @@ class _LogLink(Mixture):
         found = (weight * self._family_cdf(level, f, d))[:, 0].sum(axis=0) / weight[:, 0].sum(axis=0)
         return np.where(level > 0, found, 0.0)
 
-    def _ends(self, m, v, d):
-        """Logarithms of values between which a component has its mass, as far as scores can tell."""
+    def _ends(self, m, v, d, reach=REACH, drop=DROP):
+        """Logarithms of values between which a component has its mass."""
         s, width = np.sqrt(v), np.sqrt(self._squared_width(np.exp(np.clip(m, -500.0, 500.0)), d))
-        above = m + (REACH + s) * s
-        high = above + np.log1p(REACH * np.sqrt(d) + 2 * DROP * d)
-        return m - REACH * (s + width), high
+        return m - reach * (s + width), m + (reach + s) * s + np.log1p(reach * np.sqrt(d) + 2 * drop * d)
 
     def _parts(self, first, last, m, v, d):
-        """Ends of the parts of a score's integral over log y, for the components (S,) of one row."""
-        low, high = self._ends(m, v, d)
-        ends = np.concatenate([np.linspace(low, high, N_PARTS + 1).ravel(), np.linspace(low, m, N_PARTS // 2).ravel()])
-        return np.unique(np.concatenate([np.clip(ends, first, last), [first, last]]))
+        """Ends of the parts of a score's integral over log y, for the components (S,) of one row.
+
+        Everywhere the parts are as short as the shortest of the components that have mass there.
+        """
+        low, high = self._ends(m, v, d, SCORE_REACH, SCORE_DROP)
+        starts, stops = np.concatenate([low, m]), np.concatenate([m, high])
+        ends = np.unique(np.concatenate([np.clip(np.concatenate([low, stops]), first, last), [first, last]]))
+        middle = 0.5 * (ends[1:] + ends[:-1])[:, None]
+        density = np.where((starts < middle) & (middle < stops), N_PARTS / np.maximum(stops - starts, SLACK), 0.0)
+        width = np.diff(ends)
+        count = np.cumsum(np.concatenate([[0.0], np.maximum(density.max(axis=1), 1 / width.sum()) * width]))
+        return np.interp(np.linspace(0, count[-1], math.ceil(count[-1]) + 1), count, ends)
 
     def _draw(self, components, rng):
         # Rows are drawn first, so that the draws of a row do not depend on how many rows come after it.
@@ -418,15 +426,22 @@ class CountDistribution(_LogLink):
 
     def _score(self, y, *numbers):
         """The score of one row, whose numbers are (S,)."""
-        columns = [each[:, None] for each in numbers]
-        low, high = self._ends(*numbers)
-        top = float(np.ceil(np.exp(high.max()) + REACH * np.exp(0.5 * high.max()) + 2 * DROP))
-        first = float(np.floor(min(np.exp(low.min()) - 2 * DROP, y)))
-        if top - max(first, 0.0) > ALL_COUNTS:
-            return self._long_score(y, top, *numbers)
-        k = np.arange(max(first, 0.0), top)
+        m, v, d = numbers
+        most = math.exp(min(self._ends(m, v, d, SCORE_REACH, SCORE_DROP)[1].max(), _FARTHEST))
+        top = math.ceil(most + SCORE_DROP / 3 + math.sqrt(SCORE_DROP**2 / 9 + 2 * SCORE_DROP * most))  # Bernstein
+        if top > ALL_COUNTS:
+            return self._long_score(y, float(top), *numbers)
+        k = np.arange(top)
+        n_nodes = _even_number(v, 1 / self._squared_width(float(top), d))
+        if n_nodes.all():  # probabilities take less time than their sums
+            z, weight = even_nodes(n_nodes.max())
+            log_rate = (m + np.sqrt(v) * z).ravel()[:, None]
+            probability = np.exp(self._family_log_density(k, log_rate, np.tile(d, len(z))[:, None]))
+            F = np.cumsum((weight * self.weights).ravel() @ probability)
+        else:
+            F = self._cdf(k, *(each[:, None] for each in numbers))
         beyond = max(np.ceil(y) - top, 0.0) + max(-np.ceil(y), 0.0)  # where F is 1 or 0
-        return ((self._cdf(k, *columns) - (k >= y)) ** 2).sum() + beyond
+        return ((F - (k >= y)) ** 2).sum() + beyond
 
     def _long_score(self, y, top, *numbers):
         """Euler and Maclaurin: Σ g(k) from a to b − 1 is ∫ g from a − ½ to b − ½, less 1/24 of the change of g'."""
@@ -541,7 +556,8 @@ class GammaDistribution(_LogLink):
     def _score(self, y, *numbers):
         """∫ (F(t) − 1{t ≥ y})² dt by an integral over log t, for one row, whose numbers are (S,)."""
         columns = [each[:, None] for each in numbers]
-        low, high = self._ends(*numbers)
+        m, v, d = numbers
+        low, high = self._ends(m, v, d, SCORE_REACH, SCORE_DROP)
         low, high = float(low.min()), float(high.max())
         jump = min(max(math.log(y), low), high) if y > 0 else low
         total = max(math.exp(low) - y, 0.0) + max(y - math.exp(high), 0.0)  # where F is 0 or 1
