@@ -102,6 +102,60 @@ class TestCounts:
         np.testing.assert_array_equal(dist.pit(np.ones(4000)), dist.pit(np.ones(4000)))
 
 
+def plain_sums(m, v, counts):
+    """Poisson probabilities of counts, averaged over a fine grid of log rates."""
+    z = np.linspace(-12, 12, 4001)
+    share = norm.pdf(z) / norm.pdf(z).sum()
+    return share @ poisson.pmf(counts, np.exp(m + np.sqrt(v) * z)[:, None])
+
+
+class TestUncertainRates:
+    @pytest.mark.parametrize(("m", "v", "y", "score"), [(0.0, 4.0, 1.0, 0.882168), (3.0, 4.0, 20.0, 16.652032)])
+    def test_scores_are_plain_sums(self, m, v, y, score):
+        assert CountDistribution([[m]], [[v]], [[0.0]], [1.0]).crps([y])[0] == pytest.approx(score, rel=1e-5)
+
+    @pytest.mark.parametrize(("m", "v"), [(1.0, 2.0), (1.0, 4.0), (-2.0, 9.0)])
+    def test_probabilities_far_out(self, m, v):
+        dist, counts = CountDistribution([[m]], [[v]], [[0.0]], [1.0]), np.arange(400)
+        p = plain_sums(m, v, counts)
+        some = [0, 3, 60, 399]
+        np.testing.assert_allclose(dist.logpmf([[k] for k in some])[:, 0], np.log(p[some]), atol=1e-5)
+        np.testing.assert_allclose(dist.cdf([[k] for k in some])[:, 0], p.cumsum()[some], rtol=1e-5)
+
+    def test_a_quantile_far_out(self):
+        assert CountDistribution([[1.0]], [[4.0]], [[0.0]], [1.0]).ppf(0.99)[0] == 286
+
+    def test_a_row_does_not_depend_on_other_rows(self):
+        alone = CountDistribution([[1.0]], [[2.0]], [[0.0]], [1.0])
+        beside = CountDistribution([[1.0, 5.0]], [[2.0, 2.0]], [[0.0, 0.0]], [1.0])
+        for method in ("logpmf", "cdf", "crps"):
+            assert getattr(alone, method)([60.0])[0] == pytest.approx(
+                getattr(beside, method)([60.0, 9.0])[0], rel=1e-12
+            )
+
+    @pytest.mark.parametrize("m", [31.0, 77.0])
+    def test_extreme_rates_end(self, m):
+        dist = CountDistribution([[m]], [[0.5]], [[0.1]], [1.0])
+        median = dist.ppf(0.5)
+        assert dist.cdf(median)[0] == pytest.approx(0.5, abs=1e-6)
+        assert dist.crps(median)[0] / np.exp(m) == pytest.approx(0.18732, rel=1e-3)  # whatever the scale is
+        assert np.isfinite(dist.logpmf(median)).all() and np.isfinite(dist.rvs(9, random_state=0)).all()
+
+    def test_score_is_the_plain_sum_where_counts_are_many_and_the_rate_is_known(self):
+        m, v, d, y = 4.17, 0.0011, 0.0206, 75.0
+        k = np.arange(400.0)
+        same = CountDistribution(*(np.full((1, 400), each) for each in (m, v, d)), [1.0])
+        plain = ((same.cdf(k) - (k >= y)) ** 2).sum()
+        assert CountDistribution([[m]], [[v]], [[d]], [1.0]).crps([y])[0] == pytest.approx(plain, rel=1e-7)
+
+    @pytest.mark.parametrize("m", [20.0, 31.0, 77.0])
+    def test_large_counts_are_log_normal(self, m):
+        dist = CountDistribution([[m]], [[4.0]], [[0.0]], [1.0])
+        y = np.floor(np.exp(m))
+        np.testing.assert_allclose(dist.crps(y) / np.exp(m), 0.826089, rtol=1e-4)
+        np.testing.assert_allclose(dist.logpmf(y), lognorm.logpdf(y, 2.0, scale=np.exp(m)), rtol=1e-5)
+
+
 class TestGamma:
     @pytest.mark.parametrize(("variance", "dispersion"), [(0.2, 0.3), (0.05, 2.0), (0.5, 1e-2), (0.0, 0.5)])
     def test_against_integrals(self, variance, dispersion):
