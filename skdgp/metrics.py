@@ -9,6 +9,7 @@ greater for better predictions, so that losses have a minus sign. They work with
 ``predict_dist`` or ``predict(X, return_std=True)``, and also inside pipelines and searches.
 """
 
+import warnings
 from numbers import Integral
 
 import numpy as np
@@ -18,6 +19,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from ._sklearn import check_sample_weight, is_search, is_transformed_target
 from .distributions import PredictiveDistribution, TransformedDistribution, central_levels
+from .inference.callers import users_level
 
 #: Number of bins of :func:`expected_calibration_error`, and of its scorer.
 N_BINS = 15
@@ -55,7 +57,8 @@ def negative_log_predictive_density(y_true, dist, *, sample_weight=None):
     Returns
     -------
     float
-        The score in nats; lower is better. It is the mean over all rows and outputs.
+        The score in nats; lower is better. It is the mean over all rows and outputs. It is infinite, with a
+        ``UserWarning``, if the density of one of them is zero.
 
     Raises
     ------
@@ -74,7 +77,15 @@ def negative_log_predictive_density(y_true, dist, *, sample_weight=None):
     >>> round(negative_log_predictive_density([0.0, 1.0], dist), 4)
     0.9189
     """
-    return _mean(dist.log_score(_observations(y_true, dist)), sample_weight)
+    scores = dist.log_score(_observations(y_true, dist))
+    impossible = int(np.isposinf(scores).sum())
+    if impossible:
+        warnings.warn(
+            f"{impossible} of {scores.size} observations have a predicted density of zero, so that their mean score is "
+            "infinite: compare models by crps or crps_scorer, or take a target_transform that allows for them.",
+            stacklevel=users_level(),
+        )
+    return _mean(scores, sample_weight)
 
 
 def crps(y_true, dist, *, sample_weight=None):

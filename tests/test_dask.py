@@ -7,11 +7,13 @@ import sys
 import threading
 import time
 import traceback
+import types
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from helpers import AVDGP, DSDGP, REGRESSORS, Tiny, every_family, targets
@@ -272,7 +274,99 @@ def test_processes_begin_together_or_not_at_all(monkeypatch):
             _meeting._wait_for_all(store, 2, "job")
 
 
+def listeners():
+    """The addresses and ports on which this process, perhaps a worker, waits for connections."""
+    sockets = psutil.net_connections("tcp")
+    return {tuple(each.laddr) for each in sockets if each.pid == os.getpid() and each.status == psutil.CONN_LISTEN}
+
+
+class TestStores:
+    @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+    def test_listen_on_the_address_that_was_given(self, host):
+        before = listeners()
+        try:
+            place = _meeting.open_store("job", host)
+        except ConnectionError:
+            pytest.skip(f"{host} is no address of this machine")
+        assert listeners() - before == {(host, place.port)}
+        _meeting.close_store("job")
+        assert listeners() == before
+
+    def test_have_names_with_the_secret(self):
+        before = listeners()
+        place = _meeting.open_store("job", "127.0.0.1")
+        outsider = torch.distributed.TCPStore(place.host, place.port, is_master=False)
+        outsider.set("outcome", "one left")  # which would end the meeting
+        with _meeting.met("job", place, 0, 1) as processes:
+            assert processes.size == 1
+            assert outsider.check([f"{place.secret}/outcome"]) and not outsider.check(["present"])
+            if hasattr(outsider, "list_keys"):  # torch 2.10
+                assert all(key.startswith(f"{place.secret}/") for key in set(outsider.list_keys()) - {"outcome"})
+            assert (place.host, place.port) in listeners()
+        assert listeners() == before
+        assert len(place.secret) == 32 and place.secret != _meeting.open_store("job", "127.0.0.1").secret
+        _meeting.close_store("job")
+
+    def test_that_the_client_has_closed_are_not_waited_for(self):
+        place = _meeting.open_store("job", "127.0.0.1")
+        _meeting.close_store("job")
+        with pytest.raises(CancelledError), _meeting.met("job", place, 0, 2):
+            pass
+        with pytest.raises(ConnectionError), _meeting.met("job", place, 1, 2):
+            pass
+
+    def test_are_closed_if_the_first_worker_does_not_begin(self, client, wave, monkeypatch):
+        before = client.run(listeners)
+
+        def interrupted(tasks):
+            assert sum(len(after - before[worker]) for worker, after in client.run(listeners).items()) == 1
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(_dask, "_result", interrupted)
+        others = [client.submit(hold, "free", workers=[worker], pure=False) for worker in client.nthreads()]
+        try:
+            wait_until(lambda: sum(map(len, client.processing().values())) == 2)
+            X, y = wave
+            with pytest.raises(KeyboardInterrupt):
+                fit_dask(DSDGPRegressor(**SMALL), *arrays(X, y), method="fit")
+            assert client.run(listeners) == before
+        finally:
+            distributed.Event("free").set()
+            distributed.wait(others)
+
+    def test_are_closed_after_an_error(self, client, frame):
+        table = dd.from_pandas(frame.assign(colour="red"), npartitions=2, sort=False)
+        numbers = DSDGPRegressor(**SMALL, categorical_features=None)
+        before = client.run(listeners)
+        with pytest.raises(ValueError, match="holds text"):
+            fit_dask(numbers, table[["a", "colour"]], table.y, method="fit")
+        wait_until(lambda: client.run(listeners) == before)
+
+
 class TestErrors:
+    def test_addresses_of_others(self, client, wave, monkeypatch):
+        elsewhere = "192.0.2.1"  # an address for examples (RFC 5737)
+        monkeypatch.setattr(_meeting, "urlsplit", lambda worker: types.SimpleNamespace(hostname=elsewhere))
+        with pytest.raises(ConnectionError, match=r"first worker cannot listen on 192\.0\.2\.1.*--host of dask worker"):
+            fit_dask(DSDGPRegressor(**SMALL), *arrays(*wave), method="fit")
+
+    def test_workers_out_of_reach(self, client, wave, monkeypatch):
+        """Nothing listens on port 1. The first worker waits until the others have had time to explain."""
+        monkeypatch.setattr(_dask, "EXPLAINING_SECONDS", 1)
+
+        @contextmanager
+        def misleading(client, job, worker):
+            with _meeting.meeting_place(client, job, worker) as place:
+                yield place._replace(port=1)
+
+        monkeypatch.setattr(_dask, "meeting_place", misleading)
+        before = client.run(listeners)
+        with pytest.raises(
+            ConnectionError, match=r"cannot reach the first worker at 127\.0\.0\.1, port 1: .*firewalls"
+        ):
+            fit_dask(DSDGPRegressor(**SMALL), *arrays(*wave), method="fit")
+        wait_until(lambda: client.run(listeners) == before)
+
     def test_workers_that_do_not_meet(self, impatient, wave):
         with pytest.raises(RuntimeError, match="2 workers that are to train together did not all begin within 0 sec"):
             fit_dask(DSDGPRegressor(**SMALL), *arrays(*wave), method="fit")

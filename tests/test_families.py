@@ -5,12 +5,19 @@ import pickle
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.special import expit, logit
 from scipy.stats import gamma, lognorm, nbinom, norm, poisson
-from sklearn.preprocessing import FunctionTransformer, PowerTransformer, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MinMaxScaler,
+    PowerTransformer,
+    QuantileTransformer,
+    StandardScaler,
+)
 
 from skdgp import PredictiveDistribution
 from skdgp.distributions import CountDistribution, GammaDistribution, TransformedDistribution
-from skdgp.distributions import _gaussian as gaussian
+from skdgp.estimators._targets import fitted_transform
 
 #: Logarithm of the rate, its variance, and dispersions, of easy and of narrow integrands.
 CASES = [(0.5, 0.4, 0.0), (3.5, 0.02, 0.0), (2.0, 0.3, 0.2), (6.0, 0.2, 0.0), (5.0, 0.1, 1e-3)]
@@ -93,6 +100,60 @@ class TestCounts:
         pit = dist.pit(dist.rvs(random_state=0))
         np.testing.assert_allclose(np.histogram(pit, bins=5, range=(0, 1))[0] / len(pit), 0.2, atol=0.025)
         np.testing.assert_array_equal(dist.pit(np.ones(4000)), dist.pit(np.ones(4000)))
+
+
+def plain_sums(m, v, counts):
+    """Poisson probabilities of counts, averaged over a fine grid of log rates."""
+    z = np.linspace(-12, 12, 4001)
+    share = norm.pdf(z) / norm.pdf(z).sum()
+    return share @ poisson.pmf(counts, np.exp(m + np.sqrt(v) * z)[:, None])
+
+
+class TestUncertainRates:
+    @pytest.mark.parametrize(("m", "v", "y", "score"), [(0.0, 4.0, 1.0, 0.882168), (3.0, 4.0, 20.0, 16.652032)])
+    def test_scores_are_plain_sums(self, m, v, y, score):
+        assert CountDistribution([[m]], [[v]], [[0.0]], [1.0]).crps([y])[0] == pytest.approx(score, rel=1e-5)
+
+    @pytest.mark.parametrize(("m", "v"), [(1.0, 2.0), (1.0, 4.0), (-2.0, 9.0)])
+    def test_probabilities_far_out(self, m, v):
+        dist, counts = CountDistribution([[m]], [[v]], [[0.0]], [1.0]), np.arange(400)
+        p = plain_sums(m, v, counts)
+        some = [0, 3, 60, 399]
+        np.testing.assert_allclose(dist.logpmf([[k] for k in some])[:, 0], np.log(p[some]), atol=1e-5)
+        np.testing.assert_allclose(dist.cdf([[k] for k in some])[:, 0], p.cumsum()[some], rtol=1e-5)
+
+    def test_a_quantile_far_out(self):
+        assert CountDistribution([[1.0]], [[4.0]], [[0.0]], [1.0]).ppf(0.99)[0] == 286
+
+    def test_a_row_does_not_depend_on_other_rows(self):
+        alone = CountDistribution([[1.0]], [[2.0]], [[0.0]], [1.0])
+        beside = CountDistribution([[1.0, 5.0]], [[2.0, 2.0]], [[0.0, 0.0]], [1.0])
+        for method in ("logpmf", "cdf", "crps"):
+            assert getattr(alone, method)([60.0])[0] == pytest.approx(
+                getattr(beside, method)([60.0, 9.0])[0], rel=1e-12
+            )
+
+    @pytest.mark.parametrize("m", [31.0, 77.0])
+    def test_extreme_rates_end(self, m):
+        dist = CountDistribution([[m]], [[0.5]], [[0.1]], [1.0])
+        median = dist.ppf(0.5)
+        assert dist.cdf(median)[0] == pytest.approx(0.5, abs=1e-6)
+        assert dist.crps(median)[0] / np.exp(m) == pytest.approx(0.18732, rel=1e-3)  # whatever the scale is
+        assert np.isfinite(dist.logpmf(median)).all() and np.isfinite(dist.rvs(9, random_state=0)).all()
+
+    def test_score_is_the_plain_sum_where_counts_are_many_and_the_rate_is_known(self):
+        m, v, d, y = 4.17, 0.0011, 0.0206, 75.0
+        k = np.arange(400.0)
+        same = CountDistribution(*(np.full((1, 400), each) for each in (m, v, d)), [1.0])
+        plain = ((same.cdf(k) - (k >= y)) ** 2).sum()
+        assert CountDistribution([[m]], [[v]], [[d]], [1.0]).crps([y])[0] == pytest.approx(plain, rel=1e-7)
+
+    @pytest.mark.parametrize("m", [20.0, 31.0, 77.0])
+    def test_large_counts_are_log_normal(self, m):
+        dist = CountDistribution([[m]], [[4.0]], [[0.0]], [1.0])
+        y = np.floor(np.exp(m))
+        np.testing.assert_allclose(dist.crps(y) / np.exp(m), 0.826089, rtol=1e-4)
+        np.testing.assert_allclose(dist.logpmf(y), lognorm.logpdf(y, 2.0, scale=np.exp(m)), rtol=1e-5)
 
 
 class TestGamma:
@@ -274,14 +335,138 @@ def test_gamma_without_uncertainty_of_the_mean():
     assert dist.crps(2.0)[0] == pytest.approx(left + right, rel=1e-5)
 
 
-def test_mixtures_of_many_gaussians_are_scored_by_an_integral(monkeypatch):
+def paired_score(m, v, w, y):
+    """Σ_s ω_s E|y − t_s| − ½ Σ_st ω_s ω_t E|t_s − t_t| of one mixture of Gaussians, by dense NumPy."""
+
+    def folded(mean, deviation):
+        return 2 * deviation * norm.pdf(mean / deviation) + mean * (1 - 2 * norm.cdf(-mean / deviation))
+
+    pairs = folded(m[:, None] - m, np.sqrt(v[:, None] + v))
+    return w @ folded(y - m, np.sqrt(v)) - 0.5 * w @ pairs @ w
+
+
+@pytest.mark.parametrize("kind", ["narrow", "very narrow", "wide", "heavy tails", "both", "one", "far from zero"])
+@pytest.mark.parametrize("equal", [True, False])
+def test_mixtures_of_many_gaussians_are_scored_exactly(kind, equal):
     rng = np.random.default_rng(0)
-    spread = 10.0 ** rng.uniform(-2, 4, (300, 4))  # tails as heavy as a Student t distribution's
-    dist = PredictiveDistribution(rng.normal(size=(300, 4)), spread, np.full(300, 1 / 300))
-    y = np.array([0.0, 3.0, -80.0, 5000.0])
-    integral = dist.crps(y)
-    monkeypatch.setattr(gaussian, "MOST_PAIRED", 1000)
-    np.testing.assert_allclose(integral, dist.crps(y), rtol=1e-6)
+    m = np.linspace(0.0, 1.0, 320)
+    s = {
+        "narrow": np.full(320, 0.01),
+        "very narrow": np.full(320, 0.001),
+        "wide": rng.uniform(1.0, 3.0, 320),
+        "heavy tails": 10.0 ** rng.uniform(-1, 2, 320),  # as a Student t distribution's
+        "both": np.where(np.arange(320) % 2, 1e-4, 2.0),
+        "one": np.where(np.arange(320) == 77, 1e-3, 2.0),
+        "far from zero": np.full(320, 0.2),
+    }[kind]
+    m = m + 1e6 * (kind == "far from zero")
+    w = np.full(320, 1 / 320) if equal else rng.dirichlet(np.full(320, 0.3))
+    dist = PredictiveDistribution(m[:, None], s[:, None] ** 2, w)
+    y = np.array([m[0], m[119], m.mean() + 0.0003, m.mean() - 40.0])
+    expected = [paired_score(m, s**2, w, observed) for observed in y]
+    np.testing.assert_allclose(dist.crps(y[:, None])[:, 0], expected, rtol=1e-7)
+
+
+def test_scores_of_rows_together_and_apart():
+    """Rows with narrow components and rows without are computed in different ways."""
+    rng = np.random.default_rng(0)
+    s = 10.0 ** rng.uniform([-3, -1, -1, 0], [-2, 0, 1, 0.5], (320, 4))
+    m, y = rng.normal(size=(320, 4)), rng.normal(size=4)
+    dist = PredictiveDistribution(m, s**2, np.full(320, 1 / 320))
+    expected = [paired_score(m[:, i], s[:, i] ** 2, dist.weights, y[i]) for i in range(4)]
+    np.testing.assert_allclose(dist.crps(y), expected, rtol=1e-8)
+    np.testing.assert_allclose([dist[i].crps(y[i])[0] for i in range(4)], expected, rtol=1e-8)
+
+
+def plain_score(dist, y):
+    """2 ∫ pinball loss of the quantiles, by many midpoints."""
+    q = (np.arange(4000)[:, None] + 0.5) / 4000
+    t = dist.ppf(q)
+    return 2 * ((q - (y < t)) * (y - t)).mean(axis=0)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 0.01, 0.1, 1.0, 1e6])
+@pytest.mark.parametrize(
+    "transformer",
+    [PowerTransformer(), PowerTransformer("box-cox"), QuantileTransformer(n_quantiles=50), MinMaxScaler()],
+)
+def test_scores_under_transforms_at_every_scale(transformer, scale):
+    rng = np.random.default_rng(0)
+    y = scale * np.exp(np.sin(rng.uniform(-4, 4, 200)) + 0.3 * rng.normal(size=200))
+    bounded = fitted_transform(transformer, y[:, None])
+    centre = np.median(bounded.transform(y[:, None]))
+    dist = TransformedDistribution(PredictiveDistribution.gaussian(np.full(3, centre), np.full(3, 0.2)), bounded)
+    observed = np.array([y.min(), np.median(y), 2 * y.max()])  # the last is beyond many images
+    np.testing.assert_allclose(dist.crps(observed), plain_score(dist, observed), rtol=2e-3)
+    np.testing.assert_allclose(dist[:1].crps(observed[:1]), dist.crps(observed)[:1], rtol=1e-12)
+
+
+def uncertain(transformer, scale):
+    """Uncertain predictions under a transformer, 40 000 of their quantiles, and observations."""
+    rng = np.random.default_rng(0)
+    y = scale * np.exp(np.sin(2 * rng.uniform(-3, 3, 120)) + 0.1 * rng.normal(size=120))
+    bounded = fitted_transform(transformer, y[:, None])
+    m, s = np.array([-0.5, 0.0, 1.5]), np.array([0.3, 1.0, 2.0])
+    q = (np.arange(40_000)[:, None] + 0.5) / 40_000
+    t = bounded.inverse_transform((m + s * norm.ppf(q)).reshape(-1, 1)).reshape(-1, 3)
+    return TransformedDistribution(PredictiveDistribution.gaussian(m, s), bounded), q, t, y[:3]
+
+
+KINKED = [PowerTransformer(), QuantileTransformer(n_quantiles=50, output_distribution="normal")]
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("transformer", KINKED)
+def test_scores_of_uncertain_predictions_under_transforms(transformer, scale):
+    """The inverse has kinks, and is steep near a limit that uncertain predictions reach."""
+    dist, q, t, y = uncertain(transformer, scale)
+    np.testing.assert_allclose(dist.crps(y), 2 * ((q - (y < t)) * (y - t)).mean(axis=0), rtol=2e-5)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0])
+@pytest.mark.parametrize("transformer", KINKED)
+def test_moments_of_uncertain_predictions_under_transforms(transformer, scale):
+    dist, _, t, _ = uncertain(transformer, scale)
+    np.testing.assert_allclose(dist.mean, t.mean(axis=0), rtol=3e-3)
+    np.testing.assert_allclose(dist.std, t.std(axis=0), rtol=1.5e-2)
+
+
+def test_an_improbable_pole_says_nothing():
+    """The inverse of this power is NaN far beyond the targets."""
+    y = np.exp(np.random.default_rng(0).normal(size=(200, 1)))
+    dist = TransformedDistribution(PredictiveDistribution.gaussian([-1.0], [0.05]), PowerTransformer().fit(y))
+    np.testing.assert_allclose(dist.crps([0.5]), plain_score(dist, [0.5]), rtol=2e-3)
+    assert np.isfinite([dist.mean, dist.std, dist.logpdf([0.5])]).all() and dist.cdf([1e9]) == 1.0
+
+
+@pytest.mark.parametrize("output", ["uniform", "normal"])
+def test_nothing_lies_outside_the_image(output):
+    y = np.round(np.random.default_rng(0).normal(size=(100, 1)), 1)
+    transformer = QuantileTransformer(n_quantiles=50, output_distribution=output).fit(y)
+    dist = TransformedDistribution(PredictiveDistribution.gaussian([0.5, -2.0], [0.4, 1.0]), transformer)
+    low, high = y.min(), y.max()
+    np.testing.assert_array_equal(dist.cdf([[low - 1], [high], [high + 1]]), [[0, 0], [1, 1], [1, 1]])
+    np.testing.assert_array_equal(dist.logpdf([[low - 1e-6], [high + 1]]), -np.inf)
+    np.testing.assert_allclose(dist.crps([low - 3, high + 3]), plain_score(dist, [low - 3, high + 3]), rtol=2e-3)
+    np.testing.assert_allclose(dist.ppf([[0.0], [1.0]]), [[low, low], [high, high]])
+
+
+def test_an_inverse_that_saturates_has_a_score():
+    transformer = FunctionTransformer(logit, expit).fit(np.full((3, 1), 0.5))
+    dist = TransformedDistribution(PredictiveDistribution.gaussian([0.0, 40.0, -800.0], [1.0, 5.0, 1.0]), transformer)
+    np.testing.assert_allclose(dist.crps([0.5, 0.0, 1.0]), plain_score(dist, [0.5, 0.0, 1.0]), rtol=1e-3)
+
+
+def test_values_beyond_a_pole_have_no_mean():
+    transformer = FunctionTransformer(lambda y: 1 - 1 / y, lambda z: np.where(z < 1, 1 / (1 - z), np.nan))
+    transformer.fit(np.ones((3, 1)))
+    likely, hardly = (
+        TransformedDistribution(PredictiveDistribution.gaussian([0.0], [s]), transformer) for s in (1, 0.1)
+    )
+    for call in (lambda: likely.mean, lambda: likely.crps([1.0]), lambda: likely.ppf(0.99)):
+        with pytest.raises(ValueError, match="inverse of the transformation is not finite where z has a probability"):
+            call()
+    np.testing.assert_allclose(hardly.mean, hardly.ppf((np.arange(2000)[:, None] + 0.5) / 2000).mean(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", [CountDistribution, GammaDistribution])

@@ -194,6 +194,20 @@ def recorded(request, monkeypatch):
             monkeypatch.setattr(module, "being_recorded", lambda x: True)
 
 
+class Sizes(TorchFunctionMode):
+    """Notes how many entries each tensor has that is computed meanwhile."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        result = function(*arguments, **(options or {}))
+        if isinstance(result, torch.Tensor):
+            self.found.append(result.numel())
+        return result
+
+
 class TestClassification:
     """What holds for any number of classes."""
 
@@ -267,23 +281,16 @@ class TestClassification:
     @pytest.mark.parametrize("n_classes", [2, 7])
     @pytest.mark.parametrize("ratio", [1.0, 1e4])
     def test_no_tensor_is_larger_than_announced(self, n_classes, ratio, monkeypatch):
-        sizes = []
         monkeypatch.setattr(argmax, "_FEW_NUMBERS", 0)
-
-        class Sizes(TorchFunctionMode):
-            def __torch_function__(self, function, types, arguments=(), options=None):
-                result = function(*arguments, **(options or {}))
-                if isinstance(result, torch.Tensor):
-                    sizes.append(result.numel())
-                return result
-
         likelihood, _, mean, variance = make_classes(n_classes)
         mean, variance = mean.repeat(1, 20, 1), variance.repeat(1, 20, 1)
         variance[..., -1] /= ratio
-        with Sizes():
+        with Sizes() as sizes:
             likelihood.log_probabilities(mean, variance)
+            for each in (variance, torch.ones_like(variance)):  # with equal ones, nodes are those of Gauss and Hermite
+                likelihood.log_predictive(labels_of(n_classes, n_rows=mean.shape[1]), mean, each)
         announced = 20 * N_ROWS * likelihood.numbers_per_row(N_SAMPLES)
-        assert announced / 2 <= max(sizes) <= 2 * announced
+        assert announced / 2 <= max(sizes.found) <= 2 * announced
 
 
 class TestBernoulli:
@@ -448,6 +455,30 @@ class TestRobustMax:
         unit = np.hypot(deviation, deviation[c])
         unit[c] = np.delete(unit, c).min()
         np.testing.assert_allclose(slopes * unit, slopes_by_panels(mean, deviation, c) * unit, rtol=0, atol=2e-4)
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+    @pytest.mark.parametrize("name", [*HARD, *map(str, range(30))])
+    def test_all_classes_of_any_variances(self, name, dtype, recorded):
+        """Nodes that all classes share are as precise as those of one class."""
+        mean, deviation, _ = hard_case(name)
+        mean, deviation = (torch.tensor(part, dtype=dtype) for part in (mean, deviation))
+        found = argmax.probabilities_of_largest(mean[None], deviation[None])[0]
+        assert found.dtype == dtype
+        mean, variance = mean.double().numpy(), deviation.double().numpy() ** 2
+        expected = [win_by_panels(mean, variance, c) for c in range(len(mean))]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=5e-6)
+
+    def test_work_grows_in_proportion_to_the_number_of_classes(self):
+        """Counted as entries of all tensors together; and 300 classes are as precise as few."""
+        work = {}
+        for n_classes in (30, 300):
+            mean, variance = normal(1, 2, n_classes, seed=1), moderate(1, 2, n_classes)
+            with Sizes() as sizes:
+                found = RobustMax(n_classes).log_probabilities(mean, variance)[0, 0].exp()
+            work[n_classes] = sum(sizes.found)
+        assert work[300] < 12 * work[30]
+        win = win_by_panels(mean[0, 0].numpy(), variance[0, 0].numpy(), c=7)
+        assert found[7].item() == pytest.approx(0.999 * win + 0.001 / 299 * (1 - win), abs=1e-6)
 
     @pytest.mark.parametrize("ratio", [1e-8, 1e-4, 1e-2, 0.1, 0.3, 0.5, 1.0, 10.0, 1e8])
     def test_two_classes_of_any_variances(self, ratio, recorded):

@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skdgp import PredictiveDistribution, metrics
+from skdgp.distributions import TransformedDistribution
 
 SCORERS = [
     metrics.log_density_scorer,
@@ -48,6 +49,16 @@ class TestScores:
             ),
         ):
             np.testing.assert_allclose(weighted, repeated, rtol=1e-12)
+
+    def test_impossible_observations_are_counted(self):
+        dist = TransformedDistribution(PredictiveDistribution.gaussian(np.zeros(3), np.ones(3)), "log")
+        message = "2 of 3 observations have a predicted density of zero, so that their mean score is infinite"
+        with pytest.warns(UserWarning, match=message):
+            assert metrics.negative_log_predictive_density([-1.0, 0.0, 1.0], dist) == np.inf
+        model = SimpleNamespace(predict_dist=lambda X: dist)
+        with pytest.warns(UserWarning, match=message):
+            assert metrics.log_density_scorer(model, None, [-1.0, 0.0, 1.0]) == -np.inf
+        assert np.isfinite(metrics.crps([-1.0, 0.0, 1.0], dist))
 
     def test_crps_of_certainty_is_the_absolute_error(self):
         y = np.array([0.0, 1.0, 5.0])

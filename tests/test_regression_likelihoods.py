@@ -11,6 +11,7 @@ from scipy.stats import gamma, nbinom, norm, poisson
 from scipy.stats import t as student_t
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import cross_val_score
 from sklearn.preprocessing import PowerTransformer, QuantileTransformer
 
 from skdgp import AVDGPRegressor, SOLVEGPRegressor
@@ -233,6 +234,69 @@ class TestLimits:
         assert (learnt.weight > 0).all()
 
 
+class TestTails:
+    """Noise of heavy tails, and uncertain noise, against SciPy and fine grids."""
+
+    @pytest.mark.parametrize("freedom", [2.01, 2.05, 5.0])
+    def test_variance_of_student_t(self, freedom):
+        likelihood = StudentT(1).double()
+        likelihood.units = Units([0.0], [2.0])
+        likelihood.log_freedom.data.fill_(np.log(freedom - 2))
+        expected = 4 * likelihood.scale.item() * freedom / (freedom - 2)
+        assert likelihood.noise_variance()[0] == pytest.approx(expected, rel=1e-6)
+        zero = torch.zeros(1, 1, 1).double()
+        with torch.no_grad():
+            dist = likelihood.predictive(zero, zero, zero[0], latent=False)
+        assert dist.var.item() == pytest.approx(expected, rel=1e-6)
+        y = np.array([0.0, 3.0, 50.0])
+        exact = student_t.logpdf(y, freedom, scale=2 * likelihood.scale.item() ** 0.5)
+        np.testing.assert_allclose(dist.logpdf(y[:, None, None])[:, 0, 0], exact, atol=2e-4)
+
+    @pytest.mark.parametrize("variance", [0.0, 1.0, 100.0, 1e6])
+    @pytest.mark.parametrize("far", [0.0, 4.0])
+    def test_expected_student_t(self, variance, far):
+        likelihood = StudentT(1).double()
+        s2, freedom = likelihood.scale.item(), likelihood.degrees_of_freedom.item()
+        z = np.linspace(-9, 9, 400_001)
+        share, y = norm.pdf(z) / norm.pdf(z).sum(), far * np.sqrt(s2 * (1 + variance))
+        exact = share @ student_t.logpdf(y - np.sqrt(variance * s2) * z, freedom, scale=np.sqrt(s2))
+        mean = torch.zeros(1, 1, 1).double()
+        ours = likelihood.expected_log_prob(torch.tensor([[y]]).double(), mean, mean + variance * s2)
+        assert ours.item() == pytest.approx(exact, abs=1e-3)
+
+    @pytest.mark.parametrize("far", [0.0, 1.0, 4.0, 8.0])
+    @pytest.mark.parametrize("uncertain", [0.5, 2.0, 4.0])
+    def test_noise_of_uncertain_variance(self, far, uncertain):
+        likelihood = Heteroskedastic(1).double()
+        likelihood.log_level.data.zero_()
+        likelihood.units = Units([0.0], [1.0])
+        z = np.linspace(-12, 12, 20_001)
+        noise = 0.01 + np.exp(np.sqrt(uncertain) * z) + likelihood.floor.item()
+        y = far * np.exp(uncertain / 4)
+        exact = np.log(norm.pdf(z) / norm.pdf(z).sum() @ norm.pdf(y, 0, np.sqrt(noise)))
+        moments = torch.zeros(1, 1, 2).double(), torch.tensor([[[0.01, uncertain]]]).double()
+        with torch.no_grad():
+            ours = likelihood.log_predictive(torch.tensor([[y]]).double(), *moments)
+            dist = likelihood.predictive(*moments, torch.zeros(1, 1).double(), latent=False)
+        assert ours.item() == pytest.approx(exact, abs=1e-4)
+        assert dist.logpdf([[y]])[0, 0] == pytest.approx(exact, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "likelihood", [Poisson(1), NegativeBinomial(1), Gamma(1)], ids=lambda each: type(each).__name__
+)
+def test_means_stay_within_limits_where_targets_say_nothing(likelihood):
+    likelihood.learn_units(np.array([[1.0], [10.0]]), normalize=True)
+    mean, variance = torch.tensor([[[200.0], [0.0]]]), torch.tensor([[[1e5], [0.1]]])
+    with torch.no_grad():
+        dist = likelihood.predictive(mean, variance, torch.zeros(1, 1), latent=False)
+        response = likelihood.mean_response(mean, variance, torch.zeros(1, 1))
+    assert np.isfinite(dist.mean).all() and np.isfinite(dist.std).all()
+    np.testing.assert_allclose(response, dist.mean)
+    np.testing.assert_allclose(dist.means[0, 0], np.log(1e7))
+    np.testing.assert_allclose(dist.means[0, 1], np.log(5.5), rtol=1e-6)
+
+
 @every_likelihood
 @every_regressor
 class TestEstimators:
@@ -306,6 +370,17 @@ class TestTransforms:
         slope = (functions(X[:4] + step) - functions(X[:4] - step)) / 2e-5
         np.testing.assert_allclose(functions.gradient(X[:4])[:, 0], slope, rtol=0.05, atol=0.05)
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+
+    @pytest.mark.parametrize("scale", [0.01, 1.0])
+    def test_scores_of_a_search_are_in_the_units_of_targets(self, scale):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-3, 3, (90, 1))
+        y = scale * np.exp(np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=90))
+        model = SOLVEGPRegressor(
+            10, 0, target_transform=PowerTransformer(), n_estimators=1, max_iter=10, random_state=0
+        )
+        scores = cross_val_score(model, X, y, cv=2, scoring=crps_scorer)
+        assert (scores < -0.05 * y.std()).all() and (scores > -0.6 * y.std()).all()
 
     def test_logarithm_is_a_model_of_logarithms(self):
         X, y = targets("gamma", 100)

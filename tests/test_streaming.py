@@ -16,7 +16,7 @@ from skdgp.inference import streaming
 from skdgp.inference.batches import Batch
 from skdgp.inference.settings import Settings
 from skdgp.inference.steps import Trainee
-from skdgp.inference.streaming import Sample, Stream
+from skdgp.inference.streaming import Sample, Stream, draw
 from skdgp.metrics import negative_log_predictive_density
 
 
@@ -112,6 +112,44 @@ class TestPartialFit:
         y_new = truth + 0.1 * rng.standard_normal(1000)
         losses = [negative_log_predictive_density(y_new, each.predict_dist(X_new)) for each in (whole, model)]
         assert losses[1] < losses[0] + 0.02
+
+    @pytest.mark.parametrize(
+        "model",
+        [
+            AVDGPRegressor((), batch_size=250, n_estimators=1, random_state=0),
+            DSDGPRegressor((), 30, batch_size=500, n_estimators=1, random_state=0),
+            SOLVEGPRegressor(10, 10, batch_size=500, n_estimators=1, random_state=0),
+        ],
+        ids=lambda model: type(model).__name__,
+    )
+    def test_intervals_are_right_after_the_first_chunk(self, model):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-2, 2, (5000, 3))
+        y = np.sin(2 * X[:, 0]) * X[:, 1] + np.exp(-(X[:, 2] ** 2)) + 0.1 * rng.standard_normal(5000)
+        lower, upper = model.partial_fit(X[:2000], y[:2000]).predict_quantiles(X[2000:], [0.05, 0.95]).T
+        assert 0.87 < np.mean((lower < y[2000:]) & (y[2000:] < upper)) < 0.95
+
+    def test_the_first_chunk_holds_rows_out_for_each_member_and_keeps_them(self, wave, monkeypatch):
+        X, y = wave
+        learnt, learn = [], Stream.__call__
+
+        def spy(self, model, chunk, *others):
+            learnt.append({tuple(row) for row in chunk.X.numpy()})
+            return learn(self, model, chunk, *others)
+
+        monkeypatch.setattr(Stream, "__call__", spy)
+        options = {"n_estimators": 2, "normalize_X": False, "dtype": "float64", "random_state": 0}
+        model = DSDGPRegressor((), 5, validation_fraction=0.25, **options)
+        model.partial_fit(X, y)
+        everything = {tuple(row) for row in X}
+        assert [len(rows) for rows in learnt] == [90, 90] and learnt[0] | learnt[1] == everything
+        for student in model._ensemble._students:
+            assert student.stream.n_seen == 120
+            assert {tuple(row) for row in student.stream.sample.X.numpy()} == everything
+        model.partial_fit(X[:40], y[:40])
+        SOLVEGPRegressor(5, 0, likelihood="poisson", random_state=0).partial_fit(X, np.arange(120) % 5)
+        DSDGPRegressor((), 5, n_estimators=1, random_state=0).partial_fit(X[:19], y[:19])
+        assert [len(rows) for rows in learnt[2:]] == [40, 40, 120, 19]
 
     def test_noise_is_what_new_rows_show(self, tiny, wave):
         X, y = wave
@@ -248,11 +286,16 @@ class TestSample:
         assert abs(counts - 125).max() < 4.5 * 9.7
 
     def test_draws_no_row_twice_before_all_have_been_drawn(self):
-        sample = Sample.of(self.numbered(range(10)), generator())
-        assert sorted(np.bincount(sample.draw(25, generator()), minlength=10)) == 5 * [2] + 5 * [3]
+        assert sorted(np.bincount(draw(10, 25, generator()), minlength=10)) == 5 * [2] + 5 * [3]
 
     def test_work_is_bounded(self):
         settings, stream = replace(SETTINGS, max_iter=1000), Stream()
+        # The first chunk of a new model: 25 passes, or 100 000 rows, or max_iter passes.
+        assert stream._n_replayed(2000, settings) == 24 * 2000
+        assert stream._n_replayed(20_000, settings) == 80_000
+        assert stream._n_replayed(200_000, settings) == 0
+        assert stream._n_replayed(20_000, replace(settings, max_iter=2)) == 20_000
+        stream.n_seen = 1
         assert stream._n_replayed(200, settings) == 24 * 200  # 25 passes
         assert stream._n_replayed(2000, settings) == 10_000 - 2000
         assert stream._n_replayed(20_000, settings) == 0

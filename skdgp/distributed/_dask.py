@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from numbers import Integral
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import torch.distributed as dist
@@ -21,7 +20,7 @@ from ..estimators._classification import DeepGPClassifier
 from ..estimators._regression import DeepGPRegressor
 from ..inference.processes import ALONE, shared_among
 from ..methods.inducing import INITIAL_ROWS
-from ._meeting import Wanted, check_wanted, met, open_store, stopped_on_error
+from ._meeting import Place, Wanted, check_wanted, meeting_place, met, stopped_on_error
 from ._partitions import Partition, draw, mixed, partitions, survey, together
 from ._processes import check_available
 
@@ -69,6 +68,8 @@ def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_pas
     TypeError, ValueError
         If the estimator does not belong to this package, if a table is not a Dask collection, or if parameters or data
         are not valid. Errors of ``fit`` or ``partial_fit`` on a worker are raised here, too.
+    ConnectionError
+        If several workers train together, and cannot reach the first of them by the address that Dask knows.
     RuntimeError
         If several workers train together, and one of them is lost or does not begin.
 
@@ -211,16 +212,15 @@ def _fit(client, model, parts: list[Partition], n_workers: int | None):
         if size == 1:
             return client.submit(_fit_alone, model, rows, job, pure=False).result()
         check_available()
-        host = urlsplit(workers[0]).hostname
-        place = host, client.run(open_store, job, host, workers=workers[:1])[workers[0]]
-        tasks = [
-            client.submit(_fit_share, model, rows, job, place, rank, size, workers=[workers[rank]], pure=False)
-            for rank in range(size)
-        ]
-        try:
-            return _result(tasks)
-        finally:
-            client.cancel(tasks)
+        with meeting_place(client, job, workers[0]) as place:
+            tasks = [
+                client.submit(_fit_share, model, rows, job, place, rank, size, workers=[workers[rank]], pure=False)
+                for rank in range(size)
+            ]
+            try:
+                return _result(tasks)
+            finally:
+                client.cancel(tasks)
 
 
 def _fit_alone(model, rows: Partition, job: str):
@@ -230,7 +230,7 @@ def _fit_alone(model, rows: Partition, job: str):
         return model.fit(X, y, sample_weight=weight)
 
 
-def _fit_share(model, rows: Partition, job: str, place: tuple[str, int], rank: int, size: int):
+def _fit_share(model, rows: Partition, job: str, place: Place, rank: int, size: int):
     """The task of each worker that trains together with others. The first one returns the model."""
     X, y, weight = rows
     with met(job, place, rank, size) as processes, shared_among(Wanted(processes, job)):
@@ -253,6 +253,8 @@ def _result(tasks: Sequence):
             if error is not None and not _is_a_loss(error):
                 task.result()
             lost = lost or error
+    if isinstance(lost, ConnectionError):
+        raise lost
     if lost:
         raise RuntimeError(
             f"One of the {len(tasks)} workers that train the model together was lost, or could not be reached: see its "
@@ -262,5 +264,5 @@ def _result(tasks: Sequence):
 
 
 def _is_a_loss(error: Exception) -> bool:
-    """Whether an error says that another process is gone. Gloo's errors have no type of their own."""
-    return isinstance(error, dist.DistError) or "gloo" in str(error)
+    """Whether an error says that another process is out of reach. Gloo's errors have no type of their own."""
+    return isinstance(error, dist.DistError | ConnectionError) or "gloo" in str(error)

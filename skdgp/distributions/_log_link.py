@@ -2,10 +2,14 @@
 
     y | f ~ family(rate exp(f), dispersion d),        f ~ Σ_s ω_s N(m_s, v_s)
 
-A component is the family averaged over one Gaussian. This average has no closed form, and is computed by the
-trapezoidal rule. As a function of f the family has a width of about √(1/rate + d). The distance of two nodes is about
-the width of the product of family and Gaussian. Where that would take very many nodes, the family is made a little
-wider instead, by the distance of two nodes.
+A component is the family averaged over one Gaussian, an integral over f. For the density, nodes lie around the largest
+value of its integrand p(y | f) N(f | m, v). For the distribution function there are two forms. Given f it is
+P(L > f), where L has the density y p(y | f), and y is the next count if y is one. So P(L > f) is
+
+    ∫ P(L > f) N(f | m, v) df = ∫ Φ((l − m)/√v) p_L(l) dl.
+
+The narrower of the two densities is integrated, so that the other factor is smooth between its nodes. Nodes of a row
+depend on nothing but the row.
 """
 
 import math
@@ -14,28 +18,52 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.optimize.elementwise import find_root
-from scipy.special import betainc, gammainc, gammaincc, gammaincinv, gammaln, ndtri, pdtr, pdtrik, xlogy
+from scipy.special import betainc, gammainc, gammaincc, gammaincinv, ndtr, ndtri, pdtr, pdtrik
 
-from ._mixture import Mixture, integrated_score
+from ._log_rates import DROP, EVEN_NODES, LARGEST_EVEN, even_nodes, mode_between, nodes_around, panels, stirling_error
+from ._mixture import Mixture
 
-#: How far the nodes reach, in deviations of the Gaussian, and their smallest and largest number.
-REACH, FEWEST_NODES, MOST_NODES = 6.0, 11, 257
+#: Smallest variance of the logarithm of a rate in integrals.
+LEAST_VARIANCE = 1e-14
 
-#: Distance of the nodes, in widths of the integrand; the error is exp(−2π²/STEP²).
-STEP = 1.1
+#: If the squared width of the family is less than this, floating point does not resolve it, and L is a single value.
+SHARP = 1e-16
 
 #: Dispersion below this counts as none.
 LEAST_DISPERSION = 1e-7
 
-#: Probability beyond either end of the sum or integral of the CRPS, and the largest number of counts in the sum. If
-#: there are more, each count of a subset also stands for the counts up to the next.
-TAIL, MOST_COUNTS = 1e-10, 4096
+#: How far the logarithm of a rate reaches, in deviations, for quantiles.
+REACH = 9.0
+
+#: Counts up to the first are summed one by one in scores. If no more than ``ALL_COUNTS`` matter, all of them are.
+FIRST_COUNTS, ALL_COUNTS = 64, 512
+
+#: How far the logarithm of a rate reaches for scores, which are integrals of squares, and how much the logarithm of a
+#: probability may be below its largest value.
+SCORE_REACH, SCORE_DROP = 6.0, 18.0
+
+#: Number of parts of each half of a component in a score's integral.
+N_PARTS = 5
+
+#: Steps of the search for the quantile of counts, and its relative error for counts so large that it matters.
+QUANTILE_STEPS, QUANTILE_ERROR = 120, 1e-12
+
+#: From this rate on, a count is its rate plus Gaussian noise as far as its draws are concerned.
+LARGE_RATE = 1e9
 
 #: Distance of the ends of a search for log y at which it stops.
 SLACK = 1e-13
 
-#: Largest number of entries of an array with which scores are computed.
-SCORE_NUMBERS = 2**22
+#: Stands for the rate zero where its logarithm is needed, and the largest logarithm of a number.
+LEAST_RATE, _FARTHEST = 1e-18, 700.0
+
+#: Steps of the search for the mode where nodes around it are so wide that its place need not be precise.
+EVEN_MODE_STEPS = 10
+
+#: Stands for nodes of the family alone.
+_SINGLE = -1
+
+_LOG_2PI = math.log(2 * math.pi)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,32 +104,124 @@ class _LogLink(Mixture):
         """Variance of the family without dispersion."""
         raise NotImplementedError
 
-    def _expanded(self, m, v, d):
-        """Members of the family at all nodes: logarithms of rates and dispersions (K·S, N), and weights (K·S,)."""
-        narrow = 1 / (self._simplest(np.exp(m)) / np.exp(2 * m) + d)  # one over the family's squared width in f
-        ratio = v * narrow
-        most = ((MOST_NODES - 1) * STEP / (2 * REACH)) ** 2 - 1  # largest ratio that the nodes resolve
-        wider = np.maximum(0.0, (ratio - most) / (narrow * (1 + most)))
-        step = STEP / math.sqrt(1 + min(most, float(ratio.max(initial=0.0))))
-        half = max(FEWEST_NODES // 2, math.ceil(REACH / step))
-        z = np.arange(-half, half + 1) * (REACH / half)
-        share = np.exp(-0.5 * z**2)
-        log_rate = m + np.sqrt(v - wider) * z[:, None, None] + 0.5 * wider  # (K, S, N)
-        dispersion = np.broadcast_to((1 + d) * np.exp(wider) - 1, log_rate.shape)
-        weight = (share / share.sum())[:, None] * self.weights
-        return log_rate.reshape(-1, m.shape[1]), dispersion.reshape(-1, m.shape[1]), weight.ravel()
-
     def _log_density(self, y, *numbers):
-        log_rate, dispersion, weight = self._expanded(*numbers)
+        m, v, d = (np.broadcast_to(each, (len(each), len(y))) for each in numbers)
+        v, y = np.maximum(v, LEAST_VARIANCE), np.broadcast_to(y, m.shape)
+        parts = np.empty(m.shape)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            parts = self._family_log_density(y, log_rate, dispersion) + np.log(weight)[:, None]
-            largest = parts.max(axis=0)
-            found = largest + np.log(np.exp(parts - largest).sum(axis=0))
-        return np.where(largest > -np.inf, found, -np.inf)
+            sharp = (self._squared_width(y, d) < SHARP) & (v > SHARP)
+            n_nodes = np.where(sharp, _SINGLE, _even_number(v, self._most_curved(y, m, d)))
+            for number in np.unique(n_nodes):
+                these = n_nodes == number
+                form = {_SINGLE: self._single_density, 0: self._peaked_density}.get(number, self._even_density)
+                parts[these] = form(y[these], m[these], v[these], d[these], number)
+            parts += np.log(self.weights)[:, None]
+            found = np.logaddexp.reduce(parts, axis=0)
+        return np.where(self._possible(y[0]), found, -np.inf)
+
+    def _single_density(self, y, m, v, d, n_nodes):
+        """Of exp(f), where the family adds nothing to it."""
+        target = np.log(y)
+        return -0.5 * ((target - m) ** 2 / v + _LOG_2PI + np.log(v)) - target
+
+    def _even_density(self, y, m, v, d, n_nodes):
+        """By equally spaced nodes around the largest value of the integrand."""
+        s, (z, _) = np.sqrt(v), even_nodes(n_nodes)
+        # Its place is the family's slope there, which lies between the slope at m and a known part of it.
+        most, sign = np.abs(s * self._slope(y, m, d)), np.sign(self._slope(y, m, d))
+        low, high = np.log(most / (1 + v * self._most_curved(y, m, d)) + SLACK), np.log(most + SLACK)
+        size = mode_between(
+            lambda u: sign * s * self._slope(y, m + s * sign * np.exp(u), d) - np.exp(u), low, high, EVEN_MODE_STEPS
+        )
+        z = sign * np.exp(size) + z  # (K, N), in deviations from m
+        log_value = self._family_log_density(y, m + s * z, d) - 0.5 * z**2
+        top = log_value.max(axis=0)
+        return top + np.log(np.exp(log_value - top).sum(axis=0) * (z[1] - z[0])) - 0.5 * _LOG_2PI
+
+    def _peaked_density(self, y, m, v, d, n_nodes):
+        """By nodes that are placed where the integrand is."""
+
+        def log_value(f):
+            return self._family_log_density(y, f, d) - 0.5 * (f - m) ** 2 / v
+
+        target = self._log_target(y)
+        mode = mode_between(lambda f: self._slope(y, f, d) - (f - m) / v, np.minimum(m, target), np.maximum(m, target))
+        f, share = nodes_around(log_value, mode[None], np.sqrt(2 * DROP * v)[None])
+        parts = (log_value(f) + np.log(share))[:, 0]
+        top = parts.max(axis=0)
+        found = top + np.log(np.exp(parts - top).sum(axis=0)) - 0.5 * (_LOG_2PI + np.log(v))
+        return np.where(top > -np.inf, found, -np.inf)
 
     def _cdf(self, y, *numbers):
-        log_rate, dispersion, weight = self._expanded(*numbers)
-        return np.clip(weight @ self._family_cdf(y, log_rate, dispersion), 0.0, 1.0)
+        return np.where(y >= 0, self._smooth_cdf(np.maximum(np.floor(y) if self.discrete else y, 0.0), *numbers), 0.0)
+
+    def _smooth_cdf(self, y, *numbers):
+        """The distribution function at y ≥ 0, and for counts its smooth continuation between them."""
+        m, v, d = (np.broadcast_to(each, (len(each), len(y))) for each in numbers)
+        parts = np.empty(m.shape)
+        level = np.broadcast_to(y + 1.0 if self.discrete else y, m.shape)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
+            narrow = self._reach(level, d) < np.sqrt(2 * DROP * v)
+            n_nodes = _even_number(v, 1 / self._squared_width(level, d))
+            n_nodes = np.where((n_nodes == 0) & narrow, _SINGLE, n_nodes)
+            for number in np.unique(n_nodes):
+                these = n_nodes == number
+                form = {_SINGLE: self._over_family, 0: self._over_rate}.get(number, self._evenly)
+                parts[these] = form(level[these], m[these], v[these], d[these], number)
+        return np.clip(self.weights @ parts, 0.0, 1.0)
+
+    def _reach(self, level, d):
+        """How far L is from its mode at most: near the mode it is like a Gaussian, and farther like an exponential."""
+        width = self._squared_width(level, d)
+        return np.sqrt(2 * DROP * width) + DROP * width
+
+    def _evenly(self, level, m, v, d, n_nodes):
+        """∫ P(L > f) N(f | m, v) df by equally spaced nodes."""
+        z, weight = even_nodes(n_nodes)
+        return (weight * self._family_cdf(level, m + np.sqrt(v) * z, d)).sum(axis=0)
+
+    def _over_family(self, level, m, v, d, n_nodes):
+        """∫ Φ((l − m)/√v) p_L(l) dl."""
+
+        def log_value(f):
+            return self._family_log_density(level, f, d) + np.log(level)
+
+        f, share = nodes_around(log_value, np.log(level)[None], self._reach(level, d)[None], m[None])
+        found = (share * np.exp(log_value(f)) * ndtr((f - m) / np.sqrt(v)))[:, 0].sum(axis=0)
+        sharp = self._squared_width(level, d) < SHARP
+        return np.where(sharp, ndtr((np.log(level) - m) / np.sqrt(v)), found)
+
+    def _over_rate(self, level, m, v, d, n_nodes):
+        """∫ P(L > f) N(f | m, v) df."""
+        s = np.sqrt(np.maximum(v, LEAST_VARIANCE))
+
+        def log_value(f):
+            return -0.5 * ((f - m) / s) ** 2
+
+        bend = np.log(np.maximum(level, LEAST_RATE))
+        f, share = nodes_around(log_value, m[None], REACH * s[None], bend[None])
+        weight = share * np.exp(log_value(f))  # normalised, since rounding changes all by the same if v is tiny
+        found = (weight * self._family_cdf(level, f, d))[:, 0].sum(axis=0) / weight[:, 0].sum(axis=0)
+        return np.where(level > 0, found, 0.0)
+
+    def _ends(self, m, v, d, reach=REACH, drop=DROP):
+        """Logarithms of values between which a component has its mass."""
+        s, width = np.sqrt(v), np.sqrt(self._squared_width(np.exp(np.clip(m, -500.0, 500.0)), d))
+        return m - reach * (s + width), m + (reach + s) * s + np.log1p(reach * np.sqrt(d) + 2 * drop * d)
+
+    def _parts(self, first, last, m, v, d):
+        """Ends of the parts of a score's integral over log y, for the components (S,) of one row.
+
+        Everywhere the parts are as short as the shortest of the components that have mass there.
+        """
+        low, high = self._ends(m, v, d, SCORE_REACH, SCORE_DROP)
+        starts, stops = np.concatenate([low, m]), np.concatenate([m, high])
+        ends = np.unique(np.concatenate([np.clip(np.concatenate([low, stops]), first, last), [first, last]]))
+        middle = 0.5 * (ends[1:] + ends[:-1])[:, None]
+        density = np.where((starts < middle) & (middle < stops), N_PARTS / np.maximum(stops - starts, SLACK), 0.0)
+        width = np.diff(ends)
+        count = np.cumsum(np.concatenate([[0.0], np.maximum(density.max(axis=1), 1 / width.sum()) * width]))
+        return np.interp(np.linspace(0, count[-1], math.ceil(count[-1]) + 1), count, ends)
 
     def _draw(self, components, rng):
         # Rows are drawn first, so that the draws of a row do not depend on how many rows come after it.
@@ -110,10 +230,31 @@ class _LogLink(Mixture):
         m, v, d = (each[components] for each in self._arrays)
         return self._family_draw(np.exp(m + np.sqrt(v) * ndtri(first)), d, second, third)
 
+    def _possible(self, y):
+        """Whether the family allows such values."""
+        raise NotImplementedError
+
+    def _log_target(self, y):
+        """Logarithm of the rate that makes y most likely, or a number below which the likelihood is flat."""
+        return np.log(np.maximum(y, LEAST_RATE))
+
+    def _squared_width(self, y, dispersion):
+        """Squared width of p(y | f) as a function of f."""
+        raise NotImplementedError
+
+    def _most_curved(self, y, log_rate, dispersion):
+        """The largest curvature of −log p(y | f) between f = ``log_rate`` and the f that makes y most likely."""
+        raise NotImplementedError
+
+    def _slope(self, y, log_rate, dispersion):
+        """Derivative of the log density by the logarithm of the rate."""
+        raise NotImplementedError
+
     def _family_log_density(self, y, log_rate, dispersion):
         raise NotImplementedError
 
-    def _family_cdf(self, y, log_rate, dispersion):
+    def _family_cdf(self, level, log_rate, dispersion):
+        """P(L > f) for f = ``log_rate``, where ``level`` is y, or the next count."""
         raise NotImplementedError
 
     def _family_draw(self, rate, dispersion, first, second):
@@ -208,71 +349,113 @@ class CountDistribution(_LogLink):
     def _simplest(self, rate):
         return rate
 
-    def _family_log_density(self, y, log_rate, dispersion):
-        rate, spread = np.exp(log_rate), dispersion > LEAST_DISPERSION
-        found = y * log_rate - rate - gammaln(y + 1)
-        if spread.any():
-            r = 1 / np.maximum(dispersion, LEAST_DISPERSION)
-            ways = gammaln(y + r) - gammaln(r) - gammaln(y + 1)
-            found = np.where(spread, ways - (r + y) * np.log1p(rate / r) + xlogy(y, rate / r), found)
-        return np.where((y >= 0) & (y == np.floor(y)), found, -np.inf)
+    def _possible(self, y):
+        return (y >= 0) & (y == np.floor(y))
 
-    def _family_cdf(self, y, log_rate, dispersion):
-        k, rate = np.maximum(np.floor(y), 0.0), np.exp(log_rate)
-        found = gammaincc(k + 1, rate)
-        if (dispersion > LEAST_DISPERSION).any():
-            r = 1 / np.maximum(dispersion, LEAST_DISPERSION)
-            found = np.where(dispersion > LEAST_DISPERSION, betainc(r, k + 1, 1 / (1 + rate / r)), found)
-        return np.where(y >= 0, found, 0.0)
+    def _squared_width(self, y, dispersion):
+        return 1 / y + dispersion
+
+    def _most_curved(self, y, log_rate, dispersion):
+        target, bend = self._log_target(y), -np.log(np.maximum(dispersion, LEAST_DISPERSION))  # largest at the bend
+        low, high = np.minimum(log_rate, target), np.maximum(log_rate, target)
+        rate = np.exp(np.clip(bend, low, high))
+        return rate * (1 + dispersion * y) / (1 + dispersion * rate) ** 2
+
+    def _slope(self, y, log_rate, dispersion):
+        rate = np.exp(log_rate)
+        return (y - rate) / (1 + dispersion * rate)
+
+    def _family_log_density(self, y, log_rate, dispersion):
+        """Relative to the rate y, which has the largest probability, so that large terms do not cancel."""
+        spread = dispersion > LEAST_DISPERSION
+        if not spread.any():
+            n = np.where(y > 0, y, 1.0)
+            c = log_rate - np.log(n)
+            level = -0.5 * (_LOG_2PI + np.log(n)) - stirling_error(n)
+            return np.where(y > 0, level - n * (np.expm1(c) - c), -np.exp(log_rate))
+        d = np.where(spread, dispersion, 1.0)
+        none = -np.where(spread, np.log1p(d * np.exp(log_rate)) / d, np.exp(log_rate))  # of y = 0
+        n = np.where(y > 0, y, 1.0)
+        c = log_rate - np.log(n)
+        # (1/d + y) log((1 + dμ)/(1 + dy)) − y c, in the form without cancellation; and its limit for d = 0
+        few = (1 / d + n) * np.log1p(d * n / (1 + d * n) * np.expm1(c)) - n * c
+        many = c / d + (1 / d + n) * np.log1p(np.expm1(-c) / (1 + d * n))
+        less = np.where(spread, np.where(d * n > 1, many, few), n * (np.expm1(c) - c))
+        level = -0.5 * (_LOG_2PI + np.log(n) + np.where(spread, np.log1p(d * n), 0.0)) - stirling_error(n)
+        level = level + np.where(spread, stirling_error(n + 1 / d) - stirling_error(1 / d), 0.0)
+        return np.where(y > 0, level - less, none)
+
+    def _family_cdf(self, level, log_rate, dispersion):
+        rate, spread = np.exp(log_rate), dispersion > LEAST_DISPERSION
+        found = gammaincc(level, rate)
+        if spread.any():
+            d = np.where(spread, dispersion, 1.0)
+            found = np.where(spread, betainc(1 / d, level, 1 / (1 + d * rate)), found)
+            # Of large counts the Poisson part is negligible, and the incomplete beta function fails.
+            found = np.where(spread & (d * level > LARGE_RATE), gammainc(1 / d, level / d / rate), found)
+        return found
 
     def _family_draw(self, rate, dispersion, first, second):
         r = 1 / np.maximum(dispersion, LEAST_DISPERSION)
         rate = np.where(dispersion > LEAST_DISPERSION, rate * gammaincinv(r, first) / r, rate)
         with np.errstate(invalid="ignore"):
-            k = np.ceil(np.nan_to_num(pdtrik(second, rate)))
+            k = np.ceil(np.nan_to_num(pdtrik(second, np.minimum(rate, LARGE_RATE))))
         less = np.maximum(k - 1, 0)
-        return np.where(pdtr(less, rate) >= second, less, k)
+        k = np.where(pdtr(less, np.minimum(rate, LARGE_RATE)) >= second, less, k)
+        return np.where(rate > LARGE_RATE, np.round(rate + np.sqrt(rate) * ndtri(second)), k)
 
     def _quantile(self, q, *numbers):
         """The smallest counts k with F(k) ≥ q, by bisection over integers."""
-        log_rate, dispersion, weight = self._expanded(*numbers)
-        rate = np.exp(log_rate)
-
-        def cdf(k):
-            return weight @ self._family_cdf(k, log_rate, dispersion)
-
-        mean = weight @ rate
-        low = np.full_like(q, -1.0)
-        high = np.ceil(mean + 4 * np.sqrt(weight @ (rate + dispersion * rate**2 + (rate - mean) ** 2)) + 8)
         certain = q >= 1.0
         target = np.where(certain, 0.5, q)
-        while (short := cdf(high) < target).any():
-            low, high = np.where(short, high, low), np.where(short, 2 * high, high)
-        while ((high - low) > 1).any():
-            middle = np.floor(0.5 * (low + high))
-            enough = cdf(middle) >= target
+        top = self._ends(*numbers)[1].max(axis=0)
+        low, high = np.full_like(q, -1.0), np.ceil(np.exp(top) + REACH * np.exp(0.5 * top) + 2 * DROP)
+        for _ in range(QUANTILE_STEPS):
+            open_ = (high - low) > np.maximum(1.0, QUANTILE_ERROR * high)
+            if not open_.any():
+                break
+            middle = np.where(high > 4 * (low + 2), np.sqrt((low + 2) * high), 0.5 * (low + high))
+            middle = np.where(open_, np.floor(middle), high)
+            enough = (self._cdf(middle, *numbers) >= target) | ~open_
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
         return np.where(certain, np.inf, high)
 
     def _crps(self, y, *numbers):
-        """Σ_k (F(k) − 1{k ≥ y})². If there are many counts, each of a subset stands for those up to the next."""
-        log_rate, dispersion, weight = self._expanded(*numbers)
-        low, high = (self._quantile(np.full_like(y, q), *numbers) for q in (TAIL, 1 - TAIL))
-        low, high = np.minimum(low, np.floor(y)), np.maximum(high, np.ceil(y)) + 1
-        found = np.empty_like(y)
-        for column, (first, last, observed) in enumerate(zip(low, high, y, strict=True)):
-            n_counts = int(last - first) + 1
-            k = np.unique(np.linspace(first, last, min(n_counts, MOST_COUNTS)).round())
-            each = log_rate[:, column, None], dispersion[:, column, None]
-            parts = np.array_split(k, -(-len(k) * len(weight) // SCORE_NUMBERS))
-            if n_counts <= MOST_COUNTS:  # probabilities take less time than their sums F
-                F = np.cumsum(
-                    np.concatenate([weight @ np.exp(self._family_log_density(part, *each)) for part in parts])
-                )
-            else:
-                F = np.concatenate([weight @ self._family_cdf(part, *each) for part in parts])
-            found[column] = np.diff(k, append=last + 1) @ (F - (k >= observed)) ** 2
-        return found
+        """Σ_k (F(k) − 1{k ≥ y})². Beyond the first counts, an integral over log k replaces the sum."""
+        return np.array([self._score(t, *(each[:, i] for each in numbers)) for i, t in enumerate(y)])
+
+    def _score(self, y, *numbers):
+        """The score of one row, whose numbers are (S,)."""
+        m, v, d = numbers
+        most = math.exp(min(self._ends(m, v, d, SCORE_REACH, SCORE_DROP)[1].max(), _FARTHEST))
+        top = math.ceil(most + SCORE_DROP / 3 + math.sqrt(SCORE_DROP**2 / 9 + 2 * SCORE_DROP * most))  # Bernstein
+        if top > ALL_COUNTS:
+            return self._long_score(y, float(top), *numbers)
+        k = np.arange(top)
+        n_nodes = _even_number(v, 1 / self._squared_width(float(top), d))
+        if n_nodes.all():  # probabilities take less time than their sums
+            z, weight = even_nodes(n_nodes.max())
+            log_rate = (m + np.sqrt(v) * z).ravel()[:, None]
+            probability = np.exp(self._family_log_density(k, log_rate, np.tile(d, len(z))[:, None]))
+            F = np.cumsum((weight * self.weights).ravel() @ probability)
+        else:
+            F = self._cdf(k, *(each[:, None] for each in numbers))
+        beyond = max(np.ceil(y) - top, 0.0) + max(-np.ceil(y), 0.0)  # where F is 1 or 0
+        return ((F - (k >= y)) ** 2).sum() + beyond
+
+    def _long_score(self, y, top, *numbers):
+        """Euler and Maclaurin: Σ g(k) from a to b − 1 is ∫ g from a − ½ to b − ½, less 1/24 of the change of g'."""
+        columns, y = [each[:, None] for each in numbers], math.ceil(y)
+        k = np.arange(FIRST_COUNTS, dtype=float)
+        total = ((self._smooth_cdf(k, *columns) - (k >= y)) ** 2).sum() + max(-y, 0) + max(y - top, 0.0)
+        start, jump = FIRST_COUNTS - 0.5, min(max(y, FIRST_COUNTS), top) - 0.5
+        for first, last, above in ((start, jump, 0.0), (jump, top - 0.5, 1.0)):
+            if last > first:
+                u, weight = panels(self._parts(math.log(first), math.log(last), *numbers))
+                g = (self._smooth_cdf(np.exp(u), *columns) - above) ** 2
+                total += weight @ (g * np.exp(u))
+        inside = FIRST_COUNTS < y < top
+        return total - (np.exp(self._log_density(np.array([float(y)]), *columns))[0] / 12 if inside else 0.0)
 
 
 class GammaDistribution(_LogLink):
@@ -321,40 +504,74 @@ class GammaDistribution(_LogLink):
     def _simplest(self, rate):
         return 0.0 * rate
 
+    def _possible(self, y):
+        return y > 0
+
+    def _squared_width(self, y, dispersion):
+        return dispersion + 0.0 * y
+
+    def _most_curved(self, y, log_rate, dispersion):
+        return np.exp(np.maximum(np.log(y) - log_rate, 0.0)) / dispersion
+
+    def _slope(self, y, log_rate, dispersion):
+        return np.expm1(np.log(y) - log_rate) / dispersion
+
     def _family_log_density(self, y, log_rate, dispersion):
         a = 1 / dispersion
-        z = np.log(np.maximum(y, 0.0)) - log_rate  # logarithm of y over its mean
-        return np.where(y > 0, a * np.log(a) - gammaln(a) + a * (z - np.exp(z)) - np.log(np.maximum(y, 0.0)), -np.inf)
+        z = np.log(y) - log_rate  # logarithm of y over its mean
+        return 0.5 * (np.log(a) - _LOG_2PI) - stirling_error(a) - a * (np.expm1(z) - z) - np.log(y)
 
-    def _family_cdf(self, y, log_rate, dispersion):
-        return gammainc(1 / dispersion, np.maximum(y, 0.0) / dispersion * np.exp(-log_rate))
+    def _family_cdf(self, level, log_rate, dispersion):
+        return gammainc(1 / dispersion, level / dispersion * np.exp(-log_rate))
 
     def _family_draw(self, rate, dispersion, first, second):
         return rate * gammaincinv(1 / dispersion, first) * dispersion
 
     def _quantile(self, q, *numbers):
-        """Quantiles by a search for log y between the quantiles of the components."""
-        log_rate, dispersion, weight = self._expanded(*numbers)
+        """Quantiles by a search for log y."""
         inside = np.flatnonzero((q > 0) & (q < 1))
         found = np.where(q >= 1, np.inf, 0.0)
         if not len(inside):
             return found
-        own = np.log(gammaincinv(1 / dispersion[:, inside], q[inside]) * dispersion[:, inside]) + log_rate[:, inside]
+        m, v, d = (each[:, inside] for each in numbers)
+        with np.errstate(divide="ignore"):
+            own = m + np.sqrt(v) * ndtri(q[inside])
+            family = np.log(gammaincinv(1 / d, q[inside]) * d)
 
         def excess(log_y, column):
             there = column.astype(int)
-            return weight @ self._family_cdf(np.exp(log_y), log_rate[:, there], dispersion[:, there]) - q[there]
+            return self._cdf(np.exp(log_y), *(each[:, there] for each in (m, v, d))) - q[inside][there]
 
-        ends = own.min(axis=0) - SLACK, own.max(axis=0) + SLACK
-        root = find_root(excess, ends, args=(inside.astype(float),), tolerances={"xatol": SLACK})
-        # If the quantiles of all components are the same, rounding errors decide the signs at both ends.
-        found[inside] = np.exp(np.where(np.isnan(root.x), 0.5 * (ends[0] + ends[1]), root.x))
+        ends = self._ends(m, v, d)
+        low = np.minimum(ends[0], np.maximum(own + family, -_FARTHEST)).min(axis=0) - SLACK
+        high = np.minimum(np.maximum(ends[1], own + np.abs(family)), _FARTHEST).max(axis=0) + SLACK
+        root = find_root(excess, (low, high), args=(np.arange(len(inside), dtype=float),), tolerances={"xatol": SLACK})
+        # Beyond the limits the distribution function is 0 or 1 to all digits.
+        found[inside] = np.exp(np.where(np.isnan(root.x), np.where(q[inside] < 0.5, low, high), root.x))
         return found
 
     def _crps(self, y, *numbers):
-        low, high = (self._quantile(np.full_like(y, q), *numbers) for q in (TAIL, 1 - TAIL))
-        place = np.clip(y, low, np.maximum(high, y))
-        within = integrated_score(
-            lambda u: self._cdf(np.exp(u), *numbers), np.log(place), np.log(low), np.log(np.maximum(high, y)), np.exp
-        )
-        return within + np.maximum(low - y, 0.0)
+        return np.array([self._score(t, *(each[:, i] for each in numbers)) for i, t in enumerate(y)])
+
+    def _score(self, y, *numbers):
+        """∫ (F(t) − 1{t ≥ y})² dt by an integral over log t, for one row, whose numbers are (S,)."""
+        columns = [each[:, None] for each in numbers]
+        m, v, d = numbers
+        low, high = self._ends(m, v, d, SCORE_REACH, SCORE_DROP)
+        low, high = float(low.min()), float(high.max())
+        jump = min(max(math.log(y), low), high) if y > 0 else low
+        total = max(math.exp(low) - y, 0.0) + max(y - math.exp(high), 0.0)  # where F is 0 or 1
+        for first, last, above in ((low, jump, 0.0), (jump, high, 1.0)):
+            if last > first:
+                u, weight = panels(self._parts(first, last, *numbers))
+                total += weight @ ((self._smooth_cdf(np.exp(u), *columns) - above) ** 2 * np.exp(u))
+        return total
+
+
+def _even_number(v: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    """How many equally spaced nodes suffice for variances and a family's curvature; 0 if too many.
+
+    The families have tails that are not Gaussian. So large variances need other nodes.
+    """
+    allowed = [(v <= LARGEST_EVEN) & (v * curvature <= most) for _, most in EVEN_NODES]
+    return np.select(allowed, [number for number, _ in EVEN_NODES], 0)

@@ -425,9 +425,10 @@ class Mixture:
     def crps(self, y):
         """Continuous ranked probability score, ∫ (F(t) − 1{t ≥ y})² dt; lower is better.
 
-        For up to 256 Gaussian components it is computed in closed form, Σ_s ω_s A(y − m_s, v_s) − ½ Σ_st ω_s ω_t
+        For Gaussian components it is computed in closed form, Σ_s ω_s A(y − m_s, v_s) − ½ Σ_st ω_s ω_t
         A(m_s − m_t, v_s + v_t), where ``A(μ, v) = 2 √v φ(μ/√v) + μ (2 Φ(μ/√v) − 1)`` is the mean of ``|N(μ, v)|`` [1]_.
-        For other distributions the integral, or sum, is computed to six digits.
+        Where there are many components and none is narrow, the second sum is computed as ∫ F(t) (1 − F(t)) dt, to nine
+        digits. For other distributions the score itself is an integral, or a sum, that is computed numerically.
 
         Parameters
         ----------

@@ -1,20 +1,34 @@
 """Distributions of targets which a monotone transformation turns into mixtures of Gaussians."""
 
+import warnings
 from functools import cached_property
 
 import numpy as np
 
 from ._gaussian import PredictiveDistribution
-from ._mixture import Mixture, fixed, integrated_score
+from ._mixture import Mixture, fixed
 
-#: Number of nodes of Gauss-Hermite quadrature for the moments of each component.
+#: Number of nodes of Gauss-Hermite quadrature for the moments of each component under the logarithm. Other inverses may
+#: have kinks, for which it is too coarse: they take steps of equal size, up to so many deviations on either side.
 N_NODES = 32
+MOMENT_STEP, MOMENT_REACH = 1 / 16, 12
 
-#: Probability beyond either end of a score's integral.
+#: Values z without a target count as impossible if all of them together are less probable than this.
 TAIL = 1e-10
 
-#: Step of the differences that estimate slopes, as a share of the target's size.
-STEP = 1e-5
+#: Half the distance of the differences that estimate slopes, in standard deviations of z.
+STEP = 1e-4
+
+#: The CRPS is integrated between nodes. They reach so many deviations from the mean of each component. At first there
+#: are at least this many in all, and this many for each component. Then the worst intervals are halved in some rounds.
+REACH, FEWEST_NODES, NODES_PER_COMPONENT = 9.0, 512, 16
+N_ROUNDS, N_HALVED = 12, 256
+
+#: Largest number of entries of an array with which scores are computed.
+SCORE_NUMBERS = 2**21
+
+#: A number that transformers take and that stands for infinity.
+FAR = 1e300
 
 
 class Logarithm:
@@ -113,61 +127,140 @@ class TransformedDistribution(Mixture):
         return fixed(self._expected(lambda y: (y - self.mean) ** 2))
 
     def logpdf(self, y):
-        """See :meth:`.Mixture.logpdf`: ``log p(z) + log |dz/dy|``."""
+        """See :meth:`.Mixture.logpdf`: ``log p(z) − log |dy/dz|``; −inf for values that y cannot have."""
         y = self._broadcast(y)
         z = self._forward(y)
-        inside = np.isfinite(z)
+        inside = np.isfinite(z) & (y >= self._image[0]) & (y <= self._image[1])
+        z = np.where(inside, z, 0.0)
         with np.errstate(divide="ignore"):
-            found = self.dist.logpdf(np.where(inside, z, 0.0)) + np.log(self._slope(y))
+            found = self.dist.logpdf(z) - np.log(self._slope(y, z))
         return np.where(inside, found, np.where(np.isnan(y), np.nan, -np.inf))
 
     def cdf(self, y):
-        """See :meth:`.Mixture.cdf`."""
+        """See :meth:`.Mixture.cdf`; 0 below and 1 above all values that y can have."""
         y = self._broadcast(y)
         z = self._forward(y)
         inside = ~np.isnan(z)
         p = self.dist.cdf(np.where(inside, z, 0.0))
-        return np.where(inside, np.where(self._rising, p, 1 - p), np.where(np.isnan(y), np.nan, 0.0))
+        p = np.where(inside, np.where(self._rising, p, 1 - p), np.where(np.isnan(y), np.nan, 0.0))
+        low, high = self._image
+        return np.where(y < low, 0.0, np.where(y >= high, 1.0, p))
 
     def ppf(self, q):
         """See :meth:`.Mixture.ppf`."""
         q = np.asarray(q, dtype=np.float64)
-        return self._backward(self.dist.ppf(np.where(self._rising, q, 1 - q)))
+        found = self._backward(self.dist.ppf(np.where(self._rising, q, 1 - q)))
+        low, high = self._image
+        return _known(np.where(q == 0, low, np.where(q == 1, high, found)))
 
     def _draw(self, components, rng):
-        return self._backward(self.dist._draw(components, rng))
+        return _known(self._backward(self.dist._draw(components, rng)))
 
     def crps(self, y):
-        """See :meth:`.Mixture.crps`: the integral over z, to six digits."""
-        y = self._broadcast(y)
-        low, high = (self.dist.ppf(q) + np.zeros(y.shape) for q in (TAIL, 1 - TAIL))
-        z = self._forward(y)
-        first, last = self._backward(low), self._backward(high)
-        beyond = np.maximum(np.minimum(first, last) - y, 0) + np.maximum(y - np.maximum(first, last), 0)
-        z = np.clip(np.where(np.isnan(z), np.where(self._rising, -np.inf, np.inf), z), low, high)
-        return beyond + integrated_score(self.dist.cdf, z, low, high, lambda u: 1 / self._slope(self._backward(u)))
+        """See :meth:`.Mixture.crps`: an integral over y, of which nothing but the inverse is needed."""
+        given = self._broadcast(y)
+        unknown = np.isnan(given)
+        y = np.where(unknown, 0.0, given).reshape(-1, *self.shape)
+        found = np.empty(y.shape)
+        for output in np.ndindex(self.shape[1:]):
+            one = self[(slice(None), *output)] if output else self
+            found[(..., *output)] = one._flat_crps(y[(..., *output)])
+        found = found.reshape(given.shape)
+        return np.where(unknown, np.nan, np.where(np.isinf(given), np.inf, found))
+
+    def _flat_crps(self, y):
+        """Scores (k, n) of observations (k, n) of a single output."""
+        nodes = max(FEWEST_NODES, NODES_PER_COMPONENT * len(self.weights)) + N_ROUNDS * N_HALVED
+        n_chunk = max(1, SCORE_NUMBERS // (nodes * len(self.weights)))
+        found = np.empty(y.shape)
+        for start in range(0, len(self), n_chunk):
+            rows = slice(start, start + n_chunk)
+            for observed, out in zip(y, found, strict=True):
+                out[rows] = self[rows]._score(observed[rows])
+        return found
+
+    def _score(self, y):
+        """∫ (F(t) − 1{t ≥ y})² dt, as a sum over intervals (K, n) in which F is linear in y = g(z).
+
+        F and g are monotone. So the sum that takes the smallest F of each interval and the sum that takes the largest
+        enclose the integral, whatever g does between two nodes. Intervals in which they differ most are halved.
+        """
+        z = self._first_nodes(y)
+        t, F = self._values(z)
+        for _ in range(N_ROUNDS):
+            worst = np.argpartition(-_uncertainty(t, F, y), N_HALVED, axis=0)[:N_HALVED]
+            middle = 0.5 * (np.take_along_axis(z, worst, 0) + np.take_along_axis(z, worst + 1, 0))
+            z, t, F = (np.concatenate(pair) for pair in zip((z, t, F), (middle, *self._values(middle)), strict=True))
+            order = np.argsort(z if self._rising else -z, axis=0)
+            z, t, F = (np.take_along_axis(column, order, 0) for column in (z, t, F))
+        beyond = np.maximum(t[0] - y, 0) + np.maximum(y - t[-1], 0)
+        return beyond + _piecewise_score(t, F, y)
+
+    def _first_nodes(self, y):
+        """Nodes z (K, n): quantiles of all components, and the z of the observations."""
+        m, s = self.means, np.sqrt(self.variances)
+        n_nodes = max(NODES_PER_COMPONENT, -(-FEWEST_NODES // len(m)))
+        z = (m + np.linspace(-REACH, REACH, n_nodes)[:, None, None] * s).reshape(-1, m.shape[1])  # (K, n)
+        own = self._forward(y)
+        own = np.clip(np.where(np.isnan(own), z[0], own), z.min(axis=0), z.max(axis=0))
+        nodes = np.sort(np.concatenate([z, own[None]]), axis=0)
+        return nodes if self._rising else nodes[::-1]
+
+    def _values(self, z):
+        """Targets t of nodes (K, n), in the order of the nodes, and probabilities F of at most t."""
+        p, t = self.dist.cdf(z), self._backward(z)
+        lost = ~np.isfinite(t)
+        if lost.any():
+            _refuse_if_likely(np.minimum(p, 1 - p)[lost].max())
+            last, first = (np.where(lost, far, t) for far in (-np.inf, np.inf))
+            t = np.where(lost, np.where((p > 0.5) == self._rising, last.max(axis=0), first.min(axis=0)), t)
+        return t, np.where(self._rising, p, 1 - p)
 
     @cached_property
     def _rising(self) -> np.ndarray:
-        """Whether g increases: (), or (P,) for several outputs. Rows at a limit or a pole of g do not tell."""
-        centre, spread = self.dist.mean, self.dist.std
-        above, below = self._backward(centre + spread), self._backward(centre - spread)
-        return (above > below).sum(axis=0) >= (above < below).sum(axis=0)
+        """Whether g increases: (), or (P,) for several outputs."""
+        steps = np.diff([self._at_all(z) for z in (-1e3, -1.0, -1e-3, 1e-3, 1.0, 1e3)], axis=0)
+        return (steps > 0).sum(axis=0) >= (steps < 0).sum(axis=0)  # NaN, where z has no target, is neither
+
+    @cached_property
+    def _image(self) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest value of g: (), or (P,) for several outputs; infinite if there is none."""
+        sign = np.where(self._rising, 1.0, -1.0)
+        low, high = (
+            np.where(self._at_all(z) == self._at_all(z / 2), self._at_all(z), np.sign(z) * np.inf * sign)
+            for z in (-FAR, FAR)
+        )
+        return np.minimum(low, high), np.maximum(low, high)
+
+    def _at_all(self, z: float) -> np.ndarray:
+        """g(z) for one number z: (), or (P,) for several outputs."""
+        return self._backward(np.full((1, *self.shape[1:]), z))[0]
 
     def _expected(self, function):
-        nodes, shares = np.polynomial.hermite_e.hermegauss(N_NODES)
-        deviation, total = np.sqrt(self.variances), np.zeros(self.shape)
+        if isinstance(self.transform, Logarithm):
+            nodes, shares = np.polynomial.hermite_e.hermegauss(N_NODES)
+        else:
+            nodes = np.arange(-MOMENT_REACH, MOMENT_REACH + MOMENT_STEP, MOMENT_STEP)
+            shares = np.exp(-0.5 * nodes**2)
+        deviation, total, lost = np.sqrt(self.variances), np.zeros(self.shape), np.zeros(self.shape)
         for node, share in zip(nodes, shares / shares.sum(), strict=True):
-            total += share * np.tensordot(self.weights, function(self._backward(self.means + node * deviation)), axes=1)
+            y = self._backward(self.means + node * deviation)
+            known = np.isfinite(y)
+            lost += share * np.tensordot(self.weights, ~known, axes=1)
+            total += share * np.tensordot(self.weights, function(np.where(known, y, 0.0)) * known, axes=1)
+        _refuse_if_likely(lost.max(initial=0.0))
         return total
 
-    def _slope(self, y):
-        """|dz/dy|, from differences."""
+    def _slope(self, y, z):
+        """|dy/dz| at y = g(z), from differences of g: a step in z does not depend on the units of y."""
         if isinstance(self.transform, Logarithm):
-            with np.errstate(divide="ignore"):
-                return np.where(y > 0, 1 / np.maximum(y, 0.0), 0.0)
-        step = STEP * np.maximum(np.abs(y), STEP)
-        return np.abs(self._forward(y + step) - self._forward(y - step)) / (2 * step)
+            return np.maximum(y, 0.0)
+        step = STEP * self.dist.std
+        above, below = self._backward(z + step), self._backward(z - step)
+        sides = 2.0 - np.isnan(above) - np.isnan(below)
+        rise = np.where(np.isnan(above), y, above) - np.where(np.isnan(below), y, below)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.abs(rise) / (sides * step)
 
     def _forward(self, y):
         """z of targets (..., n) or (..., n, P); NaN for targets that have none."""
@@ -181,11 +274,13 @@ class TransformedDistribution(Mixture):
 
     def _backward(self, z):
         """Targets of z: the inverse of :meth:`_forward`."""
-        return self._columns(self.transform.inverse_transform, z)
+        return self._columns(self.transform.inverse_transform, np.clip(z, -FAR, FAR))
 
     def _columns(self, function, values, others=0.0):
         """``function`` of values (..., n) or (..., n, P). If some outputs lack, ``others`` fill the rest of the row."""
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"), warnings.catch_warnings():
+            # PowerTransformer warns of NaN in any case. Here NaN is an error, unless it is too improbable to matter.
+            warnings.filterwarnings("ignore", "invalid value encountered", RuntimeWarning)
             if isinstance(self.transform, Logarithm):
                 return function(values)
             columns = np.atleast_1d(self._all if self.output is None else self.output)
@@ -199,3 +294,41 @@ class TransformedDistribution(Mixture):
         """Numbers of the transformer's columns."""
         n_outputs = self.shape[1] if len(self.shape) == 2 else 1
         return np.arange(getattr(self.transform, "n_features_in_", n_outputs))
+
+
+def _refuse_if_likely(probability: float) -> None:
+    """ValueError if values z for which there is no finite target have more than a negligible probability."""
+    if probability > TAIL:
+        raise ValueError(
+            f"The inverse of the transformation is not finite where z has a probability of {probability:.2g}, so that "
+            "there is no finite mean, score or draw: set target_transform of the regressor, which bounds predictions, "
+            "or take another transformation."
+        )
+
+
+def _known(y: np.ndarray) -> np.ndarray:
+    """Targets; ValueError if one of them is NaN because its z has no target."""
+    _refuse_if_likely(float(np.isnan(y).mean()))
+    return y
+
+
+def _parts(t: np.ndarray, F: np.ndarray, y: np.ndarray):
+    """Intervals between nodes (K, n): their widths below and above ``y``, and F at both ends."""
+    split = np.clip(y, t[:-1], t[1:])
+    return split - t[:-1], t[1:] - split, F[:-1], F[1:]
+
+
+def _uncertainty(t: np.ndarray, F: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Difference (K − 1, n) of the largest and the smallest integral of (F − 1{t ≥ y})² over an interval."""
+    below, above, start, end = _parts(t, F, y)
+    return below * (end**2 - start**2) + above * ((1 - start) ** 2 - (1 - end) ** 2)
+
+
+def _piecewise_score(t: np.ndarray, F: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """∫ (F − 1{t ≥ y})² dt (n,) of a function F that is linear between nodes t (K, n)."""
+    below, above, start, end = _parts(t, F, y)
+    width = below + above
+    there = start + (end - start) * np.divide(below, width, out=np.zeros_like(width), where=width > 0)
+    squares = below * (start**2 + start * there + there**2)
+    squares += above * ((1 - there) ** 2 + (1 - there) * (1 - end) + (1 - end) ** 2)
+    return squares.sum(axis=0) / 3

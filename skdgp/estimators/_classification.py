@@ -153,10 +153,11 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
         data. The learning rate climbs in the first hundred steps and then falls slowly. Predictions come from an
         average of the parameters in recent steps. No rows are held out, and ``early_stopping`` has no effect.
 
-        The model passes once over a chunk of 10 000 rows or more. A smaller chunk alone would be too few steps. So the
-        estimator keeps a random sample of up to 4000 earlier rows, and learns from some of these again with each small
-        chunk. Together that is as much work as up to 25 passes over the chunk, but no more than ``max_iter`` passes or
-        10 000 rows.
+        A new model passes up to 25 times over its first chunk, but over no more than 100 000 rows together, and at
+        least once. Later it passes once over a chunk of 10 000 rows or more. A smaller chunk alone would be too few
+        steps. So the estimator keeps a random sample of up to 4000 earlier rows, and learns from some of these again
+        with each small chunk. Together that is as much work as up to 25 passes over the chunk, but no more than
+        ``max_iter`` passes or 10 000 rows.
 
         Parameters
         ----------

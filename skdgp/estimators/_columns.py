@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import date, time, timedelta
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -164,9 +165,11 @@ def _is_date(value: Any) -> bool:
 
 
 def first_collection(values: np.ndarray) -> Any:
-    """The first value that is a list, a tuple or an array; None if there is none."""
-    objects = values.tolist() if values.dtype.kind == "O" else ()
-    return next((each for each in objects if isinstance(each, list | tuple | np.ndarray)), None)
+    """The first value that is neither a number nor text, such as a list or an interval; None if there is none."""
+    objects = (
+        list(values) if values.dtype.kind == "O" or values.ndim > 1 else ()
+    )  # a struct of Polars has two dimensions
+    return next((each for each in objects if not (isinstance(each, str | bytes | Number) or is_missing(each))), None)
 
 
 def without_na(X):
@@ -190,9 +193,16 @@ def _is_na(value: Any) -> bool:
     return type(value).__name__ == "NAType"
 
 
+def is_missing(value: Any) -> bool:
+    """Whether it is None, NaN, or pandas' NA or NaT."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(np.isscalar(value) and value != value)
+
+
 def _is_category(values: Any) -> bool:
     """Whether a column of a frame holds text or categories."""
     dtype = str(values.dtype).lower()
+    if dtype.startswith("struct"):
+        return False
     return dtype.startswith(TEXT_OR_CATEGORY) or (dtype == "object" and first_text(np.asarray(values)) is not None)
 
 

@@ -12,7 +12,12 @@ FARTHEST = 1e15
 
 def prepared(estimator) -> Callable[[np.ndarray], np.ndarray]:
     """A function that brings rows to predict into the units of the models."""
-    return lambda X: inputs(estimator, X).clip(-FARTHEST, FARTHEST)
+    return lambda X: clipped(estimator, estimator._encoding.encode(X))
+
+
+def clipped(estimator, columns: np.ndarray) -> np.ndarray:
+    """The model's columns of rows to predict, standardised. Rows that are too far away come nearer."""
+    return estimator._input_units.standardise(columns).clip(-FARTHEST, FARTHEST)
 
 
 def inputs(estimator, X: np.ndarray, of_others: Mapping[int, np.ndarray] | None = None) -> np.ndarray:

@@ -14,7 +14,7 @@ from ..inference.joint import FunctionSet, output_moments
 from ..inference.threads import threads_for
 from ._encoding import N_DRAWS, has_missing
 from ._fitted import fitted, member_of
-from ._inputs import FARTHEST, prepared, standardise
+from ._inputs import clipped, prepared
 from ._rows import check_query
 
 #: Largest number of rows, with all draws of missing cells, whose joint covariance is computed: a matrix of 128 MiB. If
@@ -132,7 +132,7 @@ class _Drawn:
         self.learnt, self.n_rows = torch.from_numpy(learnt), len(X)
         drawn = encoding.encode_draws(X[incomplete]).reshape(-1, encoding.width)
         rows = np.concatenate([encoding.encode(X[complete]), drawn, encoding.encode(X[learnt])])
-        return standardise(self.estimator, rows).clip(-FARTHEST, FARTHEST)
+        return clipped(self.estimator, rows)
 
     def joined(self, marginals: Marginals) -> Marginals:
         """Marginals of the rows of the last call, from the marginals of the rows that the call returned."""

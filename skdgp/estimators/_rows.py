@@ -3,11 +3,26 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from scipy.sparse import issparse
+from sklearn.base import is_classifier
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from .._sklearn import check_sample_weight
-from ._columns import Columns, date_columns, first_collection, first_text, is_frame, kind_of_dates, without_na
+from ._columns import (
+    Columns,
+    date_columns,
+    first_collection,
+    first_text,
+    is_frame,
+    is_missing,
+    kind_of_dates,
+    without_na,
+)
+
+#: Types of tensors that are computed with as float32.
+HALVES = (torch.float16, torch.bfloat16)
 
 FLOATS = (np.float64, np.float32)
 
@@ -30,6 +45,11 @@ class Table:
 
 def check_table(estimator, X, y, sample_weight=None, *, fresh: bool) -> Table:
     """Rows that a model can learn from. With ``fresh`` they decide the number and the names of the features."""
+    X, y, sample_weight = map(as_known, (X, y, sample_weight))
+    if issparse(y):
+        raise ValueError("y is a sparse matrix, and the targets of all rows are needed: pass y.toarray().")
+    if is_classifier(estimator):
+        check_labels(y)
     if fresh:
         estimator._columns = Columns.of(X, estimator.categorical_features)
         estimator.is_categorical_ = None if estimator._columns is None else estimator._columns.is_categorical
@@ -52,9 +72,42 @@ def check_query(estimator, X) -> np.ndarray:
     return _validated(estimator, X, reset=False, dtype=FLOATS)
 
 
+def as_known(X):
+    """Tensors of torch as arrays, tables of Arrow as frames of pandas, and other tables as they are."""
+    if isinstance(X, torch.Tensor):
+        X = X.detach().cpu()
+        return (X.float() if X.dtype in HALVES else X).numpy()
+    X = X.to_pandas() if hasattr(X, "to_pandas") and hasattr(X, "column_names") else X
+    names = list(X.columns) if is_frame(X) else []
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"Two columns have the name {twice!r}: give each column a name of its own.")
+    return X
+
+
+def check_labels(y) -> None:
+    """Raise an error if labels are missing, or cannot be sorted since they are of several kinds."""
+    labels = np.asarray(y)
+    if labels.dtype.kind != "O":
+        return
+    labels = labels.ravel()
+    gaps = [row for row, label in enumerate(labels.tolist()) if is_missing(label)]
+    if gaps:
+        raise ValueError(
+            f"y holds {labels[gaps[0]]!r} in row {gaps[0]}, which is no label: leave out rows without one."
+        )
+    try:
+        np.unique(labels)
+    except TypeError as error:
+        kinds = " and ".join(sorted({type(label).__name__ for label in labels.tolist()}))
+        raise ValueError(
+            f"y holds labels of several types, {kinds}, which cannot be sorted: make text of all, for instance."
+        ) from error
+
+
 def _validated(estimator, X, *y, **options):
     """scikit-learn's checks, with errors that name the column that they are about."""
-    columns, X, y = estimator._columns, without_na(X), tuple(map(without_na, y))
+    columns, X, y = estimator._columns, without_na(as_known(X)), tuple(map(without_na, y))
     for number, dtype in date_columns(X).items():  # NumPy would make numbers of some, such as microseconds
         if columns is None or not columns.is_categorical[number]:
             _refuse_column(X.columns[number] if is_frame(X) else number, dtype)
@@ -86,7 +139,7 @@ def _explain(error: Exception, X, columns: Columns | None) -> None:
                 'categorical_features, or fit a data frame with categorical_features="from_dtype".'
             ) from error
         other = first_collection(column)
-        if other is not None and isinstance(error, ValueError):  # else the error says what X holds
+        if other is not None:
             raise ValueError(
                 f"Column {name!r} of X holds {other!r}, which is neither a number nor text: make columns of what is in "
                 "it, before."

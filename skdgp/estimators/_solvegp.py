@@ -156,7 +156,8 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         explains, and otherwise 0. 0 is no correction, and 1000 is the largest number. With a correction the estimator
         stores up to 50 000 training rows, and predictions take longer.
     validation_fraction : float, default=0.1
-        Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
+        Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
+        (regressors). If SOLVEGPRegressor learns from
         minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
         and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
         form, which it does not have with ``covariance="diag"``, for example.
@@ -395,7 +396,8 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
         model predicts alone. "auto" is "gp" wherever a base is possible, and otherwise None. It is not possible with
         kernel objects, for example, or where no rows can judge it, as in ``partial_fit``. "gp" warns there.
     validation_fraction : float, default=0.1
-        Share of the rows that each member holds out with ``early_stopping``. If SOLVEGPRegressor learns from
+        Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
+        (regressors). If SOLVEGPRegressor learns from
         minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
         and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
         form, which it does not have with ``covariance="diag"``, for example.

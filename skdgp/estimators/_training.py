@@ -31,6 +31,7 @@ from ..gp.deep_gp import DeepGP
 from ..gp.layers import Layer
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.batches import Batch
+from ..inference.calibration import MAX_ROWS
 from ..inference.callers import users_level
 from ..inference.ensemble import Ensemble
 from ..inference.linear import linear_score
@@ -48,6 +49,9 @@ from ._monitor import Monitor, curves
 from ._parameters import keep_structure
 from ._rows import Table, check_held_out, check_table
 from ._wishes import Fit, warn_of_idle
+
+#: Limits of the precision in which models are trained.
+SINGLE = np.finfo(np.float32)
 
 #: With fewer rows than this, none are held out.
 MIN_ROWS_TO_SPLIT = 20
@@ -117,10 +121,13 @@ def learn(estimator, X, y, sample_weight, total_size, labels=None):
         else:
             n_members, losses = len(before), estimator.loss_curve_
         plan = estimator.plan(n_rows or n_seen, len(chunk))
+        split = Split(order)
         if start is not None:
-            warn_of_idle(Fit(estimator, likelihood, plan, None, n_members, before.device))
+            if likelihood.calibrated():
+                split = Split(order, None, min(_n_held_out(estimator, chunk), MAX_ROWS))
+            warn_of_idle(Fit(estimator, likelihood, plan, split, n_members, before.device, by_chunks=True))
         with _blaming_units(likelihood, chunk):
-            learnt = before.learn(start, _seeds(rng, n_members), chunk, plan)
+            learnt = before.learn(start, _seeds(rng, n_members), chunk, plan, split)
         losses = np.append(losses, np.mean([history.loss[-1] for history in learnt.histories]))
         found = {"n_iter_": len(losses), "loss_curve_": losses, "validation_scores_": np.empty(0)}
         _keep(estimator, learnt, n_seen, found | {"best_iter_": [len(losses)] * len(learnt)})
@@ -199,6 +206,13 @@ def _weighted(estimator, table: Table, learnt: np.ndarray, name: str) -> Table:
     found = table.where(table.weight > 0)  # a class without weight counts as absent, as a row without weight does
     if not len(found):
         raise ValueError(f"{name} has no row with a target and a positive weight: pass other rows, or none.")
+    with np.errstate(over="ignore"):
+        largest, total = found.weight.max(), found.weight.sum()
+    if largest < SINGLE.tiny or total > SINGLE.max:
+        raise ValueError(
+            f"Weights of the rows of {name} are at most {largest:.1e} and add up to {total:.1e}, which float32 cannot "
+            "hold: pass sample_weight=weight / weight.max(), or a smaller class_weight."
+        )
     return found
 
 
@@ -220,10 +234,17 @@ def _hold_out(
     kriged = getattr(likelihood, "kriged", False) and _n_neighbors(estimator) != 0
     wanted = kriged or (_has_base(estimator) and likelihood.has_base)
     to_judge = not estimator.early_stopping and (plan.finish is not None or plan.hold_out) and wanted
-    if not (estimator.early_stopping or to_judge) or len(data) < MIN_ROWS_TO_SPLIT:
+    if not (estimator.early_stopping or to_judge):
         return Split(order)
-    n_rows = min(max(1, round(estimator.validation_fraction * len(data))), len(data) - 1)
+    n_rows = _n_held_out(estimator, data)
     return Split(order, None, min(n_rows, MAX_JUDGES) if to_judge else n_rows, to_judge)
+
+
+def _n_held_out(estimator, data: Batch) -> int:
+    """Number of rows that a member holds out, if it holds any out."""
+    if len(data) < MIN_ROWS_TO_SPLIT:
+        return 0
+    return min(max(1, round(estimator.validation_fraction * len(data))), len(data) - 1)
 
 
 def _has_base(estimator) -> bool:

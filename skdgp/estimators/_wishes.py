@@ -27,9 +27,10 @@ class Fit(NamedTuple):
     estimator: Any
     likelihood: Likelihood
     plan: Plan
-    split: Split | None  # None in partial_fit
+    split: Split
     n_members: int
     device: torch.device
+    by_chunks: bool = False  # whether it is the first call of partial_fit
 
     def value(self, name: str, otherwise=None):
         """Value of a parameter that some estimators do not have."""
@@ -77,19 +78,14 @@ class Fit(NamedTuple):
     # Rows that judge.
 
     @property
-    def by_chunks(self) -> bool:
-        """Whether it is a call of ``partial_fit``."""
-        return self.split is None
-
-    @property
     def given(self) -> bool:
         """Whether the user holds rows out."""
-        return self.split is not None and self.split.rows is not None
+        return self.split.rows is not None
 
     @property
     def holds_out(self) -> bool:
         """Whether members hold rows of the table out."""
-        return self.split is not None and self.split.n_rows > 0
+        return self.split.n_rows > 0
 
     @property
     def too_few(self) -> bool:
@@ -99,7 +95,7 @@ class Fit(NamedTuple):
     @property
     def n_judges(self) -> float:
         """Number of rows that can judge a base, or a correction by neighbours."""
-        if self.split is None:
+        if self.by_chunks:
             return 0
         if self.split.rows is not None:
             return len(self.split.rows)
@@ -117,7 +113,7 @@ class Idle(NamedTuple):
     cure: str
 
 
-_HELD_OUT = ("validation_fraction", "n_iter_no_change", "tol")
+_STOPPING = ("n_iter_no_change", "tol")
 _BLENDED = ("base", "n_neighbors")
 
 #: All of them. Of the lines whose condition holds, the first one with the parameter counts.
@@ -180,15 +176,21 @@ IDLE = (
     ),
     # Rows that judge.
     Idle(
-        (*_HELD_OUT, *_BLENDED, "cuda_graphs"),
+        (*_STOPPING, *_BLENDED, "cuda_graphs"),
         lambda fit: fit.by_chunks,
-        "in partial_fit, which holds no rows out",
+        "in partial_fit, which has no epochs, no base, no neighbours and no CUDA graphs",
         "use fit, or leave it out",
     ),
     Idle(
         ("early_stopping",),
         lambda fit: fit.by_chunks and fit.estimator.early_stopping,
-        "in partial_fit, which holds no rows out",
+        "in partial_fit, which has no epochs",
+        "use fit, or leave it out",
+    ),
+    Idle(
+        ("validation_fraction",),
+        lambda fit: fit.by_chunks and not fit.holds_out,
+        "in partial_fit with such a first chunk, of which no rows are held out",
         "use fit, or leave it out",
     ),
     Idle(
@@ -204,7 +206,7 @@ IDLE = (
         "leave these rows out, or leave it out",
     ),
     Idle(
-        ("early_stopping", *_HELD_OUT),
+        ("early_stopping", "validation_fraction", *_STOPPING),
         lambda fit: fit.too_few,
         "with so few rows, of which none are held out",
         "pass X_val and y_val, or leave it out",
@@ -216,7 +218,7 @@ IDLE = (
         "set early_stopping=True, or leave it out",
     ),
     Idle(
-        ("n_iter_no_change", "tol"),
+        _STOPPING,
         lambda fit: not (fit.given or fit.estimator.early_stopping),
         "with early_stopping=False, since no rows choose the best epoch",
         "set early_stopping=True, or leave it out",

@@ -4,6 +4,8 @@ It has no closed form. Quadrature computes it precisely, also if variances are v
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,7 +26,7 @@ _REACH = 5.0
 #: Sum of (v_c/v_j)² from which on the product of steps is too steep for Gauss-Hermite quadrature; see :func:`_steep`.
 _STEEP = 7.0
 
-#: Number of entries that a tensor may always have, even if it is larger than in Gauss-Hermite quadrature.
+#: Largest number of entries of a tensor with graded nodes for several rows.
 _FEW_NUMBERS = 2**20
 
 
@@ -49,6 +51,25 @@ def probability_of_largest(mean: Tensor, deviation: Tensor, index: Tensor) -> Te
     return _ProbabilityOfLargest.apply(mean, deviation, index)[0]
 
 
+def probabilities_of_largest(mean: Tensor, deviation: Tensor) -> Tensor:
+    """P_c for every class c, as precise as :func:`probability_of_largest`.
+
+    All classes share their nodes: P_c = Σ_n w_n φ((f_n − m_c)/s_c)/s_c Π_j Φ(x_nj) / Φ(x_nc). The product over all j is
+    computed once, so that the cost grows in proportion to the number of classes.
+
+    Parameters
+    ----------
+    mean, deviation : Tensors of shape (..., K)
+        m and s of K independent values.
+
+    Returns
+    -------
+    Tensor of shape (..., K)
+    """
+    m, s = mean.flatten(0, -2), deviation.flatten(0, -2)
+    return _by_parts(_for_all_classes, m, s)[0].unflatten(0, mean.shape[:-1])
+
+
 class _ProbabilityOfLargest(Function):
     """P_c = Σ_n w_n Π_{j≠c} Φ(x_nj), x_nj = (f_n − m_j)/s_j, at the nodes f_n = m_c + s_c z_n.
 
@@ -63,9 +84,10 @@ class _ProbabilityOfLargest(Function):
     @staticmethod
     def forward(mean: Tensor, deviation: Tensor, index: Tensor) -> tuple[Tensor | None, ...]:
         wanted = mean.requires_grad or deviation.requires_grad
+        graded_sums = partial(_by_graded_nodes, gradients=wanted)
         m, s, c = (each.flatten(0, -2) for each in (mean, deviation, index))  # S·B rows
         if being_recorded(mean):
-            sums = _by_parts(m, s, c, wanted)
+            sums = _by_parts(graded_sums, m, s, c)
         elif not (steep := _steep(m, s, c)).any():
             sums = _by_gauss_hermite(m, s, c, wanted)
         else:
@@ -73,7 +95,7 @@ class _ProbabilityOfLargest(Function):
             place = torch.cat([easy, hard]).argsort()
             pairs = zip(
                 _by_gauss_hermite(m[easy], s[easy], c[easy], wanted),
-                _by_parts(m[hard], s[hard], c[hard], wanted),
+                _by_parts(graded_sums, m[hard], s[hard], c[hard]),
                 strict=True,
             )
             sums = [torch.cat(pair)[place] for pair in pairs]
@@ -120,12 +142,11 @@ def _by_gauss_hermite(mean: Tensor, deviation: Tensor, index: Tensor, gradients:
     return _sums_over_nodes(x, nodes, weights, deviation, index, gradients)
 
 
-def _by_parts(mean: Tensor, deviation: Tensor, index: Tensor, gradients: bool) -> list[Tensor]:
-    """:func:`_by_graded_nodes` by parts, so that tensors are no larger than for Gauss-Hermite nodes and all rows."""
-    n_rows = max(N_NODES * len(mean), _FEW_NUMBERS // mean.shape[-1]) // MOST_NODES
-    parts = zip(*(each.split(max(1, n_rows)) for each in (mean, deviation, index)), strict=True)
-    sums = [_by_graded_nodes(m, s, c, gradients) for m, s, c in parts]
-    return [torch.cat(each) for each in zip(*sums, strict=True)]
+def _by_parts(function: Callable[..., list[Tensor]], mean: Tensor, *others: Tensor) -> list[Tensor]:
+    """Results of a function of rows with graded nodes, by parts whose tensors stay small and fit the cache."""
+    n_rows = max(1, _FEW_NUMBERS // (MOST_NODES * mean.shape[-1]))
+    parts = zip(*(each.split(n_rows) for each in (mean, *others)), strict=True)
+    return [torch.cat(each) for each in zip(*(function(*part) for part in parts), strict=True)]
 
 
 def _by_graded_nodes(mean: Tensor, deviation: Tensor, index: Tensor, gradients: bool) -> list[Tensor]:
@@ -136,25 +157,54 @@ def _by_graded_nodes(mean: Tensor, deviation: Tensor, index: Tensor, gradients: 
     of s₀, the deviation of the class that determines f₀. Nodes are densest at m₀ − 2 s₀, three of these units above f₀.
     All distances are measured from there, since a narrow factor would be lost in the rounding errors of f itself.
     """
-    first = (mean - _REACH * deviation).argmax(-1, keepdim=True)
-    scale = deviation.gather(-1, first) / deviation  # s₀/s_j, (R, K)
-    start = (mean.gather(-1, first) - mean - (_REACH - 3.0) * deviation.gather(-1, first)) / deviation  # x_j, (R, K)
+    start, scale = _lines(mean, deviation)
     own_scale, own_start = scale.gather(-1, index), start.gather(-1, index)  # (R, 1)
-    high = ((_REACH - own_start) / own_scale)[:, 0].clamp(min=-3.0)  # m_c + 5 s_c, which may lie below f₀
-    low = torch.full_like(high, -3.0)  # f₀
-    d, weights = graded(low, high)  # (R, nodes)
+    d, weights = _nodes_up_to(((_REACH - own_start) / own_scale)[:, 0])  # m_c + 5 s_c
     z = own_start + own_scale * d
     weights = weights * own_scale * (-0.5 * z.square()).exp() / _SQRT_2PI
     x = torch.addcmul(start[:, None], scale[:, None], d[..., None])  # (R, nodes, K)
     return _sums_over_nodes(x, z, weights, deviation, index, gradients)
 
 
+def _for_all_classes(mean: Tensor, deviation: Tensor) -> list[Tensor]:
+    """P_c (R, K) of every class, for rows of means and deviations (R, K).
+
+    The nodes are those of :func:`_by_graded_nodes`, up to the largest m_c + 5 s_c. They suit the density of each class
+    as they suit its step, since both change over the width s_c at the same place.
+    """
+    start, scale = _lines(mean, deviation)
+    d, weights = _nodes_up_to(((_REACH - start) / scale).amax(-1))
+    x = torch.addcmul(start[:, None], scale[:, None], d[..., None])  # (R, nodes, K)
+    ndtr = _ndtr(x)
+    product = (ndtr.prod(-1) * weights)[..., None]
+    density = (-0.5 * x.square()).exp() * (scale / _SQRT_2PI)[:, None]
+    return [(product / ndtr * density).sum(-2)]
+
+
+def _lines(mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+    """Where x_j = start_j + scale_j d begins and how steep it is, each (R, K); see :func:`_by_graded_nodes`."""
+    first = (mean - _REACH * deviation).argmax(-1, keepdim=True)
+    scale = deviation.gather(-1, first) / deviation  # s₀/s_j
+    start = (mean.gather(-1, first) - mean - (_REACH - 3.0) * deviation.gather(-1, first)) / deviation
+    return start, scale
+
+
+def _nodes_up_to(high: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes d and weights, (R, nodes), from f₀ up to limits (R,), which may lie below f₀."""
+    high = high.clamp(min=-3.0)
+    return graded(torch.full_like(high, -3.0), high)
+
+
+def _ndtr(x: Tensor) -> Tensor:
+    """Φ(x) with the absolute precision that the integral needs, and above zero, since sums are divided by it."""
+    return x.mul(math.sqrt(0.5)).erf_().add_(1.0).mul_(0.5).clamp_(min=_TINY)
+
+
 def _sums_over_nodes(
     x: Tensor, z: Tensor, weights: Tensor, deviation: Tensor, index: Tensor, gradients: bool
 ) -> list[Tensor]:
     """The formulas of :class:`_ProbabilityOfLargest` for x (R, nodes, K), which is overwritten."""
-    # 1 + erf has the absolute precision that the integral needs. Φ is kept above zero, since G is divided by it.
-    ndtr = x.mul(math.sqrt(0.5)).erf_().add_(1.0).mul_(0.5).clamp_(min=_TINY)
+    ndtr = _ndtr(x)
     own = index[:, None].expand(-1, x.shape[1], -1)
     ndtr.scatter_(-1, own, 1.0)
     product = ndtr.prod(-1).mul_(weights)  # (R, nodes)

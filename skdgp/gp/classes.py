@@ -10,7 +10,7 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from .argmax import probability_of_largest
+from .argmax import probabilities_of_largest, probability_of_largest
 from .likelihoods import Likelihood
 from .linalg import being_recorded
 from .special import N_NODES, gauss_hermite, graded, log_ndtr
@@ -191,10 +191,10 @@ class RobustMax(Classification):
         return torch.full_like(f, miss, requires_grad=False).scatter_(-1, largest, hit)
 
     def log_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """See :meth:`Classification.log_probabilities`. Probabilities add up to 1 ± 5e-5 K, and are then normalised."""
-        numbers = mean.new_tensor(range(self.n_outputs))
-        classes = [self.log_predictive(number.expand(mean.shape[1], 1), mean, variance) for number in numbers]
-        return torch.stack(classes, dim=-1).log_softmax(-1)
+        """See :meth:`Classification.log_probabilities`. The P_c add up to 1 ± 5e-5 K, and are then normalised."""
+        hit, miss = math.exp(self.log_hit), math.exp(self.log_miss)
+        wins = probabilities_of_largest(mean, variance.sqrt())
+        return torch.log(miss + (hit - miss) * wins / wins.sum(-1, keepdim=True))
 
     def _wins(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """Probabilities P_y, (S, B), that the class y has the largest function value."""

@@ -27,6 +27,10 @@ INITIAL_DISPERSION, LEAST_DISPERSION = 0.2, 1e-6
 #: Smallest dispersion that the noise of the targets' logarithms may set.
 LEAST_START = 1e-3
 
+#: How far the logarithm of a mean may be beyond those of the targets: predictions are within a factor of a million of
+#: them. Its variance is limited, too, to that of a factor exp(±10), which says that nothing is known.
+BEYOND, MOST_VARIANCE = math.log(1e6), 100.0
+
 #: Number of steps of Newton's method towards the most likely function value given its target, and the longest step.
 NEWTON_STEPS, LONGEST = 12, 2.0
 
@@ -42,6 +46,10 @@ class LogLink(Regression):
 
     shift: tuple[float, ...]
 
+    def __init__(self, n_outputs: int):
+        super().__init__(n_outputs)
+        self.limits = (n_outputs * (-math.inf,), n_outputs * (math.inf,))  # of the logarithms of means
+
     @property
     def has_base(self) -> bool:
         """Whether there is one target. With several, each would need weights of its own."""
@@ -52,6 +60,10 @@ class LogLink(Regression):
         y = self.checked(y).astype(np.float64)
         mean = np.average(y, axis=0, weights=weight)
         self.shift = tuple(np.log(np.where(mean > 0, mean, 1.0)).tolist()) if normalize else y.shape[1] * (0.0,)
+        with np.errstate(divide="ignore"):
+            logs = np.log(y.min(axis=0, where=y > 0, initial=np.inf)), np.log(y.max(axis=0))
+        known = np.where(np.isfinite(logs), logs, 0.0)  # of an output whose counts are all zero
+        self.limits = (tuple((known[0] - BEYOND).tolist()), tuple((known[1] + BEYOND).tolist()))
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Targets as they are."""
@@ -63,11 +75,12 @@ class LogLink(Regression):
 
     def response(self, f: Tensor) -> Tensor:
         """Means of targets."""
-        return self._log_mean(f).exp()
+        return self._bounded(self._log_mean(f)).exp()
 
     def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
         """See :meth:`.Regression.mean_response`."""
-        return (log_weight.exp()[..., None] * (self._log_mean(mean) + 0.5 * variance).exp()).sum(0)
+        m, v = self._moments(mean.double(), variance.double())  # the exponential may overflow in float32
+        return (log_weight.double().exp()[..., None] * (m + 0.5 * v).exp()).sum(0)
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """Σ_p log ∫ p(y | f) N(f | m, v) df, by Gauss-Hermite quadrature around the largest value of the integrand."""
@@ -88,7 +101,7 @@ class LogLink(Regression):
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> Mixture:
         """See :meth:`.Regression.predictive`; with ``latent`` it is the distribution of the mean."""
-        m, v = (each.double().cpu().numpy() for each in (self._log_mean(mean), variance))
+        m, v = (each.cpu().numpy() for each in self._moments(mean.double(), variance.double()))
         weight = log_weight[:, 0].double().softmax(0).cpu().numpy()
         if latent:
             return TransformedDistribution(PredictiveDistribution(m, np.maximum(v, 1e-12), weight), "log")
@@ -96,12 +109,15 @@ class LogLink(Regression):
 
     def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         """See :meth:`.Regression.draw`."""
-        m = (f + np.asarray(self.shift))[None]
+        m = np.clip(f + np.asarray(self.shift), *np.asarray(self.limits))[None]
         return self.family(m, np.zeros_like(m), np.broadcast_to(self.dispersion_of(), m.shape), [1.0]).rvs(None, rng)
 
     def joint(self, covariance: np.ndarray, deviation: np.ndarray) -> np.ndarray:
         """See :meth:`.Regression.joint`; correlations are those of exponentials of jointly Gaussian values."""
-        rates = np.expm1(np.moveaxis(covariance, 0, -1))  # (B, B, P)
+        covariance = np.moveaxis(covariance, 0, -1)  # (B, B, P)
+        variance = np.einsum("iip->ip", covariance)
+        less = np.sqrt(np.minimum(1.0, MOST_VARIANCE / np.maximum(variance, 1e-300)))
+        rates = np.expm1(covariance * less[:, None] * less)
         index = np.arange(len(rates))
         own = np.sqrt(np.maximum(rates[index, index], 1e-300))  # (B, P)
         return rates / (own[:, None] * own) * (deviation[:, None] * deviation)
@@ -128,6 +144,16 @@ class LogLink(Regression):
 
     def _log_mean(self, f: Tensor) -> Tensor:
         return f + f.new_tensor(self.shift)
+
+    def _bounded(self, log_mean: Tensor) -> Tensor:
+        return log_mean.clamp(*(log_mean.new_tensor(limit) for limit in self.limits))
+
+    def _moments(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and variances of the logarithms of means, which are limited where the targets say nothing.
+
+        Without limits a function that goes on rising beyond the rows would give infinite means there.
+        """
+        return self._bounded(self._log_mean(mean)), variance.clamp(max=MOST_VARIANCE)
 
 
 class _Dispersed(LogLink):
@@ -183,8 +209,8 @@ class Poisson(_Counts):
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """Σ_p y m − exp(m + ½ v) − log y!."""
-        m, y = self._log_mean(mean), y.unsqueeze(-3)
-        return (y * m - (m + 0.5 * variance).exp() - torch.lgamma(y + 1)).sum(-1)
+        m, v, exact = self._log_mean(mean.double()), variance.double(), y.double().unsqueeze(-3)  # large terms cancel
+        return (exact * m - (m + 0.5 * v).exp() - torch.lgamma(exact + 1)).sum(-1).to(mean)
 
     def log_prob(self, y: Tensor, log_mean: Tensor) -> Tensor:
         """See :meth:`LogLink.log_prob`."""

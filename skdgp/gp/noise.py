@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..distributions import PredictiveDistribution
 from .likelihoods import INITIAL_EXCESS, NOISE_FLOOR, AdditiveNoise, Standardised, noise_floor
-from .special import LOG_2PI, N_NODES, gauss_hermite
+from .special import LOG_2PI
 from .units import Units
 
 #: Initial degrees of freedom, and their lower limit, above which the variance is finite.
@@ -18,8 +18,13 @@ INITIAL_FREEDOM, LEAST_FREEDOM = 5.0, 2.0
 #: out. Together they have a probability of less than exp(−LEFT_OUT/2).
 N_PRECISIONS, LEFT_OUT = 48, 50.0
 
-#: Number of Gaussians whose mixture stands for noise of an uncertain variance.
-N_VARIANCES = 10
+#: Number of Gaussians whose mixture stands for noise of an uncertain variance; and the range of their places, in
+#: deviations of the logarithm of the variance. Targets far out need large variances most.
+N_VARIANCES, VARIANCE_REACH = 40, (-6.0, 8.0)
+
+#: Number of nodes for the expectation of a Student t log density, and the logarithms between which they lie: the lower
+#: one below that of the largest scale, the upper one where exp(−exp u) is negligible.
+N_SCALES, BELOW, ABOVE = 32, 8.0, 3.3
 
 #: The interquartile range of a Gaussian of deviation one.
 _QUARTILES = 1.3489795
@@ -93,14 +98,21 @@ class StudentT(AdditiveNoise):
             place = torch.linspace(0, 1, N_PRECISIONS, dtype=freedom.dtype, device=freedom.device)
             u = -reach[..., None] + (reach + high)[..., None] * place  # (..., 1, K)
         log_weight = (0.5 * freedom[..., None] * (u - u.expm1())).log_softmax(-1)[..., 0, :]
-        return log_weight, (-u).exp().mT * self.scale[..., None, :]
+        variance = (-u).exp().mT  # (..., K, 1)
+        # The first Gaussian stands for all smaller precisions, too: with it the variance is ν/(ν − 2).
+        rest = freedom / self.log_freedom.exp() - (log_weight.exp()[..., None, :] @ variance)[..., 0, :]
+        first = variance[..., :1, :] + (rest.clamp(min=0.0) * (-log_weight[..., :1]).exp())[..., None, :]
+        return log_weight, torch.cat([first, variance[..., 1:, :]], dim=-2) * self.scale[..., None, :]
+
+    def noise_variance(self) -> np.ndarray:
+        """σ² ν/(ν − 2), (P,), in the square of the user's units."""
+        ratio = self.degrees_of_freedom.double() / self.log_freedom.double().exp()
+        return (ratio * self.scale).detach().cpu().numpy() * np.square(self.units.scale)
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """See :meth:`.Likelihood.expected_log_prob`; by Gauss-Hermite quadrature."""
-        nodes, weights = gauss_hermite(N_NODES, mean)
-        squares = ((y.unsqueeze(-3) - mean)[..., None] - variance.sqrt()[..., None] * nodes).square()
+        """See :meth:`.Likelihood.expected_log_prob`; with E log(1 + (y − f)²/νσ²) by :func:`_mean_log1p_square`."""
         freedom, scale = (each[..., None, None, :] for each in (self.degrees_of_freedom, self.scale))
-        tail = (torch.log1p(squares / (freedom * scale)[..., None]) * weights).sum(-1)
+        tail = _mean_log1p_square((y.unsqueeze(-3) - mean).square() / (freedom * scale), variance / (freedom * scale))
         half = 0.5 * freedom.double()  # float32 would lose the difference of large numbers
         level = (torch.lgamma(half + 0.5) - torch.lgamma(half)).to(freedom)
         level = level - 0.5 * (math.pi * freedom * scale).log()
@@ -112,6 +124,24 @@ class StudentT(AdditiveNoise):
         total = variance[..., None] + noise.mT[..., None, None, :, :]  # (..., S, B, P, K)
         log_density = -0.5 * ((y.unsqueeze(-3) - mean).square()[..., None] / total + total.log() + LOG_2PI)
         return torch.logsumexp(log_density + log_weight[..., None, None, None, :], dim=-1).sum(-1)
+
+
+def _mean_log1p_square(square: Tensor, variance: Tensor) -> Tensor:
+    """E log(1 + x²) for x ~ N(√square, variance), with an error of at most 1e-3 for variances up to 1e6.
+
+    By Frullani's integral log(1 + x²) = ∫₀^∞ exp(−t) (1 − exp(−t x²)) dt/t, and E exp(−t x²) has a closed form. As a
+    function of u = log t the integrand rises where t is about 1/x², and falls where t is about 1. Both steps have a
+    width of about one, however large the variance is, so that nodes with equal steps are precise. Below them the
+    integrand is t E x².
+    """
+    with torch.no_grad():
+        low = -(1 + square + 2 * variance).log() - BELOW
+        step = (ABOVE - low) / N_SCALES
+        place = torch.arange(N_SCALES, dtype=square.dtype, device=square.device) + 0.5
+        t = (low[..., None] + step[..., None] * place).exp()
+    wide = 1 + 2 * t * variance[..., None]
+    found = -torch.expm1(-0.5 * wide.log() - t * square[..., None] / wide)
+    return ((-t).exp() * found).sum(-1) * step + low.exp() * (square + variance)
 
 
 class Contaminated(AdditiveNoise):
@@ -217,12 +247,12 @@ class Heteroskedastic(Standardised):
         return -0.5 * (LOG_2PI + m2 + (0.5 * v2 - m2).exp() * squares).sum(-1)
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """Σ_p log ∫ N(y | m₁, v₁ + exp g) N(g | m₂, v₂) dg, by Gauss-Hermite quadrature."""
+        """Σ_p log ∫ N(y | m₁, v₁ + exp g) N(g | m₂, v₂) dg, by the nodes of :func:`_variance_nodes`."""
         m1, m2, v1, v2 = self._parts(mean, variance)
-        nodes, weights = gauss_hermite(N_NODES, mean)
+        nodes, log_weights = _variance_nodes(mean)
         total = v1[..., None] + self._noise(m2[..., None] + v2.sqrt()[..., None] * nodes)  # (..., S, B, P, K)
         log_density = -0.5 * ((y.unsqueeze(-3) - m1).square()[..., None] / total + total.log() + LOG_2PI)
-        return torch.logsumexp(log_density + weights.log(), dim=-1).sum(-1)
+        return torch.logsumexp(log_density + log_weights, dim=-1).sum(-1)
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> PredictiveDistribution:
         """See :meth:`.Regression.predictive`; ``N_VARIANCES`` values stand for the variance of the noise."""
@@ -232,9 +262,9 @@ class Heteroskedastic(Standardised):
         if latent:
             total = v1[None]
         else:
-            nodes, weights = gauss_hermite(N_VARIANCES, m1)
+            nodes, log_weights = _variance_nodes(m1)
             noise = self._noise(m2[..., None] + v2.sqrt()[..., None] * nodes).movedim(-1, 0)  # (K, S, B, P)
-            total, log_share = v1 + noise, (weights.log()[:, None] + log_share).flatten()
+            total, log_share = v1 + noise, (log_weights[:, None] + log_share).flatten()
         means = m1.expand(total.shape).flatten(0, 1).cpu().numpy()
         variances = total.flatten(0, 1).cpu().numpy()
         return PredictiveDistribution(means * scale + shift, variances * scale**2, log_share.exp().cpu().numpy())
@@ -264,3 +294,12 @@ class Heteroskedastic(Standardised):
     def _noise(self, log_variance: Tensor) -> Tensor:
         """Noise variances (..., P, K), which are not below the floor."""
         return log_variance.exp() + self.floor[..., None, None, :, None].to(log_variance)
+
+
+def _variance_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes and log weights (K,) of the trapezoidal rule for N(0, 1), which reach farther above than below.
+
+    Their weights fall as the density does. Those of Gauss-Hermite quadrature are too far apart for targets far out.
+    """
+    nodes = torch.linspace(*VARIANCE_REACH, N_VARIANCES, dtype=like.dtype, device=like.device)
+    return nodes, (-0.5 * nodes.square()).log_softmax(0)

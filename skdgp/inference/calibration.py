@@ -21,6 +21,9 @@ MAX_ROWS = 5000
 #: Number of rows that the previous noise counts as, if one chunk after another corrects it.
 PRIOR_ROWS = 20
 
+#: The same for the noise of the first chunk. No new row has judged it, but few held-out rows must not make it vanish.
+FIRST_PRIOR_ROWS = 1
+
 #: Smallest and largest number that is added to logarithms: factors from e⁻⁴ to e⁵.
 _SHIFTS = (-4.0, 5.0)
 

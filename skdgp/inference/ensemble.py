@@ -15,7 +15,7 @@ from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.likelihoods import Likelihood
 from ..gp.neighbours import Corrected, Correction, corrected
 from .batches import Batch, Part
-from .calibration import MAX_ROWS, PRIOR_ROWS, recalibrate
+from .calibration import FIRST_PRIOR_ROWS, MAX_ROWS, PRIOR_ROWS, recalibrate
 from .callers import users_level
 from .judging import Foundation, Judges
 from .kept import Kept
@@ -274,10 +274,11 @@ class Ensemble:
         finally:
             self._in_training = []
 
-    def learn(self, start: Start | None, seeds: Sequence[int], chunk: Batch, plan: Plan) -> "Ensemble":
+    def learn(self, start: Start | None, seeds: Sequence[int], chunk: Batch, plan: Plan, split: Split) -> "Ensemble":
         """A new ensemble that has also learnt from one more chunk; this one does not change.
 
-        If there are members already, the chunk calibrates them before they learn from it.
+        If there are members already, the chunk calibrates them as they were before they learnt from it. Otherwise the
+        rows that they hold out calibrate them. These rows enter the samples of the streams, which replay them later.
 
         Parameters
         ----------
@@ -289,22 +290,33 @@ class Ensemble:
             Rows of the chunk.
         plan : Plan
             Says how to train. Its trainer is not used, since each model has a stream.
+        split : Split
+            Says which rows of the chunk each member holds out, if it is the first chunk.
         """
         before = deepcopy(self)
-        if len(before):
-            held_out = chunk.spread(MAX_ROWS).to(self.device, self.dtype)
-            recalibrate(before.models, [held_out] * len(before), len(chunk), PRIOR_ROWS)
         students = before._students
         if not students:
             for index, seed in enumerate(seeds):
                 untrained = self._untrained(start or before.continued, index, seed, plan.precision)
                 students.append(_Student(*untrained, Stream(continues=start is None)))
-        rows = chunk.to("cpu", plan.precision).near(self.device)
-        histories = [stream(model, rows, plan.settings, generator) for model, generator, stream in students]
-        members = [self._ready(stream.averaged(model)) for model, _, stream in students]
-        learnt = Ensemble(self.device, self.dtype, members)
-        learnt._students, learnt.histories, learnt.plan_name = students, histories, plan.name
-        for member, calibrated in zip(learnt.models, before.models, strict=False):  # there may be none in ``before``
+        learnt = Ensemble(self.device, self.dtype)
+        learnt._students, learnt.plan_name = students, plan.name
+        near, held_out = chunk.to("cpu", plan.precision).near(self.device), []
+        for index, (model, generator, stream) in enumerate(students):
+            rows, others = split.of(near, index)
+            learnt.histories.append(stream(model, rows.rows(), plan.settings, generator))
+            learnt.members.append(self._ready(stream.averaged(model)))
+            if others is not None:
+                stream.remember(others.rows(), generator)
+                held_out.append(others.rows().to(self.device, self.dtype))
+        if len(before):
+            judged, n_earlier = before.models, PRIOR_ROWS
+            held_out = len(before) * [chunk.spread(MAX_ROWS).to(self.device, self.dtype)]
+        else:
+            judged, n_earlier = learnt.models, FIRST_PRIOR_ROWS
+        if held_out:
+            recalibrate(judged, held_out, len(chunk), n_earlier)
+        for member, calibrated in zip(learnt.models, judged, strict=True):  # themselves at first
             for each, value in zip(member.likelihood.calibrated(), calibrated.likelihood.calibrated(), strict=True):
                 each.copy_(value)
         return learnt

@@ -1,9 +1,10 @@
 """Training by chunks of rows that come one after another, without knowing how many there will be.
 
 The model passes once over a large chunk. A small chunk would be only a few steps, while a new model needs hundreds. So
-a stream keeps a uniform sample of the rows so far, and replays some of them with each small chunk, in the same
-minibatches. This makes more steps, and the model does not forget earlier rows if later rows differ from them. The work
-is bounded for each row, for each chunk, and for the stream as a whole.
+a new model passes several times over its first chunk. A stream also keeps a uniform sample of the rows so far, and
+replays some of them with each small chunk, in the same minibatches. This makes more steps, and the model does not
+forget earlier rows if later rows differ from them. The work is bounded for each row, for each chunk, and for the stream
+as a whole.
 
 A learning rate that falls to zero would have to know the end of the stream. Here it falls as 1/√t in the long run.
 Predictions use an average of the parameters of all steps, in which later steps weigh more (Shamir and Zhang,
@@ -41,6 +42,7 @@ WARM_UP_STEPS, LONG_RUN_STEPS = 100, 1000
 REMEMBERED_ROWS = 4000
 
 #: A small chunk takes as much work as this many passes over it, but no more than one pass over ``ROWS_OF_WORK`` rows.
+#: The first chunk of a new model may take as much as this many passes over ``REMEMBERED_ROWS`` rows.
 PASSES, ROWS_OF_WORK = 25, 10_000
 
 
@@ -74,11 +76,11 @@ class Sample(NamedTuple):
         kept = _largest(both[-1])
         return Sample(*(column[kept] for column in both))
 
-    def draw(self, n_rows: int, generator: torch.Generator) -> Tensor:
-        """Numbers of ``n_rows`` rows; each row of the sample comes as often as any other, or once more."""
-        n_kept = len(self.key)
-        orders = [torch.randperm(n_kept, generator=generator, device=self.key.device) for _ in range(0, n_rows, n_kept)]
-        return torch.cat(orders)[:n_rows]
+
+def draw(n_kept: int, n_rows: int, generator: torch.Generator) -> Tensor:
+    """Numbers of ``n_rows`` rows among ``n_kept``; each row comes as often as any other, or once more."""
+    orders = [torch.randperm(n_kept, generator=generator, device=generator.device) for _ in range(0, n_rows, n_kept)]
+    return torch.cat(orders)[:n_rows]
 
 
 def _largest(key: Tensor) -> Tensor:
@@ -135,6 +137,10 @@ class Stream:
             else:
                 return history
 
+    def remember(self, rows: Batch, generator: torch.Generator) -> None:
+        """Take rows into the sample without learning from them now; later chunks replay them."""
+        self.sample, self.n_seen = self._sample_with(rows, generator), self.n_seen + len(rows)
+
     def averaged(self, model: DeepGP) -> DeepGP:
         """A copy of the model with the averaged parameters."""
         model = deepcopy(model)
@@ -161,18 +167,28 @@ class Stream:
 
     def _learn(self, model: DeepGP, chunk: Batch, settings: Settings, generator: torch.Generator) -> float:
         """Learn from a chunk and the rows that are replayed with it; return the mean loss of the minibatches."""
-        sample = Sample.of(chunk, generator)
-        sample = sample if self.sample is None else self.sample.joined(sample)
+        sample = self._sample_with(chunk, generator)
         rows, n_replayed = Part(chunk), self._n_replayed(len(chunk), settings)
         if n_replayed:
+            known = chunk if self._begins else sample.rows
             numbers = torch.arange(len(chunk), device=chunk.X.device)
-            replayed = len(chunk) + sample.draw(n_replayed, generator).to(chunk.X.device)
-            rows = Part(chunk.joined(sample.rows), torch.cat([numbers, replayed]))
+            replayed = len(chunk) + draw(len(known), n_replayed, generator).to(chunk.X.device)
+            rows = Part(chunk.joined(known), torch.cat([numbers, replayed]))
         batch_size = min(settings.batch_size, max(len(chunk), len(sample.key)))
         settings = replace(settings, batch_size=batch_size, n_rows=settings.n_rows or len(chunk))
         loss = self._pass(model, rows, settings, generator)
         self.sample, self.n_seen = sample, self.n_seen + len(chunk)
         return loss
+
+    @property
+    def _begins(self) -> bool:
+        """Whether the model has learnt nothing yet."""
+        return not (self.n_seen or self.continues)
+
+    def _sample_with(self, rows: Batch, generator: torch.Generator) -> Sample:
+        """The sample as it is when these rows have come, too."""
+        sample = Sample.of(rows, generator)
+        return sample if self.sample is None else self.sample.joined(sample)
 
     def _n_replayed(self, n_rows: int, settings: Settings) -> int:
         """Number of rows that are replayed with a chunk of ``n_rows`` rows."""
@@ -181,7 +197,8 @@ class Stream:
         if self.continues:
             passes *= min(1.0, n_seen / (settings.n_rows or n_seen))
         passes = min(passes, settings.max_iter)
-        return max(0, int(min(passes * n_rows, ROWS_OF_WORK)) - n_rows)
+        work = passes * n_rows if self._begins else min(passes * n_rows, ROWS_OF_WORK)
+        return max(0, int(work) - n_rows)
 
     def _pass(self, model: DeepGP, rows: Part, settings: Settings, generator: torch.Generator) -> float:
         """Pass over the rows; return the mean loss of the minibatches."""
