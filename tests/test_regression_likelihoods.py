@@ -297,6 +297,17 @@ def test_means_stay_within_limits_where_targets_say_nothing(likelihood):
     np.testing.assert_allclose(dist.means[0, 1], np.log(5.5), rtol=1e-6)
 
 
+def test_noise_that_varies_stays_within_limits_where_targets_say_nothing():
+    likelihood = Heteroskedastic(1).double()
+    likelihood.units = Units([0.0], [1.0])
+    likelihood.initialise(normal(50, 1, seed=1), torch.ones(50).double())
+    mean, variance = torch.tensor([[[0.0, 1e14]]]).double(), torch.tensor([[[0.1, 1e28]]]).double()
+    dist = likelihood.predictive(mean, variance, torch.zeros(1, 1).double(), latent=False)
+    assert 1e5 < dist.var.item() < 1e7  # of standardised targets
+    assert np.isfinite(likelihood.draw(np.array([[0.0, 1e14]]), np.random.RandomState(0))).all()
+    assert likelihood.log_predictive(torch.zeros(1, 1).double(), mean, variance).isfinite().all()
+
+
 @every_likelihood
 @every_regressor
 class TestEstimators:

@@ -22,6 +22,9 @@ N_PRECISIONS, LEFT_OUT = 48, 50.0
 #: deviations of the logarithm of the variance. Targets far out need large variances most.
 N_VARIANCES, VARIANCE_REACH = 40, (-6.0, 8.0)
 
+#: The noise's variance at a row is at most this many times the variance of the targets.
+MOST_NOISE = 1e6
+
 #: Number of nodes for the expectation of a Student t log density, and the logarithms between which they lie: the lower
 #: one below that of the largest scale, the upper one where exp(−exp u) is negligible.
 N_SCALES, BELOW, ABOVE = 32, 8.0, 3.3
@@ -213,6 +216,7 @@ class Heteroskedastic(Standardised):
         super().__init__(2 * n_targets)
         level = math.log(INITIAL_EXCESS) - 0.5  # exp g has a mean of exp(½) at first
         self.log_level = nn.Parameter(torch.full((n_targets,), level, device="cpu", dtype=torch.float32))
+        self.most = n_targets * (math.inf,)  # largest logarithms of the noise's variance
         self.register_buffer("floor", torch.full((n_targets,), NOISE_FLOOR, device="cpu", dtype=torch.float32))
 
     @property
@@ -225,8 +229,13 @@ class Heteroskedastic(Standardised):
         return n_samples * self.n_targets * N_VARIANCES
 
     def initialise(self, y: Tensor, weight: Tensor) -> None:
-        """Set the floor of the noise, which is larger if targets look rounded; see :func:`.noise_floor`."""
+        """Set the limits of the noise. The floor is larger if targets look rounded; see :func:`.noise_floor`.
+
+        Without an upper limit, functions that go on rising beyond the rows would give infinite variances there.
+        """
         self.floor.copy_(noise_floor(y, weight))
+        variance = (weight[:, None] * (y - y.mean(0)).square()).sum(0) / weight.sum()
+        self.most = tuple((MOST_NOISE * torch.maximum(variance, self.floor)).log().tolist())
 
     def calibrated(self) -> list[nn.Parameter]:
         """The parameter b."""
@@ -277,7 +286,7 @@ class Heteroskedastic(Standardised):
         """See :meth:`.Regression.draw`."""
         f, g = np.split(f, 2, axis=-1)
         level, floor = (each.detach().double().cpu().numpy() for each in (self.log_level, self.floor))
-        deviation = np.sqrt(np.exp(g + level) + floor)
+        deviation = np.sqrt(np.exp(np.minimum(g + level, self.most)) + floor)
         standard = f + deviation * rng.standard_normal(f.shape)
         return standard * np.asarray(self.units.scale) + np.asarray(self.units.shift)
 
@@ -292,7 +301,8 @@ class Heteroskedastic(Standardised):
         return m1, g + self.log_level[..., None, None, :].to(g), v1, v2
 
     def _noise(self, log_variance: Tensor) -> Tensor:
-        """Noise variances (..., P, K), which are not below the floor."""
+        """Noise variances (..., P, K) within their limits."""
+        log_variance = torch.minimum(log_variance, log_variance.new_tensor(self.most)[:, None])
         return log_variance.exp() + self.floor[..., None, None, :, None].to(log_variance)
 
 
