@@ -297,6 +297,7 @@ def test_means_stay_within_limits_where_targets_say_nothing(likelihood):
     np.testing.assert_allclose(dist.means[0, 1], np.log(5.5), rtol=1e-6)
 
 
+@torch.no_grad()
 def test_noise_that_varies_stays_within_limits_where_targets_say_nothing():
     likelihood = Heteroskedastic(1).double()
     likelihood.units = Units([0.0], [1.0])

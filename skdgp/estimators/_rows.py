@@ -140,9 +140,9 @@ def _explain(error: Exception, X, columns: Columns | None) -> None:
             ) from error
         other = first_collection(column)
         if other is not None:
-            raise ValueError(
-                f"Column {name!r} of X holds {other!r}, which is neither a number nor text: make columns of what is in "
-                "it, before."
+            raise TypeError(
+                f"Column {name!r} of X holds {other!r}, but a cell of this argument must be a string or a number: make "
+                "columns of what is in it, before."
             ) from error
 
 
