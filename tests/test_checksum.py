@@ -8,12 +8,14 @@ import warnings
 import joblib
 import numpy as np
 import pytest
-from helpers import TINY, every_family, targets
+from helpers import TINY, any_options, every_family, targets
 from sklearn.base import clone
 from sklearn.preprocessing import PowerTransformer
 
 from skdgp import AVDGPRegressor, DSDGPClassifier, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.estimators._checksum import checksums
+
+pytestmark = any_options
 
 
 def predictions(model, X):

@@ -53,6 +53,7 @@ class TestTraining:
             model.fit(X, y)
         assert not hasattr(model, "module_")
 
+    @pytest.mark.filterwarnings("ignore:The (evidence of some rows|best posterior) could not be computed")
     @pytest.mark.parametrize("tiny", [each for each in FAMILIES if "AVDGP" not in name_of(each)], ids=name_of)
     def test_factorisation_that_fails_forever_is_an_error(self, tiny, wave, monkeypatch):
         X, y = wave[0], targets(tiny, wave[1])

@@ -260,6 +260,6 @@ def test_streams_go_on_where_they_stopped(tiny, wave):
     """The generator's state is one that a generator has, however many numbers it has drawn."""
     X, y = wave
     for n_rows in (20, 41, 120):
-        model = tiny().partial_fit(X[:n_rows], y[:n_rows])
+        model = tiny.of_chunks().partial_fit(X[:n_rows], y[:n_rows])
         again = skops.loads(skops.dumps(model), trusted=skops.get_untrusted_types(data=skops.dumps(model)))
         assert np.array_equal(model.partial_fit(X, y).predict(X), again.partial_fit(X, y).predict(X))

@@ -88,7 +88,7 @@ def as_known(X):
 def check_labels(y) -> None:
     """Raise an error if labels are missing, or cannot be sorted since they are of several kinds."""
     labels = np.asarray(y)
-    if labels.dtype.kind != "O":
+    if labels.dtype.kind != "O" or not labels.ndim:
         return
     labels = labels.ravel()
     gaps = [row for row, label in enumerate(labels.tolist()) if is_missing(label)]

@@ -312,10 +312,14 @@ def _start(estimator, data: Batch, order: np.ndarray, likelihood: Likelihood):
 
 
 def _has_evidence(estimator, model: DeepGP) -> bool:
-    """Whether hyperparameters can start from the exact evidence: kernel objects, one layer, and Gaussian noise."""
+    """Whether hyperparameters can start from the exact evidence.
+
+    It needs kernel objects, one layer whose inputs are the features alone, and Gaussian noise.
+    """
     return (
         has_objects(estimator.kernel)
         and len(model.layers) == 1
+        and not model.has_latents
         and isinstance(model.layers[0].kernel, Part)
         and type(model.likelihood) is Gaussian
     )
