@@ -660,7 +660,7 @@ class TestEstimators:
             SOLVEGPRegressor().fit(X, np.where(y > 1, np.nan, y))
         with pytest.raises(ValueError, match="Column 'city' of X holds text, such as"):
             SOLVEGPRegressor(categorical_features=None).fit(X, y)
-        with pytest.raises(ValueError, match=r"Column 'pair' of X holds \(1, 'a'\), which is neither"):
+        with pytest.raises(TypeError, match=r"Column 'pair' of X holds \(1, 'a'\), but a cell"):
             SOLVEGPRegressor().fit(X.assign(pair=[(1, "a")] * len(X)), y)
         with pytest.raises(TypeError, match="Sparse data was passed"):
             SOLVEGPRegressor(categorical_features=[0]).fit(csr_matrix(np.eye(5)), np.arange(5.0))
