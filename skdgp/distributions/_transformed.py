@@ -20,8 +20,9 @@ TAIL = 1e-10
 STEP = 1e-4
 
 #: The CRPS is integrated between nodes. They reach so many deviations from the mean of each component. At first there
-#: are at least this many in all, and this many for each component. Then the worst intervals are halved in some rounds.
-REACH, FEWEST_NODES, NODES_PER_COMPONENT = 9.0, 512, 16
+#: are this many for each component, but not fewer or more than these in all. Then the worst intervals are halved in
+#: some rounds, which find narrow components that have lost their nodes.
+REACH, NODES_PER_COMPONENT, FEWEST_NODES, MOST_NODES = 9.0, 16, 512, 1024
 N_ROUNDS, N_HALVED = 12, 256
 
 #: Largest number of entries of an array with which scores are computed.
@@ -170,7 +171,7 @@ class TransformedDistribution(Mixture):
 
     def _flat_crps(self, y):
         """Scores (k, n) of observations (k, n) of a single output."""
-        nodes = max(FEWEST_NODES, NODES_PER_COMPONENT * len(self.weights)) + N_ROUNDS * N_HALVED
+        nodes = MOST_NODES + N_ROUNDS * N_HALVED
         n_chunk = max(1, SCORE_NUMBERS // (nodes * len(self.weights)))
         found = np.empty(y.shape)
         for start in range(0, len(self), n_chunk):
@@ -201,6 +202,8 @@ class TransformedDistribution(Mixture):
         m, s = self.means, np.sqrt(self.variances)
         n_nodes = max(NODES_PER_COMPONENT, -(-FEWEST_NODES // len(m)))
         z = (m + np.linspace(-REACH, REACH, n_nodes)[:, None, None] * s).reshape(-1, m.shape[1])  # (K, n)
+        if len(z) > MOST_NODES:
+            z = np.sort(z, axis=0)[np.linspace(0, len(z) - 1, MOST_NODES).round().astype(int)]
         own = self._forward(y)
         own = np.clip(np.where(np.isnan(own), z[0], own), z.min(axis=0), z.max(axis=0))
         nodes = np.sort(np.concatenate([z, own[None]]), axis=0)
