@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from distributed import Client, LocalCluster, WorkerPlugin
-from helpers import AVDGP, DSDGP, Tiny, any_options
+from helpers import AVDGP, DSDGP, Tiny
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -60,7 +60,6 @@ def test_tasks_run_in_workers_with_one_thread(client):
     assert results[1::2] == [1] * 4
 
 
-@any_options  # the search tries models without hidden layers
 @pytest.mark.parametrize(
     ("tiny", "scoring"),
     [

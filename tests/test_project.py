@@ -15,7 +15,6 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from helpers import any_options
 from scipy.integrate import quad
 from scipy.stats import laplace, norm
 from sklearn.gaussian_process.kernels import RationalQuadratic as SklearnRationalQuadratic
@@ -432,7 +431,6 @@ def test_classification_benchmark_saves_a_line_for_every_fit(benchmark):
     assert all(0 < float(row["log_loss"]) < 5 and 0 < float(row["accuracy"]) <= 1 for row in rows)
 
 
-@any_options  # a shallow model has no use for some of the paper's options
 @pytest.mark.parametrize(
     ("options", "cells"),
     [

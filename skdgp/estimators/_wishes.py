@@ -1,7 +1,8 @@
 """Values of parameters that have no effect in a fit although the user gave them: each is named in a warning.
 
 A value counts as given if it differs from the default. What "auto" or a default stands for needs no warning. Nor does a
-value that asks for nothing, such as ``n_neighbors=0``: every fit does as it says.
+value that asks for nothing, such as ``n_neighbors=0``: every fit does as it says. What describes hidden layers, such as
+``mean``, needs none either if there are none: a search over ``hidden_dims`` passes it to models of every depth.
 """
 
 import warnings
@@ -120,13 +121,7 @@ _BLENDED = ("base", "n_neighbors")
 IDLE = (
     # Layers.
     Idle(
-        ("rule", "propagation", "n_samples"),
-        lambda fit: not fit.hidden and not fit.value("latent_dims"),
-        "with hidden_dims={hidden_dims!r}, since nothing is random before the last layer",
-        "add hidden layers, or leave it out",
-    ),
-    Idle(
-        ("mean", "layer_posterior"),
+        ("layer_posterior",),
         lambda fit: not fit.hidden,
         "with hidden_dims={hidden_dims!r}, since it is about hidden layers",
         "add some, or leave it out",
