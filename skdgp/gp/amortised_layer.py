@@ -39,9 +39,13 @@ class AmortisedLayer(Layer):
         self.mean = mean
         self.inference = inference
         self.whiten = whiten
-        self.stackable = by_name(kernel)
         # There are few points, and no covariance is inverted. Derived classes may do otherwise.
         self.coarse = whiten and self.stackable and type(self) is AmortisedLayer
+
+    @property
+    def stackable(self) -> bool:
+        """Whether layers of several models can be computed as one; see :mod:`skdgp.inference.stacks`."""
+        return by_name(self.kernel)
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the correlations of inducing variables with each other and with the samples."""

@@ -39,6 +39,8 @@ class Classification(Likelihood):
 class Bernoulli(Classification):
     """Two classes with the probit link: p(y = 1 | f) = Φ(f) (AVDGP Eq. 2.5)."""
 
+    stackable = True
+
     noise = 1.0
 
     def __init__(self) -> None:
@@ -159,6 +161,8 @@ class RobustMax(Classification):
     epsilon : float, default=1e-3
         Probability that the class is not the one with the largest value.
     """
+
+    stackable = True
 
     noise = 0.0
 

@@ -47,6 +47,8 @@ class Positive(nn.Module):
         Bounds of each value. None fixes the values.
     """
 
+    stackable = True
+
     log_value: Tensor
     middle: Tensor
     reach: Tensor
@@ -148,6 +150,8 @@ class Constant(Part):
         c, (D, 1).
     """
 
+    stackable = True
+
     def __init__(self, n_outputs: int, value: Positive):
         super().__init__(n_outputs)
         self.value = value
@@ -183,6 +187,8 @@ class Stationary(Part):
     index : sequence of int, default=None
         Position of each input's lengthscale, if some inputs share one.
     """
+
+    stackable = True
 
     units: Tensor
     index: tuple[int, ...] | None = None
@@ -250,6 +256,8 @@ class RationalQuadratic(Stationary):
         Factors of the inputs.
     """
 
+    stackable = True
+
     def __init__(self, n_outputs: int, lengthscale: Positive, alpha: Positive, units: Tensor):
         super().__init__(n_outputs, "rbf", lengthscale, units)
         self.alpha = alpha
@@ -286,6 +294,8 @@ class Periodic(Part):
     ValueError
         If there are several inputs.
     """
+
+    stackable = True
 
     units: Tensor
 
@@ -350,6 +360,8 @@ class DotProduct(Part):
         x is the inputs times ``units`` plus ``shift``.
     """
 
+    stackable = True
+
     units: Tensor
     shift: Tensor
 
@@ -388,6 +400,8 @@ class DotProduct(Part):
 class Sum(Part):
     """The sum of two kernels, k₁ + k₂."""
 
+    stackable = True
+
     def __init__(self, k1: Part, k2: Part):
         super().__init__(k1.n_outputs)
         self.k1, self.k2 = k1, k2
@@ -407,6 +421,8 @@ class Sum(Part):
 
 class Product(Part):
     """The product of two kernels, k₁ k₂."""
+
+    stackable = True
 
     def __init__(self, k1: Part, k2: Part):
         super().__init__(k1.n_outputs)
@@ -433,6 +449,8 @@ class Power(Part):
     kernel : Part
     exponent : float
     """
+
+    stackable = True
 
     def __init__(self, kernel: Part, exponent: float):
         super().__init__(kernel.n_outputs)
@@ -464,6 +482,8 @@ class Columns(Part):
     kernel : Part
     columns : sequence of int
     """
+
+    stackable = True
 
     def __init__(self, kernel: Part, columns: Sequence[int]):
         super().__init__(kernel.n_outputs)

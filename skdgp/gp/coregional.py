@@ -37,6 +37,8 @@ class Mixed(Layer):
         Initial weights.
     """
 
+    stackable = True
+
     def __init__(self, layer: GlobalLayer, W: Tensor):
         super().__init__()
         self.layer, self.W = layer, nn.Parameter(W.clone())
@@ -109,6 +111,8 @@ class Incomplete(Gaussian):
     correlations : Tensor of shape (P, P)
         Correlations of the targets with which training started, for :meth:`loadings`.
     """
+
+    stackable = True
 
     correlations: Tensor
 

@@ -92,9 +92,6 @@ class CoupledGP(DeepGP):
     likelihood : Likelihood
     """
 
-    #: Whether many models can be computed as one; see :mod:`skdgp.inference.stacks`.
-    stackable = False
-
     #: Whether all rows of a minibatch have the same samples of inducing variables.
     shared_by_rows: ClassVar[bool] = False
 

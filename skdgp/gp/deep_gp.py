@@ -84,6 +84,8 @@ class DeepGP(nn.Module):
     likelihood : Likelihood
     """
 
+    stackable = True
+
     propagation: Propagation
     likelihood: Likelihood
 

@@ -30,9 +30,6 @@ def kernel_name(kernel: Kernel) -> str:
 class Features(nn.Module):
     """Inducing features; see the module's docstring."""
 
-    #: Whether its code counts dimensions from the last one; see :class:`.Layer`.
-    stackable = False
-
     #: Whether K_uu = I.
     orthonormal = False
 

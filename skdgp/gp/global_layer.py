@@ -45,6 +45,8 @@ class Posterior(nn.Module):
         Which part of the covariance is learnt. With "prior" nothing is learnt, and it stays the prior's.
     """
 
+    stackable = True
+
     def __init__(self, mean: Tensor, root: Tensor, covariance: str):
         super().__init__()
         self.mean = nn.Parameter(mean.clone())
@@ -110,6 +112,8 @@ class GlobalLayer(Layer):
     share_covariance : bool, default=False
         Whether the posterior's covariance is the same for all outputs. This suits outputs that share kernel and noise.
     """
+
+    stackable = True
 
     # Of a frozen layer: the factor of its prior covariance, or what marginals need if it was turned; and the prior
     # covariance with its Cholesky factor, which the first drawn function computes for all that follow.
@@ -440,6 +444,8 @@ class OrthogonalLayer(GlobalLayer):
     **options
         Arguments of :class:`GlobalLayer`.
     """
+
+    stackable = True
 
     def __init__(self, *args, O: Tensor | Features, orthogonal_covariance: str, **options):  # noqa: E741
         super().__init__(*args, **options)

@@ -43,6 +43,8 @@ class Convolution(Part):
         Relative change of the weights, w = (1 + change)/P. So a step means the same for any number of patches.
     """
 
+    stackable = True
+
     index: Tensor
     scale: Tensor
     shift: Tensor
@@ -147,6 +149,8 @@ class ConvolutionalSum(Kernel):
     convolution : Convolution
     whole : Part
     """
+
+    stackable = True
 
     def __init__(self, convolution: Convolution, whole: Part):
         super().__init__(convolution.n_outputs)

@@ -217,6 +217,8 @@ class StationaryKernel(ScaledKernel):
         Logarithms, so that no value of a parameter is invalid.
     """
 
+    stackable = True
+
     groups: tuple[int, ...] | None = None
 
     def __init__(

@@ -74,6 +74,8 @@ class Latents(Propagation):
         Source of random initial values.
     """
 
+    stackable = True
+
     has_latents = True
 
     def __init__(

@@ -45,9 +45,6 @@ class Layer(nn.Module):
     #: Whether marginals in float32 are those of float64 up to 1e-5 of a deviation.
     coarse = False
 
-    #: Whether its code counts dimensions from the last one, so that layers of many models can be computed as one.
-    stackable = True
-
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals of function values, and the KL divergence; see the module's docstring."""
         raise NotImplementedError

@@ -256,6 +256,8 @@ class Gaussian(AdditiveNoise):
         Smallest noise variance.
     """
 
+    stackable = True
+
     floor: Tensor
 
     def __init__(self, n_outputs: int, *, excess: float = INITIAL_EXCESS, floor: float | Sequence[float] = NOISE_FLOOR):

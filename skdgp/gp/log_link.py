@@ -203,6 +203,8 @@ class _Counts(LogLink):
 class Poisson(_Counts):
     """Likelihood y ~ Poisson(μ)."""
 
+    stackable = True
+
     def dispersion_of(self) -> np.ndarray:
         """Zeros (P,): there is no dispersion."""
         return np.zeros(self.n_outputs)
@@ -230,6 +232,8 @@ class NegativeBinomial(_Dispersed, _Counts):
     n_outputs : int
         P, number of targets.
     """
+
+    stackable = True
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """See :meth:`.Likelihood.expected_log_prob`. One term needs Gauss-Hermite quadrature."""
@@ -260,6 +264,8 @@ class Gamma(_Dispersed):
     n_outputs : int
         P, number of targets.
     """
+
+    stackable = True
 
     family = GammaDistribution
 

@@ -15,6 +15,8 @@ class Mean(nn.Module):
 class ZeroMean(Mean):
     """m(x) = 0."""
 
+    stackable = True
+
     def __init__(self, n_outputs: int):
         super().__init__()
         self.n_outputs = n_outputs
@@ -31,6 +33,8 @@ class ZeroMean(Mean):
 class ConstantMean(Mean):
     """m(x) = c, the same everywhere."""
 
+    stackable = True
+
     constant: Tensor
 
     def __init__(self, constant: Tensor):
@@ -44,6 +48,8 @@ class ConstantMean(Mean):
 
 class LinearMean(Mean):
     """m(x) = x P with a matrix ``P`` of shape (Q, D), learnt or fixed."""
+
+    stackable = True
 
     projection: Tensor
 

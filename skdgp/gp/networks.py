@@ -49,6 +49,8 @@ class MLPs(nn.Module):
     generator : torch.Generator
     """
 
+    stackable = True
+
     def __init__(self, n_nets: int, sizes: Sequence[int], generator: torch.Generator):
         super().__init__()
         empty = partial(torch.empty, device=generator.device, dtype=torch.float32)
@@ -83,12 +85,16 @@ class _Affine(nn.Linear):
     ``torch.nn.utils.skip_init`` does the same, but imports a package for symbolic mathematics, which takes seconds.
     """
 
+    stackable = True
+
     def reset_parameters(self) -> None:
         """Do nothing, since the caller sets initial values."""
 
 
 class _Root(nn.Module):
     """Turns M·D (diagonal) or M·D + M(M−1)/2·D (full) unconstrained numbers into a root of Σ."""
+
+    stackable = True
 
     def __init__(self, n_outputs: int, n_inducing: int, covariance: str):
         super().__init__()
@@ -133,6 +139,8 @@ class AffineInference(InferenceNetwork):
     W_m starts at the identity and b_m ~ N(0, I).
     """
 
+    stackable = True
+
     def __init__(
         self,
         n_inputs: int,
@@ -175,6 +183,8 @@ class AffineInference(InferenceNetwork):
 
 class NetworkInference(InferenceNetwork):
     """IDSGP's inference network: one MLP for everything, inducing points included (Eq. 3.1)."""
+
+    stackable = True
 
     def __init__(
         self,

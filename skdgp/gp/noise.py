@@ -46,6 +46,8 @@ class StudentT(AdditiveNoise):
         P, number of targets.
     """
 
+    stackable = True
+
     kriged = False
     floor: Tensor
 
@@ -208,6 +210,8 @@ class Heteroskedastic(Standardised):
     n_targets : int
         P, number of targets.
     """
+
+    stackable = True
 
     alike = False
     floor: Tensor

@@ -155,6 +155,8 @@ class MonteCarlo(Propagation):
         Source of the stored points.
     """
 
+    stackable = True
+
     origin: Tensor
 
     def __init__(self, hidden_dims: tuple[int, ...], n_samples: int, anchor: Anchor, generator: torch.Generator):
@@ -217,6 +219,8 @@ class Quadrature(Propagation):
     Points start as standard normal draws with equal weights, as in a Monte Carlo estimate, and are then trained.
     Parameters are those of :class:`MonteCarlo`.
     """
+
+    stackable = True
 
     sampled = False
 

@@ -1,7 +1,8 @@
 """Stacks: several models of one shape as one model, which computes all of them at once.
 
 Parameters and buffers of a stack have a dimension of members in front, and so have its inputs and results. Layers,
-kernels and likelihoods need not know about it, because they count their dimensions from the last one.
+kernels and likelihoods need not know about it if they count their dimensions from the last one. A class that does says
+``stackable = True`` in its own body. A class that derives from it says so for itself, since its code may differ.
 """
 
 from collections.abc import Sequence
@@ -12,18 +13,21 @@ from torch import nn
 
 from ..gp.deep_gp import DeepGP
 
+#: Modules of torch that compute nothing themselves.
+LISTS = (nn.ModuleList, nn.ParameterList)
+
 
 def can_be_stacked(models: Sequence[DeepGP]) -> bool:
-    """Whether models have the same shapes, and only parts that are known to work in a stack.
-
-    Parts of the user's own may not count their dimensions from the last one, and some layers of this package do not.
-    """
-    if any(not type(part).__module__.startswith(("skdgp.", "torch.")) for part in models[0].modules()):
-        return False
-    if not all(getattr(layer, "stackable", True) for layer in models[0].modules()):
+    """Whether models have the same shapes, and only parts that say that they can be parts of a stack."""
+    if not all(type(part) in LISTS or _is_stackable(part) for part in models[0].modules()):
         return False
     shapes = [[(name, tensor.shape) for name, tensor in model.state_dict().items()] for model in models]
     return all(each == shapes[0] for each in shapes)
+
+
+def _is_stackable(part: nn.Module) -> bool:
+    """Whether the class of a part, and not one that it derives from, says that it works in a stack."""
+    return "stackable" in vars(type(part)) and bool(part.stackable)
 
 
 def stack(models: Sequence[DeepGP]) -> DeepGP:
