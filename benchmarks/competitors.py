@@ -18,6 +18,7 @@ import torch
 from gauges import clock, first_steps, forget_peak, peak_memory, peaks, step_memory, timed
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
+from skdgp.estimators._parameters import method_of
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.inference import Batch, Learner, Part
 from skdgp.methods import AVDGP, DSDGP, SOLVEGP
@@ -164,7 +165,8 @@ def other_budgets(name, n_rows):
         return [n for n in powers if n < peers.TREES], [n for n in powers if n > peers.TREES]
     if name.startswith("GPR"):
         return [], []
-    settings = OURS.get(name, SOLVEGP)().plan(n_rows).settings  # GPyTorch's SVGP has the budget of ours
+    method = method_of(OURS[name]()) if name in OURS else SOLVEGP()  # GPyTorch's SVGP has the budget of ours
+    settings = method.plan(n_rows).settings
     return [n for n in powers if n < settings.max_iter], []
 
 

@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from uci import stored_split
 
 from skdgp import AVDGPClassifier, DSDGPClassifier, SOLVEGPClassifier
+from skdgp.estimators._parameters import method_of
 
 N_TEST = 2000
 
@@ -136,7 +137,7 @@ def budgets(name, n_rows):
     if name.startswith("GP"):
         return [None]
     estimator = (OURS | CLASSIFIERS).get(name)
-    own = estimator().plan(n_rows).settings.max_iter if estimator else peers.TREES
+    own = method_of(estimator()).plan(n_rows).settings.max_iter if estimator else peers.TREES
     return [*(max(1, own // share) for share in SHARES), None]
 
 

@@ -15,10 +15,6 @@ except ImportError:
         """Stands for callbacks of an older scikit-learn: there are none."""
 
 
-#: What scikit-learn keeps on an estimator while it is fitted, and needs after a failure too.
-CALLBACK_STATE = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
-
-
 def is_search(estimator) -> bool:
     """Whether it is a search, such as GridSearchCV."""
     from sklearn.model_selection._search import BaseSearchCV  # brings modules that fits do not need
@@ -34,7 +30,6 @@ def is_transformed_target(estimator) -> bool:
 
 
 __all__ = [
-    "CALLBACK_STATE",
     "CallbackSupportMixin",
     "HasMethods",
     "Interval",

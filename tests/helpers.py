@@ -19,6 +19,7 @@ from skdgp import (
     SOLVEGPClassifier,
     SOLVEGPRegressor,
 )
+from skdgp.estimators._fitted import fitted, learnt
 from skdgp.gp.deep_gp import DeepGP, Marginals
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.likelihoods import Gaussian
@@ -26,8 +27,26 @@ from skdgp.gp.propagation import make_propagation
 from skdgp.inference.batches import Batch
 from skdgp.inference.objectives import OBJECTIVES, Objective, elbo
 from skdgp.inference.settings import Settings
+from skdgp.tables import Table
+from skdgp.tables.encoding import Encoding
+from skdgp.tables.targets import Numbers
 
 # Random numbers
+
+
+def ensemble_of(model):
+    """The models of a fitted estimator."""
+    return fitted(model)
+
+
+def table_of(model):
+    """What a fitted estimator has learnt of its table."""
+    return learnt(model).table
+
+
+def make_table(units, names=None):
+    """A table of numbers in some units."""
+    return Table(None, Encoding.of_complete(units), units, Numbers(None), names)
 
 
 def generator(seed=0, device="cpu"):

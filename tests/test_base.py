@@ -5,7 +5,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from helpers import normal
+from helpers import ensemble_of, normal, table_of
 from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
@@ -149,15 +149,15 @@ def test_many_rows_of_the_user_judge(monkeypatch):
     data, others = make_data(60), make_data(200, seed=4)
     model = SOLVEGPRegressor(20, 0, method="svi", n_estimators=2, max_iter=3, n_neighbors=5, random_state=0)
     model.fit(data.X.numpy(), data.y[:, 0].numpy(), X_val=others.X.numpy(), y_val=others.y[:, 0].numpy())
-    held_out = model._ensemble.held_out
+    held_out = ensemble_of(model).held_out
     assert held_out.n_rows == 40  # of both members, which the same rows judge
-    rows, blended = others.rows(torch.arange(40) * 5), model._ensemble.blend
-    units = model._ensemble.models[0].likelihood.units
+    rows, blended = others.rows(torch.arange(40) * 5), ensemble_of(model).blend
+    units = ensemble_of(model).models[0].likelihood.units
     y = (rows.y - torch.tensor(units.shift)) / torch.tensor(units.scale)
     moments = [
         blended.joined(blended.share(X, blended.base(X)), each(X), blended.base(X)).moments()
-        for each in model._ensemble.models
-        for X in [torch.as_tensor(model._input_units.standardise(rows.X.numpy()))]
+        for each in ensemble_of(model).models
+        for X in [torch.as_tensor(table_of(model).units.standardise(rows.X.numpy()))]
     ]
     score = [blended.likelihood.log_predictive(y, mean[None], variance[None]).mean() for mean, variance in moments]
     assert held_out.score == pytest.approx(float(torch.stack(score).mean()), abs=1e-6)

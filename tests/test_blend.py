@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, name_of, normal
+from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, ensemble_of, name_of, normal
 from sklearn.base import clone
 from sklearn.metrics import log_loss
 from test_base import make_data, make_likelihood
@@ -90,7 +90,7 @@ class TestFaces:
     def test_agree_with_each_other(self, tiny, wave):
         X, y = wave
         model = tiny().fit(X, y)
-        assert 0.0 <= model.base_weight_ <= 1.0 and model._ensemble.blend is not None
+        assert 0.0 <= model.base_weight_ <= 1.0 and ensemble_of(model).blend is not None
         mean, std = model.predict(X, return_std=True)
         dist = model.predict_dist(X)
         np.testing.assert_allclose(dist.mean, mean)
@@ -161,7 +161,7 @@ class TestFaces:
             model = tiny(early_stopping=False, covariance="diag").fit(*wave)
         else:
             model = tiny(early_stopping=False).fit(*wave)
-        assert model.base_weight_ == 0.0 and model._ensemble.blend is None
+        assert model.base_weight_ == 0.0 and ensemble_of(model).blend is None
 
     def test_nor_where_numbers_are_beyond_floating_point(self, tiny, wave, monkeypatch):
         def fail(*_):
@@ -183,14 +183,14 @@ class TestFaces:
 @pytest.mark.parametrize("method", ["svi", "collapsed"])
 def test_closed_forms_are_judged_by_rows_that_they_have_learnt(wave, method):
     model = SOLVEGPRegressor(12, 6, method=method, max_iter=5, random_state=0).fit(*wave)
-    assert model._ensemble.blend is not None and model.validation_scores_.size == 0
+    assert ensemble_of(model).blend is not None and model.validation_scores_.size == 0
 
 
 def test_going_on_chooses_anew(wave):
     model = REGRESSORS[0](warm_start=True).fit(*wave)
-    first = model._ensemble.blend
+    first = ensemble_of(model).blend
     model.fit(*wave)
-    assert model._ensemble.blend is not None and model._ensemble.blend is not first
+    assert ensemble_of(model).blend is not None and ensemble_of(model).blend is not first
     model.set_params(base=None).fit(*wave)
     assert model.base_weight_ == 0.0
 
@@ -232,8 +232,8 @@ class TestClassifiers:
         again = pickle.loads(pickle.dumps(model))
         assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
         assert again.base_weight_ == model.base_weight_
-        first = again._ensemble.blend
-        assert again.fit(X, y)._ensemble.blend is not first
+        first = ensemble_of(again).blend
+        assert ensemble_of(again.fit(X, y)).blend is not first
 
     def test_weights_and_single_precision(self, tiny, n_classes):
         X, y = self.data(n_classes)

@@ -22,9 +22,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import compute_class_weight, compute_sample_weight
 
 from skdgp.estimators import _predicting
+from skdgp.estimators._fitted import learnt
 from skdgp.inference import ensemble
 from skdgp.inference.batches import Batch
 from skdgp.inference.plan import Split
+from skdgp.tables.targets import Labels
 
 every_number_of_classes = pytest.mark.parametrize("n_classes", [2, 3])
 
@@ -246,7 +248,7 @@ class TestPredict:
         X, _ = make_rows(n_classes)
         model, X, n_draws = fitted[n_classes], X[:5], 100_000
         rng = np.random.default_rng(0)
-        members = next(_predicting.predict(model, X, lambda members, marginals: marginals))[1]
+        members = next(_predicting.predict(learnt(model), X, lambda members, marginals: marginals, exact=False))[1]
         draws = [draw_labels(marginals, n_classes, n_draws // len(members), rng) for marginals in members]
         seen = (np.concatenate(draws)[..., None] == np.arange(n_classes)).mean(0)
         proba = model.predict_proba(X)
@@ -260,7 +262,7 @@ class TestPredict:
         np.testing.assert_allclose(model.predict_log_proba(X[::-1])[::-1], expected, rtol=1e-11)
         np.testing.assert_allclose(model.predict_log_proba(X[5:8]), expected[5:8], rtol=1e-11)
         monkeypatch.setattr(ensemble, "PREDICT_NUMBERS", 500)
-        assert len(list(_predicting.predict(model, X, lambda members, marginals: marginals))) > 3
+        assert len(list(_predicting.predict(learnt(model), X, lambda members, marginals: marginals, exact=False))) > 3
         np.testing.assert_allclose(model.predict_log_proba(X), expected, rtol=1e-11)
         assert np.array_equal(model.predict(X), model.classes_[expected.argmax(1)])
 
@@ -292,16 +294,16 @@ class TestHeldOutRows:
     @pytest.mark.parametrize(
         "counts", [(60, 60), (100, 20), (119, 1), (2, 2), (40, 40, 40), 10 * (12,), (90, 20, 8, 2)]
     )
-    def test_any_part_of_the_order_is_stratified(self, tiny, counts):
+    def test_any_part_of_the_order_is_stratified(self, counts):
         """Within one row where there are two classes, or equal ones; from its start within half of that.
 
         A class that keeps its share p to half a row, among K that do, is off by (1 + p (K − 2))/2 at most.
         """
         counts = np.array(counts)
         y = np.repeat(np.arange(len(counts)), counts)
-        order = tiny()._order_rows(y[:, None].astype(float), np.random.RandomState(0))
+        order = Labels().order(y[:, None].astype(float), np.random.RandomState(0))
         assert np.array_equal(np.sort(order), np.arange(len(y)))
-        assert not np.array_equal(order, tiny()._order_rows(y[:, None].astype(float), np.random.RandomState(1)))
+        assert not np.array_equal(order, Labels().order(y[:, None].astype(float), np.random.RandomState(1)))
         share = counts / len(y)
         from_start = (1 + share * (len(counts) - 2)) / 2
         anywhere = np.ones(len(counts)) if len(set(counts)) == 1 else 2 * from_start
@@ -312,17 +314,16 @@ class TestHeldOutRows:
             assert (np.abs(in_window[0] - length * share) <= from_start + 1e-9).all()
             assert (np.abs(in_window - length * share) <= anywhere + 1e-9).all()
 
-    def test_order_within_a_class_is_random(self, tiny):
+    def test_order_within_a_class_is_random(self):
         y = np.repeat([0.0, 1.0], 60)[:, None]
-        orders = [tiny()._order_rows(y, np.random.RandomState(seed)) for seed in range(40)]
+        orders = [Labels().order(y, np.random.RandomState(seed)) for seed in range(40)]
         first = [order[y[order, 0] == 0][0] for order in orders]
         assert len(set(first)) > 15
 
-    def test_every_member_holds_out_its_share_of_a_rare_class(self, tiny):
+    def test_every_member_holds_out_its_share_of_a_rare_class(self):
         X, y = make_rare_class(20)
-        model = tiny(n_estimators=3).fit(X, y)
         data = Batch.of(X, y)
-        order = model._order_rows(data.y.numpy(), np.random.RandomState(0))
+        order = Labels().order(data.y.numpy(), np.random.RandomState(0))
         for index in range(3):
             learn, held_out = Split(order, None, 12).of(data, index)
             assert len(held_out) == 12 and len(learn) == 108
@@ -568,7 +569,7 @@ class TestBadInput:
     @pytest.mark.parametrize(("label", "shown"), [("a", "'a'"), (3, "3"), (True, "True")])
     def test_one_class(self, tiny, label, shown):
         X, _ = make_rows(2)
-        message = f"{name_of(tiny)} needs rows of at least two classes, but y contains 1 class, {shown}, among"
+        message = f"A classifier needs rows of at least two classes, but y contains 1 class, {shown}, among"
         with pytest.raises(ValueError, match=message):
             tiny().fit(X, np.full(len(X), label))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import any_options
+from helpers import any_options, ensemble_of, table_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
@@ -20,7 +20,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import skdgp.estimators._encoding as encoding_file
+import skdgp.tables.encoding as encoding_file
 from skdgp import (
     AVDGPClassifier,
     AVDGPRegressor,
@@ -29,13 +29,13 @@ from skdgp import (
     SOLVEGPClassifier,
     SOLVEGPRegressor,
 )
-from skdgp.estimators._columns import Columns, categorical_mask
-from skdgp.estimators._encoding import Encoding
-from skdgp.estimators._levels import level_means, means_of_others
-from skdgp.estimators._missing import RIDGE, CellsGivenOthers
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.inference.joint import exact_copies
 from skdgp.kernels import Select
+from skdgp.tables.columns import Columns, categorical_mask
+from skdgp.tables.encoding import Encoding
+from skdgp.tables.levels import level_means, means_of_others
+from skdgp.tables.missing import RIDGE, CellsGivenOthers
 
 #: Small models of every kind.
 SHALLOW = {"n_inducing": 16, "n_orthogonal": 0, "base": None, "max_iter": 30, "random_state": 0}
@@ -251,7 +251,7 @@ class TestMissingCells:
         rows = np.where(rng.random((50, 3)) < 0.4, np.nan, rng.normal(size=(50, 3)))
         cells = CellsGivenOthers.of(rows, np.ones(50))
         whole = cells.fill(rows)
-        monkeypatch.setattr("skdgp.estimators._missing.NUMBERS", 20)
+        monkeypatch.setattr("skdgp.tables.missing.NUMBERS", 20)
         assert all(np.allclose(a, b) for a, b in zip(whole, cells.fill(rows), strict=True))
 
     def test_moments_are_the_most_likely_ones(self):
@@ -284,7 +284,7 @@ class TestMissingCells:
         assert np.allclose(cells.covariance, np.cov(rows.T, fweights=weight.astype(int), ddof=0) + RIDGE * np.eye(3))
 
     def test_many_columns_are_independent(self, monkeypatch):
-        monkeypatch.setattr("skdgp.estimators._missing.MOST_COLUMNS", 2)
+        monkeypatch.setattr("skdgp.tables.missing.MOST_COLUMNS", 2)
         rng = np.random.default_rng(0)
         rows = np.repeat(rng.normal(size=(100, 1)), 3, axis=1)
         cells = CellsGivenOthers.of(rows, np.ones(100))
@@ -458,8 +458,8 @@ class TestEstimators:
         y = np.sin(2 * X[:, 0]) + X[:, 1]
         X[y > 1.2, 0] = np.nan
         model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0, normalize_y=False).fit(X, y)
-        row, units, (inner,) = np.array([[np.nan, 0.3]]), model._input_units, exact_copies(model._ensemble)
-        drawn, learnt = model._encoding.encode_draws(row)[:, 0], model._encoding.encode(row)
+        row, units, (inner,) = np.array([[np.nan, 0.3]]), table_of(model).units, exact_copies(ensemble_of(model))
+        drawn, learnt = table_of(model).encoding.encode_draws(row)[:, 0], table_of(model).encoding.encode(row)
         inputs = torch.as_tensor((np.vstack([drawn, learnt]) - units.shift) / units.scale)
         m, v = (each.detach().numpy()[:, 0] for each in inner(inputs).moments())
         assert abs(m[:-1].mean() - m[-1]) > 0.2  # that cells are missing says something here
@@ -492,7 +492,7 @@ class TestEstimators:
         rows = X[:5].copy()
         rows[[0, 2, 3], 0], rows[[3, 4], 1] = np.nan, np.nan
         draws = np.repeat(X[None, :5], 16, axis=0)
-        draws[:, [0, 2, 3, 4]] = model._encoding.encode_draws(rows[[0, 2, 3, 4]])
+        draws[:, [0, 2, 3, 4]] = table_of(model).encoding.encode_draws(rows[[0, 2, 3, 4]])
         whole = model.predict(draws.reshape(-1, 3), return_cov=True, latent=True)[1].reshape(16, 5, 16, 5)
         expected = whole.mean(axis=(0, 2))
         std = model.predict(rows, return_std=True, latent=True)[1]
@@ -584,7 +584,7 @@ class TestEstimators:
         options = {"n_inducing": 120, "n_orthogonal": 120, "max_iter": 5, "random_state": 0, name: "fourier"}
         model = SOLVEGPRegressor(**options).fit(X, y)
         selected = [each.k2.columns for each in _terms(model.kernel_)]
-        assert selected == list(range(model._encoding.width))
+        assert selected == list(range(table_of(model).encoding.width))
         assert np.isfinite(model.predict(X)).all()
 
     def test_hundreds_of_levels(self):
@@ -612,7 +612,7 @@ class TestEstimators:
         assert model.kernel_.k1.k1.k2.length_scale.shape == (5,)
         part = model.module_[0].layers[0].kernel
         columns = [each.columns for each in part.modules() if hasattr(each, "columns")]
-        widths = np.bincount(model._encoding.groups)
+        widths = np.bincount(table_of(model).encoding.groups)
         assert sorted(len(each) for each in columns) == sorted([widths[1], widths[3] + widths[4]])
         with pytest.raises(ValueError, match="with 3 lengthscales, but a layer with 5 inputs"):
             SOLVEGPRegressor(kernel=RBF([1.0, 2.0, 3.0])).fit(X, y)

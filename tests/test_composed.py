@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import REGRESSORS, any_options, gradients_agree, name_of, normal
+from helpers import REGRESSORS, any_options, gradients_agree, make_table, name_of, normal
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import (
@@ -26,6 +26,7 @@ from skdgp.gp.composed import Positive
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
 from skdgp.kernels import Select
+from skdgp.methods import SOLVEGP
 from skdgp.methods.kernels import layer_kernel
 
 KERNELS = {
@@ -49,21 +50,9 @@ KERNELS = {
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 
 
-class Holder:
-    """What a kernel is made for."""
-
-    ard = False
-
-    def __init__(self, kernel, units=None, names=None):
-        self.kernel = kernel
-        if units is not None:
-            self._input_units = units
-        if names is not None:
-            self.feature_names_in_ = np.array(list(names), dtype=object)
-
-
 def ours(kernel, n_outputs=1, n_inputs=3, units=None):
-    return layer_kernel(Holder(kernel, units), 0, 1, n_inputs, n_outputs).double()
+    table = None if units is None else make_table(units)
+    return layer_kernel(SOLVEGP(kernel=kernel), 0, 1, n_inputs, n_outputs, table).double()
 
 
 def fixed(kernel):
@@ -232,13 +221,13 @@ class TestSelect:
         np.testing.assert_allclose(ours(kernel, n_inputs=4)(X, X)[0].detach(), kernel(X.numpy()), rtol=1e-5)
 
     def test_names_among_selected_columns(self):
-        X = normal(6, 4)
-        by_name = Holder(Select(Select(RBF(1.0), "b"), ["b", "c", "d"]), names="abcd")
-        kernel = layer_kernel(by_name, 0, 1, 4, 1).double()
+        X, table = normal(6, 4), make_table(Units(4 * [0.0], 4 * [1.0]), list("abcd"))
+        method = SOLVEGP(kernel=Select(Select(RBF(1.0), "b"), ["b", "c", "d"]))
+        kernel = layer_kernel(method, 0, 1, 4, 1, table).double()
         np.testing.assert_allclose(kernel(X, X)[0].detach(), Select(RBF(1.0), 1)(X.numpy()), rtol=1e-5)
-        by_name.kernel = Select(Select(RBF(1.0), "a"), ["b", "c", "d"])
+        method.kernel = Select(Select(RBF(1.0), "a"), ["b", "c", "d"])
         with pytest.raises(ValueError, match=r"Select of column 'a', which is none of \[0, 1, 2, 'b', 'c', 'd'\]"):
-            layer_kernel(by_name, 0, 1, 4, 1)
+            layer_kernel(method, 0, 1, 4, 1, table)
 
     def test_masks(self):
         X = np.random.default_rng(0).normal(size=(40, 3))

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from helpers import AVDGP, DSDGP, REGRESSORS, Tiny, every_family, targets
+from helpers import AVDGP, DSDGP, REGRESSORS, Tiny, every_family, table_of, targets
 from sklearn.linear_model import LinearRegression
 
 from skdgp import AVDGPClassifier, DSDGPRegressor
@@ -110,13 +110,13 @@ class TestChunks:
         assert model.classes_.tolist() == ["down", "up"]
         used = frame[(frame.a > 0) & (frame.weight > 0)]
         expected = np.average(used[["a", "b"]], axis=0, weights=used.weight)
-        np.testing.assert_allclose(model._input_units.shift, expected, rtol=1e-6)
+        np.testing.assert_allclose(table_of(model).units.shift, expected, rtol=1e-6)
 
     def test_the_first_of_them_is_a_sample_of_all_rows(self, client):
         X, y = arrays(np.arange(12_000.0)[:, None], np.arange(12_000.0), chunks=1000)
         model = fit_dask(DSDGPRegressor(**SMALL | {"batch_size": 4000}), X, y, n_passes=1)
         assert model.n_iter_ == 2
-        assert model._input_units.shift[0] == pytest.approx(6000, rel=0.02)
+        assert table_of(model).units.shift[0] == pytest.approx(6000, rel=0.02)
 
     def test_of_several_outputs(self, client, wave):
         X, y = arrays(wave[0], np.column_stack([wave[1], wave[0][:, 0]]))

@@ -17,7 +17,7 @@ from sklearn.preprocessing import (
 
 from skdgp import PredictiveDistribution
 from skdgp.distributions import CountDistribution, GammaDistribution, TransformedDistribution
-from skdgp.estimators._targets import fitted_transform
+from skdgp.tables.transforms import fitted_transform
 
 #: Logarithm of the rate, its variance, and dispersions, of easy and of narrow integrands.
 CASES = [(0.5, 0.4, 0.0), (3.5, 0.02, 0.0), (2.0, 0.3, 0.2), (6.0, 0.2, 0.0), (5.0, 0.1, 1e-3)]

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import any_options, generator, normal
+from helpers import any_options, generator, make_table, normal
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
@@ -38,9 +38,8 @@ def make_kernel(image, patch, units=None):
     """A kernel of ours with weights of its own, and base and weights of the same in NumPy."""
     base = ConstantKernel(1.7) * Matern(1.3, nu=2.5)
     method = SOLVEGP(kernel=Convolutional(image, patch, base))
-    if units is not None:
-        method._input_units = units
-    kernel = layer_kernel(method, 0, 1, int(np.prod(image)), 1).double()
+    table = None if units is None else make_table(units)
+    kernel = layer_kernel(method, 0, 1, int(np.prod(image)), 1, table).double()
     with torch.no_grad():
         kernel.change.copy_(0.5 * normal(*kernel.change.shape, seed=3))
     return kernel, base, kernel.weight[0].detach().numpy()

@@ -17,6 +17,7 @@ from helpers import (
     generator,
     name_of,
     normal,
+    table_of,
     targets,
 )
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -463,7 +464,7 @@ class TestSamplesAndCovariances:
         rows = X[:6]
         found = model.predict(rows, return_cov=True, latent=True)[1]
         scale, means, own = model.module_[0].likelihood.units.scale[0], [], []
-        inputs = torch.as_tensor(model._input_units.standardise(rows))
+        inputs = torch.as_tensor(table_of(model).units.standardise(rows))
         for member in model.module_:
             means.append(member(inputs).moments()[0][:, 0].numpy())
             own.append(member.covariance(inputs, Streams([0]))[0].numpy())

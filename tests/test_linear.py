@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from helpers import Line
+from helpers import Line, ensemble_of
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
@@ -71,8 +71,8 @@ def test_fits_that_fail_say_so():
 def test_rows_of_the_user_count_once_however_many_models_they_judge():
     X, y = make_data()
     model = AVDGPRegressor(base=None, max_iter=1, n_estimators=3, n_neighbors=0, random_state=0)
-    assert model.fit(X, y, X_val=X[:20], y_val=y[:20])._ensemble.held_out.n_rows == 20
-    assert model.fit(X, y)._ensemble.held_out.n_rows == 3 * 12
+    assert ensemble_of(model.fit(X, y, X_val=X[:20], y_val=y[:20])).held_out.n_rows == 20
+    assert ensemble_of(model.fit(X, y)).held_out.n_rows == 3 * 12
 
 
 def test_four_digits_are_enough():
@@ -91,7 +91,7 @@ def test_a_gap_that_chance_explains_is_no_failure():
     ensemble.models[0].likelihood = likelihood
     score = linear_score(rows) - 0.2
     ensemble.held_out = HeldOut(score, 12)
-    _training._warn_of_failure(AVDGPRegressor(), ensemble, rows, np.arange(120))
+    _training._warn_of_failure(ensemble, rows, np.arange(120))
     ensemble.held_out = HeldOut(score, 1000)
     with pytest.raises(ConvergenceWarning):
-        _training._warn_of_failure(AVDGPRegressor(), ensemble, rows, np.arange(120))
+        _training._warn_of_failure(ensemble, rows, np.arange(120))

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import TINY, any_options
+from helpers import TINY, any_options, ensemble_of
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -22,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 
 from skdgp import SOLVEGPRegressor
+from skdgp.estimators._parameters import method_of
 from skdgp.gp.likelihoods import rounding_variance
 from skdgp.inference import ensemble
 from skdgp.inference.steps import Trainee
@@ -277,8 +278,8 @@ class TestReproducibility:
         model = tiny(whiten=False, dtype=given, max_iter=1)
         for fitted in (model.fit(X.astype(np.float32), y), clone(model).partial_fit(X.astype(np.float32), y)):
             assert set(seen) == {expected} == {each.dtype for each in fitted.module_.parameters()}
-            assert fitted._ensemble.dtype == expected
-        assert tiny().plan(120, held_out=True).precision == torch.float32
+            assert ensemble_of(fitted).dtype == expected
+        assert method_of(tiny()).plan(120, held_out=True).precision == torch.float32
 
     def test_a_model_predicts_alike_in_both_precisions(self, tiny, wave):
         """With an inducing point for every row, posteriors in closed form are only as exact as their matrix."""
@@ -286,7 +287,7 @@ class TestReproducibility:
         double = tiny(**few_points(tiny)).fit(X, y)
         single = pickle.loads(pickle.dumps(double))
         single.module_.float()
-        single._ensemble.dtype = torch.float32
+        ensemble_of(single).dtype = torch.float32
         for one, other in zip(*(model.predict(X, return_std=True) for model in (double, single)), strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=2e-3 * y.std())
 

@@ -16,6 +16,7 @@ from skdgp.inference.collapsed import set_posteriors
 from skdgp.inference.evidence import log_evidence
 from skdgp.inference.objectives import elbo
 from skdgp.inference.settings import Learner
+from skdgp.methods import SOLVEGPRegression
 
 PLAN = settings(ELBO, beta=0.3, max_iter=4, batch_size=10, learning_rate=0.02)
 
@@ -160,4 +161,4 @@ def test_solves_once_more_in_the_precision_of_predictions(wave, monkeypatch, dty
     ],
 )
 def test_who_is_solved(parameters, n_rows, trainer):
-    assert SOLVEGPRegressor(**parameters).plan(n_rows).trainer is trainer
+    assert SOLVEGPRegression(**parameters).plan(n_rows).trainer is trainer

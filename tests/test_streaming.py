@@ -7,7 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import CLASSIFIERS, ELBO, REGRESSORS, Line, any_options, every_family, generator, known, targets
+from helpers import (
+    CLASSIFIERS,
+    ELBO,
+    REGRESSORS,
+    Line,
+    any_options,
+    ensemble_of,
+    every_family,
+    generator,
+    known,
+    targets,
+)
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
 
@@ -143,7 +154,7 @@ class TestPartialFit:
         model.partial_fit(X, y)
         everything = {tuple(row) for row in X}
         assert [len(rows) for rows in learnt] == [90, 90] and learnt[0] | learnt[1] == everything
-        for student in model._ensemble._students:
+        for student in ensemble_of(model)._students:
             assert student.stream.n_seen == 120
             assert {tuple(row) for row in student.stream.sample.X.numpy()} == everything
         model.partial_fit(X[:40], y[:40])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers import ELBO, PEAK, REGRESSORS, Line, any_options, climb, generator, make_data, name_of, normal, settings
 
+from skdgp.estimators._parameters import method_of
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.calibration import recalibrate
@@ -348,4 +349,4 @@ def test_the_penalty_is_weighed_against_the_rows_that_are_learnt_from(tiny, wave
     model.fit(X, y, X_val=X[:30], y_val=y[:30])
     model.fit(X, y, sample_weight=np.full(120, 2.0))
     np.testing.assert_allclose(prices, np.repeat([3 / 90, 3 / 120, 3 / 120, 3 / 240], 2))
-    assert model.plan(120) == model.plan(120, held_out=True)  # budgets are those of all rows
+    assert method_of(model).plan(120) == method_of(model).plan(120, held_out=True)  # budgets are those of all rows

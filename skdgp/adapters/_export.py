@@ -5,12 +5,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ..estimators._fitted import fitted
-from ..estimators._parameters import built_with
+from ..estimators._fitted import built_with, fitted, learnt
+from ..estimators._parameters import method_of
 from ..estimators._regression import DeepGPRegressor
 from ..gp.likelihoods import AdditiveNoise
 from ..inference.joint import exact_copies, joint_moments
-from ..methods import AVDGP
 
 
 def check_plain(regressor, what: str) -> None:
@@ -18,12 +17,13 @@ def check_plain(regressor, what: str) -> None:
     if not isinstance(regressor, DeepGPRegressor):
         raise TypeError(f"{what} takes regressors of skdgp, got {type(regressor).__name__}: give a fitted one.")
     ensemble = fitted(regressor)
-    if regressor._encoding.groups is not None or regressor.is_categorical_ is not None:
+    table = learnt(regressor).table
+    if table.encoding.groups is not None or table.columns is not None:
         raise ValueError(
             f"{what} takes models of numbers, but X had categories or missing cells in fit: encode and fill them "
             "before, in a pipeline."
         )
-    transformed = getattr(regressor, "target_transformer_", None) is not None
+    transformed = table.targets.transformer is not None
     if transformed or not isinstance(ensemble.likelihoods[0], AdditiveNoise):
         raise ValueError(
             f"{what} takes models whose noise is added and the same everywhere, but this one has "
@@ -75,7 +75,7 @@ class MomentsModule(nn.Module):
     def __init__(self, regressor):
         super().__init__()
         check_plain(regressor, type(self).__name__)
-        ensemble, units = regressor._ensemble, regressor._input_units
+        ensemble, units = fitted(regressor), learnt(regressor).table.units
         self.models = nn.ModuleList(exact_copies(ensemble))
         target_units = cast(AdditiveNoise, ensemble.likelihoods[0]).units
         numbers = {"shift": units.shift, "scale": units.scale, "noise": regressor._mean_noise_variance()}
@@ -123,7 +123,7 @@ def to_onnx(regressor, file):
             'to_onnx needs onnx and onnxscript: install them with pip install "onnx" "onnxscript".'
         ) from error
     module = MomentsModule(regressor).eval()
-    if isinstance(regressor, AVDGP) or regressor.neighbors_ is not None:
+    if not method_of(regressor).has_points or regressor.neighbors_ is not None:
         raise ValueError(
             "to_onnx cannot export AVDGP, nor a correction by neighbours, since ONNX has no operations for them. Got "
             f"{type(regressor).__name__}, {'without' if regressor.neighbors_ is None else 'with'} neighbours: take "

@@ -1,13 +1,13 @@
 """Deep Gaussian processes with amortised inducing variables."""
 
-from ..methods import AVDGP
+from ..methods.avdgp import AVDGP, AVDGPParameters
 from ._classification import DeepGPClassifier
 from ._parameters import estimator
 from ._regression import DeepGPRegressor
 
 
 @estimator()
-class AVDGPRegressor(DeepGPRegressor, AVDGP):
+class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
     """Deep Gaussian process regression with amortised inducing variables.
 
     Every row has a few inducing variables of its own: function values at points near the row, which summarise the
@@ -238,9 +238,11 @@ class AVDGPRegressor(DeepGPRegressor, AVDGP):
     True
     """
 
+    _method_class = AVDGP
+
 
 @estimator()
-class AVDGPClassifier(DeepGPClassifier, AVDGP):
+class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
     """Deep Gaussian process classification with amortised inducing variables.
 
     Every row has a few inducing variables of its own: function values at points near the row, which summarise the
@@ -446,3 +448,5 @@ class AVDGPClassifier(DeepGPClassifier, AVDGP):
     """
 
     beta: float = 30.0
+
+    _method_class = AVDGP

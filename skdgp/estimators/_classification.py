@@ -1,22 +1,19 @@
 """What all classifiers share: they take labels of any kind, and predict probabilities of classes."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.preprocessing import LabelEncoder
-from sklearn.utils import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
 from .._sklearn import fit_context
 from ..gp.classes import Bernoulli, Classification, RobustMax
 from ..inference.threads import threads_for
 from ..methods.inducing import shaping
+from ..tables.targets import Labels
 from . import _predicting, _training
-from ._rows import FLOATS, check_query
+from ._fitted import learnt, query
 from ._shell import Shell
 
 
@@ -35,60 +32,19 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
     random_state: int | np.random.RandomState | None = None
     verbose: int = 0
 
-    _check_options: ClassVar = {"dtype": FLOATS}
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
 
-    def _start_likelihood(self, y: np.ndarray) -> Classification:
-        """The likelihood of labels like ``y``: probit or robust max."""
-        check_classification_targets(y)
-        self._label_encoder = LabelEncoder().fit(y)
-        self.classes_ = self._label_encoder.classes_
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs rows of at least two classes, but y contains 1 class, "
-                f"{self.classes_.tolist()[0]!r}, among the rows of positive weight: add rows of another one."
-            )
-        return Bernoulli() if len(self.classes_) == 2 else RobustMax(len(self.classes_))
+    def _kind_of_targets(self) -> Labels:
+        """What kind the targets are of."""
+        return Labels()
 
-    def _encode(self, y: np.ndarray) -> np.ndarray:
-        """Numbers (n, 1) of the rows' classes."""
-        unknown = np.setdiff1d(y, self.classes_)
-        if len(unknown):
-            raise ValueError(
-                f"y contains the label {unknown.tolist()[0]!r}, but the model was given the classes {self.classes_}: "
-                "leave out its rows, or fit anew with it."
-            )
-        return self._label_encoder.transform(y)[:, None]
-
-    def _row_weights(self, y: np.ndarray, learnt: np.ndarray) -> np.ndarray:
-        """Weights of the labels ``y``. ``class_weight`` and the labels ``learnt`` of the training rows decide them."""
-        if isinstance(self.class_weight, dict):  # a chunk may lack a class that it names
-            learnt = self.classes_
-        weights = compute_sample_weight(self.class_weight, learnt)
-        if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
-            raise ValueError(
-                f"class_weight={self.class_weight!r} must give finite, non-negative weights, and a positive one to "
-                f"some class of y, which has {np.unique(learnt)}."
-            )
-        known, first = np.unique(learnt, return_index=True)
-        weight_of = dict(zip(known.tolist(), weights[first], strict=True))
-        labels, number = np.unique(y, return_inverse=True)
-        return np.array([weight_of.get(label, 1.0) for label in labels.tolist()])[number]
-
-    def _order_rows(self, y: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
-        """Random order of the rows that spreads each class evenly, so that any part of it is stratified."""
-        order = random_state.permutation(len(y))
-        labels = y[order, 0].astype(int)
-        counts = np.bincount(labels)
-        by_class = np.argsort(labels, kind="stable")
-        rank = np.empty(len(y))
-        rank[by_class] = np.concatenate([np.arange(count) + 0.5 for count in counts])
-        turns = random_state.permutation(len(counts))  # among classes of equal size
-        return order[np.lexsort((turns[labels], rank / counts[labels]))]
+    def _make_likelihood(self, targets: Labels, n_outputs: int) -> Classification:
+        """The likelihood of such targets: probit or robust max."""
+        n_classes = len(targets.classes)
+        return Bernoulli() if n_classes == 2 else RobustMax(n_classes)
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None, X_val=None, y_val=None):
@@ -204,7 +160,7 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
         >>> model.loss_curve_.shape  # a number for each chunk
         (2,)
         """
-        if "_ensemble" not in vars(self):
+        if "_learnt" not in vars(self):
             if classes is None or np.size(classes) == 0:
                 raise ValueError("The first call of partial_fit needs the labels of all chunks: pass classes.")
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
@@ -237,8 +193,7 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
         >>> model.predict_log_proba(X[:3]).shape
         (3, 2)
         """
-        check_is_fitted(self)
-        X = check_query(self, X)
+        model, X = learnt(self), query(self, X)
 
         def mixture(likelihoods, marginals) -> np.ndarray:
             components = [
@@ -248,7 +203,7 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
             return torch.logsumexp(torch.cat(components), dim=0).double().log_softmax(-1).cpu().numpy()  # (B, K)
 
         log_proba = np.empty((len(X), len(self.classes_)))
-        for rows, values in _predicting.predict(self, X, mixture):
+        for rows, values in _predicting.predict(model, X, mixture, exact=self.dtype == "float64"):
             log_proba[rows] = values
         return log_proba
 

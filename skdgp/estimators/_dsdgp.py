@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..methods import DSDGP, LatentDSDGP
+from ..methods.dsdgp import DSDGP, DSDGPParameters, LatentDSDGP, LatentDSDGPParameters
 from ._classification import DeepGPClassifier
 from ._parameters import AUTO, RULES, estimator
 from ._regression import DeepGPRegressor
@@ -15,7 +15,7 @@ def _inducing_points(self):
 
 
 @estimator(hidden_dims=[*RULES["hidden_dims"], AUTO])
-class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
+class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
     """Deep Gaussian process regression with global inducing variables.
 
     The model is a chain of sparse Gaussian processes, trained by doubly stochastic variational inference [1]_. Every
@@ -283,11 +283,13 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGP):
     True
     """
 
+    _method_class = LatentDSDGP
+
     inducing_points_ = property(_inducing_points)
 
 
 @estimator(hidden_dims=[*RULES["hidden_dims"], AUTO])
-class DSDGPClassifier(DeepGPClassifier, DSDGP):
+class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
     """Deep Gaussian process classification with global inducing variables.
 
     The model is that of :class:`DSDGPRegressor` [1]_. Two classes have the probit likelihood. More classes have the
@@ -510,5 +512,7 @@ class DSDGPClassifier(DeepGPClassifier, DSDGP):
     >>> bool(model.score(X, y) > 0.9)
     True
     """
+
+    _method_class = DSDGP
 
     inducing_points_ = property(_inducing_points)

@@ -1,9 +1,11 @@
 """What a fitted estimator has learnt, and errors if it has learnt nothing."""
 
 import warnings
+from dataclasses import dataclass
 from numbers import Integral
-from typing import cast
+from typing import Any, cast
 
+import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -13,14 +15,69 @@ from ..gp.layers import Layer
 from ..inference.callers import users_level
 from ..inference.ensemble import Ensemble
 from ..methods.kernels import at_bounds, is_object, stayed, to_object
-from ._inputs import feature_units
-from ._parameters import built_with
+from ..tables import Table
+
+#: Attributes that some fits have and others have not.
+PERHAPS = ("feature_names_in_", "lower_bound_")
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What an estimator has learnt.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        The models.
+    table : Table
+        How rows become those of the models.
+    structure : dict
+        The parameters that shaped the models, as they were.
+    n_rows : int
+        Number of rows that the models have seen.
+    """
+
+    ensemble: Ensemble
+    table: Table
+    structure: dict[str, Any]
+    n_rows: int
+
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of an estimator that has learnt it."""
+        table = self.table
+        names = {} if table.names is None else {"feature_names_in_": table.names}
+        counts = {"n_features_in_": table.n_features, "is_categorical_": table.is_categorical}
+        scales = {"length_scales_": _length_scales(self.ensemble)}
+        return {"_learnt": self} | counts | names | table.targets.attributes() | scales
+
+
+def keep(estimator, attributes: dict[str, Any]):
+    """The estimator with the attributes of a fit in place of those of an earlier one."""
+    for name in PERHAPS:
+        vars(estimator).pop(name, None)
+    vars(estimator).update(attributes)
+    return estimator
+
+
+def learnt(estimator) -> Learnt:
+    """What an estimator has learnt. Without it there is a NotFittedError, which is an AttributeError, too."""
+    check_is_fitted(estimator)
+    return estimator._learnt
 
 
 def fitted(estimator) -> Ensemble:
-    """The ensemble of an estimator. Without one there is a NotFittedError, which is an AttributeError, too."""
-    check_is_fitted(estimator)
-    return estimator._ensemble
+    """The ensemble of an estimator; errors are those of :func:`learnt`."""
+    return learnt(estimator).ensemble
+
+
+def query(estimator, X) -> np.ndarray:
+    """Rows to predict, checked; errors of an estimator without a fit are those of :func:`learnt`."""
+    return learnt(estimator).table.query(estimator, X)
+
+
+def built_with(estimator, name: str) -> Any:
+    """The value that a parameter had when the model was built; the present one if the model is of version 0.1."""
+    return learnt(estimator).structure.get(name, getattr(estimator, name))
 
 
 def member_of(estimator, number: int) -> DeepGP:
@@ -33,22 +90,14 @@ def member_of(estimator, number: int) -> DeepGP:
 
 def learnt_kernels(estimator):
     """Learnt kernels as kernel objects of scikit-learn: one, or a list with one for each layer."""
-    layers, given = fitted(estimator).models[0].layers, built_with(estimator, "kernel")
-    each = given if isinstance(given, list | tuple) else len(layers) * [given]
-    found = []
-    for depth, (own, layer) in enumerate(zip(each, layers, strict=True)):
-        kernel = cast(Layer, layer).kernel
-        sums = isinstance(own, str) and isinstance(kernel, Part)  # over the model's columns, one by one
-        units = estimator._input_units if sums else feature_units(estimator)
-        found.append(to_object(own, kernel, units if depth == 0 else None))
-    return found[0] if len(found) == 1 else found
+    of_fit = learnt(estimator)
+    kernels = _kernels(of_fit.ensemble.models[0], of_fit.table, built_with(estimator, "kernel"))
+    return kernels[0] if len(kernels) == 1 else kernels
 
 
-def warn_of_kernels(estimator) -> None:
+def warn_of_kernels(model: DeepGP, table: Table, given) -> None:
     """Warn of kernel objects that have learnt nothing, or whose hyperparameters ended at their bounds."""
-    learnt, given = learnt_kernels(estimator), built_with(estimator, "kernel")
-    learnt = learnt if isinstance(learnt, list) else [learnt]
-    for own, kernel in zip(given if isinstance(given, list | tuple) else len(learnt) * [given], learnt, strict=True):
+    for own, kernel in zip(_by_layer(given, model), _kernels(model, table, given), strict=True):
         if not is_object(own):
             continue
         if stayed(own, kernel):
@@ -63,3 +112,28 @@ def warn_of_kernels(estimator) -> None:
                 ConvergenceWarning,
                 stacklevel=users_level(),
             )
+
+
+def _by_layer(given, model: DeepGP) -> list:
+    """The parameter ``kernel`` of each layer."""
+    return list(given) if isinstance(given, list | tuple) else len(model.layers) * [given]
+
+
+def _kernels(model: DeepGP, table: Table, given) -> list:
+    """Learnt kernels of all layers as kernel objects."""
+    objects = []
+    for depth, (own, layer) in enumerate(zip(_by_layer(given, model), model.layers, strict=True)):
+        kernel = cast(Layer, layer).kernel
+        sums = isinstance(own, str) and isinstance(kernel, Part)  # over the model's columns, one by one
+        units = table.units if sums else table.feature_units
+        objects.append(to_object(own, kernel, units if depth == 0 else None))
+    return objects
+
+
+def _length_scales(ensemble: Ensemble) -> list[np.ndarray | None]:
+    """Lengthscales of each layer for all members; None for a layer whose kernel has none."""
+    scales = []
+    for layers in zip(*(member.layers for member in ensemble.models), strict=True):
+        lengths = [layer.kernel.hyperparameters().get("lengthscale") for layer in layers]
+        scales.append(None if lengths[0] is None else np.stack([each.detach().cpu().numpy() for each in lengths]))
+    return scales

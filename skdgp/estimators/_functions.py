@@ -12,11 +12,10 @@ from torch import Tensor
 from ..gp.likelihoods import Likelihood, Regression
 from ..inference.joint import FunctionSet, layer_functions
 from ..inference.threads import threads_for
-from ._fitted import fitted, member_of
-from ._inputs import by_feature, prepared
+from ..tables import Table
+from ..tables.transforms import back, back_slopes
+from ._fitted import fitted, learnt, member_of, query
 from ._predicting import gathered, with_drawn_cells
-from ._rows import check_query
-from ._targets import back, back_slopes
 
 
 class FunctionDraws:
@@ -116,8 +115,8 @@ class FunctionDraws:
             Values in the units of ``y``, without noise. For a classifier the shape is (n_samples, n_classes,
             n_functions), and the values are class probabilities given the function.
         """
-        X = self._prepared(check_query(self._estimator, X))
-        return self._flat(back(self._transformer, gathered(self._set.values(X), len(X), len(self))))
+        X = self._prepared(query(self._estimator, X))
+        return self._in_units(gathered(self._set.values(X), len(X), len(self)))
 
     @threads_for()
     def gradient(self, X):
@@ -135,42 +134,44 @@ class FunctionDraws:
             ``X``. For a classifier the shape is (n_samples, n_classes, n_features, n_functions). With the kernel
             "matern12" or ``Matern(nu=0.5)`` the numbers mean nothing, since its functions have no derivative.
         """
-        X = check_query(self._estimator, X)
+        X, table = query(self._estimator, X), self._table
         rows = self._prepared(X)
-        found = gathered(self._set.gradients(rows), len(X), len(self))
-        if self._transformer is not None:
+        gradients = gathered(self._set.gradients(rows), len(X), len(self))
+        if table.targets.transformer is not None:
             values = gathered(self._set.values(rows), len(X), len(self))
-            found = found * back_slopes(self._transformer, values)[:, :, None]
-        return self._flat(by_feature(self._estimator, found, X, axis=-2))
+            gradients = gradients * back_slopes(table.targets.transformer, values)[:, :, None]
+        return self._flat(table.by_feature(gradients, X, axis=-2))
 
     def _sampled(self, X, rng: np.random.RandomState, latent: bool) -> np.ndarray:
         """Values of a regressor's functions, or observations with noise, where cells are drawn that are missing."""
-        X = check_query(self._estimator, X)
+        X = query(self._estimator, X)
         functions = FunctionSet(fitted(self._estimator), self.seeds, lambda _, values: values, of_rows=not latent)
         values = gathered(functions.values(self._prepared(X)), len(X), len(self))
         incomplete = np.isnan(X).any(axis=1)
         if incomplete.any():
-            values[incomplete] = with_drawn_cells(self._estimator, functions, X[incomplete], rng)
-        found = []
+            values[incomplete] = with_drawn_cells(learnt(self._estimator), functions, X[incomplete], rng)
+        samples = []
         for each, likelihood in zip(np.moveaxis(values, -1, 0), functions.likelihoods, strict=True):
             if latent:
-                found.append(likelihood.response(torch.from_numpy(each.copy())[None])[0].numpy())
+                samples.append(likelihood.response(torch.from_numpy(each.copy())[None])[0].numpy())
             else:
-                found.append(cast(Regression, likelihood).draw(each, rng))
-        return self._flat(back(self._transformer, np.stack(found, axis=-1)))
+                samples.append(cast(Regression, likelihood).draw(each, rng))
+        return self._in_units(np.stack(samples, axis=-1))
 
     @property
-    def _transformer(self):
-        """Transformer of a regressor's targets, if there is one."""
-        return getattr(self._estimator, "target_transformer_", None)
+    def _table(self) -> Table:
+        return learnt(self._estimator).table
 
     def _prepared(self, X: np.ndarray) -> np.ndarray:
         """Rows in the units of the models."""
-        return prepared(self._estimator)(X).astype(np.float64)
+        return self._table.prepared(X).astype(np.float64)
 
-    def _flat(self, found: np.ndarray) -> np.ndarray:
-        """Values (n, P, ...), without the axis of outputs if ``y`` had none."""
-        return found[:, 0] if getattr(self._estimator, "_y_is_flat", False) else found
+    def _in_units(self, values: np.ndarray) -> np.ndarray:
+        """Values (n, P, ...) in the user's units, without the axis of outputs if ``y`` had none."""
+        return self._flat(back(self._table.targets.transformer, values))
+
+    def _flat(self, values: np.ndarray) -> np.ndarray:
+        return values[:, 0] if self._table.targets.flat else values
 
 
 def _response(likelihood: Likelihood, values: Tensor) -> Tensor:
@@ -258,9 +259,9 @@ def sample_layers(self, X, n_functions=1, member=0, random_state=None):
     >>> [values.shape for values in model.sample_layers(X[:3], 4)]
     [(3, 2, 4), (3, 1, 4)]
     """
-    model, X = member_of(self, member), check_query(self, X)
+    model, X = member_of(self, member), query(self, X)
     seeds = draw_seeds("n_functions", n_functions, check_random_state(random_state))
-    rows = prepared(self)(X).astype(np.float64)
+    rows = learnt(self).table.prepared(X).astype(np.float64)
     return [np.moveaxis(values, 0, -1) for values in layer_functions(model, rows, seeds.tolist())]
 
 

@@ -1,5 +1,6 @@
 """Reports while a fit runs: a line of text for the user, and tasks for scikit-learn's callbacks."""
 
+from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -21,11 +22,14 @@ class Monitor:
         Largest number of epochs.
     hooks : dict
         What callbacks may ask for: ``X``, ``y`` and ``metadata``.
+    attributes : callable
+        Attributes of an estimator that has learnt an ensemble.
     """
 
-    def __init__(self, estimator, n_epochs: int, hooks: dict):
+    def __init__(self, estimator, n_epochs: int, hooks: dict, attributes: Callable[[Ensemble], dict]):
         self._line = ProgressLine(type(estimator).__name__, n_epochs, silent=not estimator.verbose)
-        self._tasks = FitTasks(estimator, n_epochs, hooks, self._attributes)
+        self._tasks = FitTasks(estimator, n_epochs, hooks, self._attributes_so_far)
+        self._attributes = attributes
         self._ensemble: Ensemble | None = None  # set after the first epoch
 
     def __enter__(self) -> Self:
@@ -42,12 +46,9 @@ class Monitor:
         self._line.epoch(ensemble.histories)
         return self._tasks.end_epoch()
 
-    def _attributes(self) -> dict | None:
+    def _attributes_so_far(self) -> dict | None:
         """Attributes that a fitted copy of the estimator would have now, or None before the first epoch."""
-        if self._ensemble is None:
-            return None
-        ensemble = self._ensemble.so_far()
-        return {"_ensemble": ensemble} | curves(ensemble.histories)
+        return None if self._ensemble is None else self._attributes(self._ensemble.so_far())
 
 
 def curves(histories: list[History]) -> dict:

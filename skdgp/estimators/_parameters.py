@@ -3,7 +3,7 @@
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from typing import dataclass_transform
+from typing import Any, dataclass_transform
 
 import numpy as np
 
@@ -91,23 +91,26 @@ def estimator(**rules):
     return decorate
 
 
-def keep_structure(estimator, *, fresh: bool) -> None:
-    """Store the parameters that shape the model; ValueError if one of them has changed since the last fit."""
+def method_of(estimator) -> Any:
+    """The method of an estimator, with the estimator's parameters."""
+    kind = estimator._method_class
+    return kind(**{each.name: getattr(estimator, each.name) for each in fields(kind)})
+
+
+def structure_of(estimator) -> dict[str, Any]:
+    """The parameters that shape the model, by name, as they are now."""
     shaping = [each.name for each in fields(estimator) if each.metadata.get("shaping")]
-    structure = {name: _as_it_is(getattr(estimator, name)) for name in shaping}
-    for name, value in structure.items():
-        if not fresh and not same(value, estimator._structure[name]):
+    return {name: _as_it_is(getattr(estimator, name)) for name in shaping}
+
+
+def check_structure(now: dict[str, Any], before: dict[str, Any]) -> None:
+    """ValueError if a parameter that shapes the model has changed since the model was built."""
+    for name, value in now.items():
+        if not same(value, before[name]):
             raise ValueError(
-                f"warm_start=True and partial_fit go on with a model that was built with {name}="
-                f"{estimator._structure[name]!r}, but {name} is now {value!r}: set it back, or start anew with fit and "
-                "warm_start=False."
+                f"warm_start=True and partial_fit go on with a model that was built with {name}={before[name]!r}, but "
+                f"{name} is now {value!r}: set it back, or start anew with fit and warm_start=False."
             )
-    estimator._structure = structure
-
-
-def built_with(estimator, name: str):
-    """The value that a parameter had when the model was built; the present one if the model is of version 0.1."""
-    return vars(estimator).get("_structure", {}).get(name, getattr(estimator, name))
 
 
 def _as_it_is(value):

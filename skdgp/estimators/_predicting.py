@@ -1,6 +1,6 @@
 """Predictions of an estimator: rows are brought into the models' units, and pass through them in batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import numpy as np
@@ -12,10 +12,9 @@ from ..gp.likelihoods import Likelihood
 from ..inference.ensemble import PREDICT_NUMBERS
 from ..inference.joint import FunctionSet, output_moments
 from ..inference.threads import threads_for
-from ._encoding import N_DRAWS, has_missing
-from ._fitted import fitted, member_of
-from ._inputs import clipped, prepared
-from ._rows import check_query
+from ..tables import Table
+from ..tables.encoding import N_DRAWS, has_missing
+from ._fitted import Learnt, fitted, learnt, member_of, query
 
 #: Largest number of rows, with all draws of missing cells, whose joint covariance is computed: a matrix of 128 MiB. If
 #: there are more rows to predict, there is one draw for each.
@@ -24,7 +23,9 @@ MOST_ROWS = 4096
 T = TypeVar("T")
 
 
-def predict(estimator, X: np.ndarray, function: Callable[[list[Likelihood], list[Marginals]], T]):
+def predict(
+    model: Learnt, X: np.ndarray, function: Callable[[list[Likelihood], list[Marginals]], T], *, exact: bool
+) -> Iterator[tuple[slice, T]]:
     """Rows, and the values of ``function`` of likelihoods and marginals there, one batch after another.
 
     Marginals of rows with missing cells are mixtures over draws of these cells. If the model has learnt from rows that
@@ -33,42 +34,41 @@ def predict(estimator, X: np.ndarray, function: Callable[[list[Likelihood], list
     cell is missing tells something about the target, but there may be few rows to learn it from. The square of half
     their difference is added to the variance.
     """
-    ensemble, exact = estimator._ensemble, estimator.dtype == "float64"
     if not has_missing(X):
-        return ensemble.predict(X, prepared(estimator), function, exact=exact)
-    drawn = _Drawn(estimator)
+        return model.ensemble.predict(X, model.table.prepared, function, exact=exact)
+    drawn = _Drawn(model.table)
 
     def over_draws(likelihoods: list[Likelihood], marginals: list[Marginals]) -> T:
         return function(likelihoods, [drawn.joined(each) for each in marginals])
 
-    return ensemble.predict(X, drawn, over_draws, exact=exact, copies=N_DRAWS + 1)
+    return model.ensemble.predict(X, drawn, over_draws, exact=exact, copies=N_DRAWS + 1)
 
 
-def drawn_rows(estimator, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def drawn_rows(table: Table, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows in the units of the models, and the row of X that each of them is.
 
     Rows with missing cells come several times, with the draws of these cells that all predictions are averages over.
     There are fewer draws if all of them would be more than ``MOST_ROWS`` rows.
     """
     if not has_missing(X):
-        return prepared(estimator)(X), np.arange(len(X))
-    drawn = _Drawn(estimator)
+        return table.prepared(X), np.arange(len(X))
+    drawn = _Drawn(table)
     rows, n_incomplete = drawn(X), int(np.isnan(X).any(axis=1).sum())
     n_complete = len(X) - n_incomplete
     used = slice(n_complete + n_incomplete * int(np.clip((MOST_ROWS - n_complete) // n_incomplete, 1, N_DRAWS)))
     return rows[used], drawn.row[used].numpy()
 
 
-def with_drawn_cells(estimator, functions: FunctionSet, X: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+def with_drawn_cells(model: Learnt, functions: FunctionSet, X: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
     """Values (n, D, S) of functions at rows whose missing cells are drawn for each function and row.
 
     So rows depend on each other by the functions alone, and have the moments of predictions.
     """
     size = max(1, PREDICT_NUMBERS // (N_DRAWS * len(functions.seeds)))
     if len(X) > size:
-        parts = [with_drawn_cells(estimator, functions, each, rng) for each in np.split(X, range(size, len(X), size))]
+        parts = [with_drawn_cells(model, functions, each, rng) for each in np.split(X, range(size, len(X), size))]
         return np.concatenate(parts)
-    drawn, ensemble, n_rows = _Drawn(estimator), estimator._ensemble, len(X)
+    drawn, ensemble, n_rows = _Drawn(model.table), model.ensemble, len(X)
     shifts = ensemble.predict(
         X,
         drawn,
@@ -93,16 +93,16 @@ def gathered(parts, n_rows: int, n_functions: int) -> np.ndarray:
     return found
 
 
-def output_covariance(estimator, X: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def output_covariance(model: Learnt, X: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Covariances (n, P, P) between the function values of each row, whose variances (n, P) are known.
 
     All are in the units of the models. With missing cells they are the mean of the covariances over draws, plus the
     covariance of the means, as the variances are.
     """
     if not has_missing(X):
-        return output_moments(estimator._ensemble, prepared(estimator)(X))[1]
-    drawn = _Drawn(estimator)
-    mean, covariance = (torch.from_numpy(each) for each in output_moments(estimator._ensemble, drawn(X)))
+        return output_moments(model.ensemble, model.table.prepared(X))[1]
+    drawn = _Drawn(model.table)
+    mean, covariance = (torch.from_numpy(each) for each in output_moments(model.ensemble, drawn(X)))
     row, n_drawn = drawn.row, len(drawn.row)
     count = torch.bincount(row)[:, None]
 
@@ -120,19 +120,19 @@ def output_covariance(estimator, X: np.ndarray, variance: np.ndarray) -> np.ndar
 class _Drawn:
     """Brings rows to predict into the units of the models. Rows with missing cells come once for each draw of these."""
 
-    def __init__(self, estimator):
-        self.estimator = estimator
-        self.uncertain = np.asarray(estimator._encoding.uncertain)
+    def __init__(self, table: Table):
+        self.table = table
+        self.uncertain = np.asarray(table.encoding.uncertain)
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        encoding, missing = self.estimator._encoding, np.isnan(X)
+        encoding, missing = self.table.encoding, np.isnan(X)
         complete, incomplete = (np.flatnonzero(each) for each in (~missing.any(axis=1), missing.any(axis=1)))
         learnt = incomplete[~missing[incomplete][:, ~self.uncertain].any(axis=1)]
         self.row = torch.from_numpy(np.append(complete, np.tile(incomplete, N_DRAWS)))
         self.learnt, self.n_rows = torch.from_numpy(learnt), len(X)
         drawn = encoding.encode_draws(X[incomplete]).reshape(-1, encoding.width)
         rows = np.concatenate([encoding.encode(X[complete]), drawn, encoding.encode(X[learnt])])
-        return clipped(self.estimator, rows)
+        return self.table.clipped(rows)
 
     def joined(self, marginals: Marginals) -> Marginals:
         """Marginals of the rows of the last call, from the marginals of the rows that the call returned."""
@@ -191,12 +191,11 @@ def predict_layers(self, X, member=0):
     >>> [mean.shape for mean, std in model.predict_layers(X[:3])]
     [(3, 2), (3, 1)]
     """
-    ensemble, X = fitted(self), check_query(self, X)
-    model = member_of(self, member).frozen()
+    X, model = query(self, X), member_of(self, member).frozen()
 
     def moments(batch: torch.Tensor) -> list[tuple[np.ndarray, np.ndarray]]:
         layers = [layer.moments() for layer in model.propagate(batch)]
         return [(mean.double().cpu().numpy(), variance.sqrt().double().cpu().numpy()) for mean, variance in layers]
 
-    parts = [layers for _, layers in ensemble.batches(X, prepared(self), moments)]
+    parts = [layers for _, layers in fitted(self).batches(X, learnt(self).table.prepared, moments)]
     return [tuple(np.concatenate(column) for column in zip(*layer, strict=True)) for layer in zip(*parts, strict=True)]

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -20,14 +20,11 @@ from ..inference.threads import threads_for
 from ..methods.inducing import Auto, shaping
 from ..methods.kernels import has_corners
 from ..methods.likelihoods import POSITIVE_TARGETS, make_incomplete, make_likelihood
+from ..tables.targets import Numbers
 from . import _predicting, _training
-from ._fitted import fitted
+from ._fitted import built_with, fitted, learnt, query
 from ._functions import FunctionDraws, draw_seeds
-from ._inputs import by_feature, feature_units, prepared
-from ._parameters import built_with
-from ._rows import FLOATS, check_query, refuse_dates
 from ._shell import Shell
-from ._targets import fitted_transform, transformed
 
 #: Number of drawn functions that estimate the deviation of the gradient, where it has no closed form.
 GRADIENT_DRAWS = 128
@@ -59,56 +56,24 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
-    def _start_likelihood(self, y: np.ndarray) -> Regression:
-        """The likelihood of targets like ``y``. It does not know their units yet."""
-        self._y_is_flat = y.ndim == 1
-        numbers = self._numbers(y)
-        likelihood = self.make_likelihood(numbers.shape[1])
+    def _kind_of_targets(self) -> Numbers:
+        """What kind the targets are of. If outputs share functions, a row may lack some of them."""
+        return Numbers(self.target_transform, gaps=self._shares_outputs)
+
+    def _make_likelihood(self, targets: Numbers, n_outputs: int) -> Regression:
+        """The likelihood of so many targets. It does not know their units yet."""
+        likelihood = (make_incomplete if self._shares_outputs else make_likelihood)(self.likelihood, n_outputs)
         if isinstance(likelihood, LogLink) and self.target_transform is not None:
             raise ValueError(
                 f"target_transform={self.target_transform!r} does not go with likelihood={self.likelihood!r}, which "
                 "models the logarithm of the mean already: leave out one of them."
             )
-        self.target_transformer_ = fitted_transform(self.target_transform, numbers)
         return likelihood
-
-    def make_likelihood(self, n_outputs: int) -> Regression:
-        """The likelihood of so many targets. A class of your own may override it."""
-        if self._shares_outputs:
-            return make_incomplete(self.likelihood, n_outputs)
-        return make_likelihood(self.likelihood, n_outputs)
-
-    def _encode(self, y: np.ndarray) -> np.ndarray:
-        """Targets (n,) or (n, P) as finite numbers (n, P), transformed."""
-        return transformed(getattr(self, "target_transformer_", None), self._numbers(y))
-
-    def _numbers(self, y: np.ndarray) -> np.ndarray:
-        """Targets (n,) or (n, P) as finite numbers (n, P)."""
-        refuse_dates(y)
-        # If outputs share functions, a row may lack some of its targets. It may not lack its only target.
-        finite = "allow-nan" if self._shares_outputs and y.ndim == 2 else True
-        return check_array(y.reshape(len(y), -1), dtype=FLOATS, input_name="y", ensure_all_finite=finite)
 
     @property
     def _shares_outputs(self) -> bool:
         """Whether outputs are sums of the same functions."""
         return getattr(self, "n_latent_outputs", None) is not None
-
-    @property
-    def _check_options(self) -> dict:
-        """Options of scikit-learn's checks of tables."""
-        if not self._shares_outputs:
-            return {"dtype": FLOATS, "multi_output": True, "y_numeric": True}
-        targets = {"dtype": FLOATS, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
-        return {"validate_separately": ({"dtype": FLOATS}, targets)}
-
-    def _row_weights(self, y: np.ndarray, learnt: np.ndarray) -> np.ndarray | float:
-        """Factors of the rows' weights: zero for rows that lack all targets, and one for others."""
-        return (~np.isnan(y).all(axis=1)).astype(np.float64) if self._shares_outputs and y.ndim == 2 else 1.0
-
-    def _order_rows(self, y: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
-        """Order of the rows. Each member holds out one part of it, the next member the part after that."""
-        return random_state.permutation(len(y))
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None, X_val=None, y_val=None):
@@ -242,7 +207,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
                 "row: compare predict_dist(X).var with predict_dist(X, latent=True).var."
             )
         variance = self._mean_noise_variance()
-        return float(variance[0]) if self._y_is_flat else variance
+        return float(variance[0]) if self._is_flat else variance
 
     @property
     def neighbors_(self):
@@ -250,13 +215,13 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         found = fitted(self).correction
         if found is None:
             return None
-        likelihood = found.likelihood
+        likelihood, table = found.likelihood, learnt(self).table
         scale = np.square(likelihood.units.scale)
-        first = self._encoding.first  # the columns of a feature share a lengthscale
-        local, flat = found.local, (lambda values: float(values[0]) if self._y_is_flat else values)
+        first = table.encoding.first  # the columns of a feature share a lengthscale
+        local, flat = found.local, (lambda values: float(values[0]) if table.targets.flat else values)
         return {
             "n_neighbors": local.n_neighbors,
-            "length_scales": local.lengthscale.cpu().numpy()[first] * feature_units(self).scale,
+            "length_scales": local.lengthscale.cpu().numpy()[first] * table.feature_units.scale,
             "variance": flat(local.variance.cpu().numpy() * scale),
             "noise_variance": flat(local.noise.cpu().numpy() * scale),
             "wide_noise_variance": flat(likelihood.wide.cpu().numpy() * scale),
@@ -267,7 +232,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _mean_noise_variance(self) -> np.ndarray:
         """Noise variance of each output (P,), in the square of the user's units."""
-        likelihoods = cast(list[AdditiveNoise], self._ensemble.likelihoods)
+        likelihoods = cast(list[AdditiveNoise], fitted(self).likelihoods)
         return np.mean([likelihood.noise_variance() for likelihood in likelihoods], axis=0)
 
     @threads_for()
@@ -319,8 +284,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         if return_std and return_cov:
             raise ValueError("At most one of return_std and return_cov can be True, got both: choose one.")
-        check_is_fitted(self)
-        X = check_query(self, X)
+        X = query(self, X)
         mean, std = self._empty(len(X)), self._empty(len(X))
         for rows, dist in self._distributions(X, latent):
             mean[rows] = dist.mean
@@ -333,15 +297,15 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _covariance(self, X: np.ndarray, latent: bool) -> np.ndarray:
         """Joint covariances (n, n) or (n, n, P) of rows, in the square of the user's units."""
         self._refuse_transform("return_cov=True", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
-        rows, row = _predicting.drawn_rows(self, X)
-        covariance = joint_covariance(self._ensemble, rows)  # (D, N, N)
-        likelihood, index = cast(Regression, self._ensemble.likelihoods[0]), np.arange(len(X))
+        rows, row = _predicting.drawn_rows(learnt(self).table, X)
+        covariance = joint_covariance(fitted(self), rows)  # (D, N, N)
+        likelihood, index = cast(Regression, fitted(self).likelihoods[0]), np.arange(len(X))
         if isinstance(likelihood, AdditiveNoise):
             deviation: np.ndarray = np.empty(0)
             noise: np.ndarray = self._mean_noise_variance()
         else:
             exact = self.dtype == "float64"
-            parts = self._ensemble.predict(rows, np.asarray, self._mixture(latent=True), exact=exact)
+            parts = fitted(self).predict(rows, np.asarray, self._mixture(latent=True), exact=exact)
             deviation = np.concatenate([dist.std for _, dist in parts]).reshape(len(rows), -1)
             noise = (self._distribution(X).var - self._distribution(X, True).var).reshape(len(X), -1)
         covariance = likelihood.joint(covariance, deviation)  # (N, N, P)
@@ -350,7 +314,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             covariance = np.moveaxis(over_copies(np.moveaxis(covariance, -1, 0), row, variance), 0, -1)  # (n, n, P)
         if not latent:
             covariance[index, index] += noise
-        return covariance[..., 0] if self._y_is_flat else covariance
+        return covariance[..., 0] if self._is_flat else covariance
 
     @threads_for()
     def predict_output_cov(self, X, latent=False):
@@ -387,10 +351,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> bool((model.predict_output_cov(X, latent=True)[:, 0, 1] < 0).all())
         True
         """
-        check_is_fitted(self)
-        X = check_query(self, X)
+        X = query(self, X)
         self._refuse_transform("predict_output_cov", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
-        likelihood = self._ensemble.likelihoods[0]
+        likelihood = fitted(self).likelihoods[0]
         if not isinstance(likelihood, AdditiveNoise):
             raise ValueError(
                 f"predict_output_cov needs noise that is added, but likelihood={built_with(self, 'likelihood')!r}: "
@@ -398,7 +361,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             )
         scale = np.asarray(likelihood.units.scale)
         variance = self._distribution(X, True).var.reshape(len(X), -1) / scale**2
-        found = _predicting.output_covariance(self, X, variance) * scale[:, None] * scale
+        found = _predicting.output_covariance(learnt(self), X, variance) * scale[:, None] * scale
         return found if latent else found + np.diag(self._mean_noise_variance())
 
     def _refuse_transform(self, what: str, instead: str) -> None:
@@ -443,23 +406,23 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> gradient.shape, std.shape
         ((3, 1), (3, 1))
         """
-        check_is_fitted(self)
-        queries = check_query(self, X)
+        queries = query(self, X)
         if return_std and has_corners(self.module_[0]):
             raise ValueError(
                 f"kernel={built_with(self, 'kernel')!r} has functions without derivatives, so that gradients have no "
                 "deviation: choose 'matern32', 'matern52', 'rbf' or a Matern with a larger nu, or leave return_std out."
             )
         self._refuse_transform("predict_gradient", "sample_functions(1000).gradient(X) has those of functions")
-        rows = prepared(self)(queries)
-        likelihood = self._ensemble.models[0].likelihood
+        table = learnt(self).table
+        rows = table.prepared(queries)
+        likelihood = fitted(self).models[0].likelihood
         scale = likelihood.units.scale if return_std and isinstance(likelihood, AdditiveNoise) else None
-        gradient, variance = mean_gradient(self._ensemble, rows, _mean_response, scale)
-        gradient = self._flat(by_feature(self, gradient, queries))
+        gradient, variance = mean_gradient(fitted(self), rows, _mean_response, scale)
+        gradient = self._flat(table.by_feature(gradient, queries))
         if not return_std:
             return gradient
         if variance is not None:
-            return gradient, self._flat(by_feature(self, np.sqrt(variance), queries))
+            return gradient, self._flat(table.by_feature(np.sqrt(variance), queries))
         seeds = draw_seeds("n_functions", GRADIENT_DRAWS, np.random.RandomState(0))
         return gradient, FunctionDraws(self, seeds).gradient(X).std(axis=-1)
 
@@ -500,8 +463,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> bool((dist.std > model.predict_dist(X, latent=True).std).all())
         True
         """
-        check_is_fitted(self)
-        return self._distribution(check_query(self, X), latent)
+        return self._distribution(query(self, X), latent)
 
     @threads_for()
     def predict_quantiles(self, X, quantiles, latent=False):
@@ -535,8 +497,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> model.predict_quantiles(X, [0.1, 0.5, 0.9]).shape, model.predict_quantiles(X, 0.5).shape
         ((60, 3), (60,))
         """
-        check_is_fitted(self)
-        X = check_query(self, X)
+        X = query(self, X)
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim > 1:
             raise ValueError(f"quantiles must be a number or a list of numbers, got an array of shape {levels.shape}.")
@@ -626,13 +587,18 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         functions = FunctionDraws(self, draw_seeds("n_samples", n_samples, rng))
         return functions._sampled(X, rng, latent)
 
+    @property
+    def _is_flat(self) -> bool:
+        """Whether ``y`` had no axis of outputs."""
+        return learnt(self).table.targets.flat
+
     def _flat(self, values: np.ndarray) -> np.ndarray:
         """Values (n, P, ...), without the axis of outputs if ``y`` had none."""
-        return values[:, 0] if self._y_is_flat else values
+        return values[:, 0] if self._is_flat else values
 
     def _empty(self, n_rows: int, *trailing: int) -> np.ndarray:
         """An empty array for values of every row, and of every output if ``y`` had an axis for them."""
-        outputs = () if self._y_is_flat else (cast(Regression, self._ensemble.models[0].likelihood).n_targets,)
+        outputs = () if self._is_flat else (cast(Regression, fitted(self).models[0].likelihood).n_targets,)
         return np.empty((n_rows, *outputs, *trailing))
 
     def _distribution(self, X: np.ndarray, latent: bool = False) -> Mixture:
@@ -642,11 +608,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _distributions(self, X: np.ndarray, latent: bool = False) -> Iterator[tuple[slice, Mixture]]:
         """Predictive distributions of one batch of rows after another, with the components of all members."""
-        return _predicting.predict(self, X, self._mixture(latent))
+        return _predicting.predict(learnt(self), X, self._mixture(latent), exact=self.dtype == "float64")
 
     def _mixture(self, latent: bool) -> Callable[[list[Likelihood], list[Marginals]], Mixture]:
         """A function that makes predictive distributions of the members' likelihoods and marginals."""
-        transformer = getattr(self, "target_transformer_", None)  # files of earlier versions do not have it
+        transformer = learnt(self).table.targets.transformer
 
         def mixture(likelihoods, marginals) -> Mixture:
             parts = [
@@ -656,7 +622,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             dist = parts[0].mixture(parts)
             if transformer is not None:
                 dist = TransformedDistribution(dist, transformer)
-            return dist[:, 0] if self._y_is_flat else dist
+            return dist[:, 0] if self._is_flat else dist
 
         return mixture
 

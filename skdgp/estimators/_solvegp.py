@@ -4,10 +4,7 @@ import numpy as np
 
 from ..gp.coregional import Mixed
 from ..gp.global_layer import OrthogonalLayer
-from ..inference.plan import Plan
-from ..methods import SOLVEGP
-from ..methods.inducing import shaping
-from ..methods.solvegp import BETA, MINIBATCH_BETA
+from ..methods.solvegp import SOLVEGP, SOLVEGPParameters, SOLVEGPRegression, SOLVEGPRegressionParameters
 from ._classification import DeepGPClassifier
 from ._fitted import fitted
 from ._parameters import AUTO, POSITIVE, RULES, estimator
@@ -31,7 +28,7 @@ def _orthogonal_points(self):
 
 
 @estimator(**OWN_RULES)
-class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
+class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
     """Sparse Gaussian process regression with orthogonally decomposed inducing variables.
 
     The model is a Gaussian process of one layer whose inducing points come in two sets [1]_. The first set summarises
@@ -277,9 +274,7 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
     True
     """
 
-    method: str = "auto"
-    n_restarts_optimizer: int = 0
-    n_latent_outputs: int | None = shaping(None)  # type: ignore[misc]
+    _method_class = SOLVEGPRegression
 
     inducing_points_ = property(_inducing_points)
     orthogonal_points_ = property(_orthogonal_points)
@@ -289,20 +284,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGP):
         """Method of the last fit."""
         return fitted(self).plan_name
 
-    def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float = BETA) -> Plan:
-        """How a member is trained: collapsed, or by minibatches of ``n_rows``, or of one chunk of these at a time."""
-        gaussian = self.likelihood == "gaussian" and self.n_latent_outputs is None
-        beta = MINIBATCH_BETA if gaussian else beta
-        if n_chunk is None and self.choose(self.method, n_rows, held_out=held_out) == "collapsed":
-            return self.plan_collapsed(n_rows)
-        if n_chunk is not None and self.method == "collapsed":
-            raise ValueError("method='collapsed' needs all rows at once, got a chunk of them: set method='svi'.")
-        plan = self.plan_solved(n_rows, beta) if n_chunk is None else super().plan(n_rows, n_chunk, beta=beta)
-        return plan._replace(hold_out=not gaussian)
-
 
 @estimator(**OWN_RULES)
-class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
+class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
     """Sparse Gaussian process classification with orthogonally decomposed inducing variables.
 
     The model is that of :class:`SOLVEGPRegressor` [1]_. Two classes have the probit likelihood. More classes have the
@@ -503,3 +487,5 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGP):
     orthogonal_points_ = property(_orthogonal_points)
 
     early_stopping: bool = True
+
+    _method_class = SOLVEGP

@@ -2,24 +2,38 @@
 
 import inspect
 from types import FunctionType
+from typing import Any
 
 from ..inference.ensemble import Ensemble
 from ..inference.state import to_units
 from ..inference.trusted import refuse
+from ..tables import Table
+from ..tables.columns import Columns
+from ..tables.encoding import Encoding
+from ..tables.targets import Labels, Numbers
 from ._checksum import checksums
-from ._columns import Columns
-from ._encoding import Encoding
+from ._fitted import Learnt
 from ._migration import upgraded
+
+#: What only a fitted estimator has in a file. In memory ``Learnt`` has it.
+STORED = ("_ensemble", "_columns", "_encoding", "_input_units", "_structure", "_n_seen", "_y_is_flat", "_label_encoder")
 
 
 def to_state(state: dict) -> dict:
     """The state of a fitted estimator as arrays, numbers and names only, with checksums."""
-    if "_ensemble" not in state:
+    if "_learnt" not in state:
         return state
-    units = state["_input_units"]
-    plain = {"_ensemble": state["_ensemble"].__getstate__(), "_input_units": [list(units.shift), list(units.scale)]}
-    found = {name: state[name].to_plain() for name in ("_columns", "_encoding") if state[name] is not None}
-    state = state | plain | found
+    learnt, table = state["_learnt"], state["_learnt"].table
+    plain = {
+        "_ensemble": learnt.ensemble.__getstate__(),
+        "_columns": None if table.columns is None else table.columns.to_plain(),
+        "_encoding": table.encoding.to_plain(),
+        "_input_units": [list(table.units.shift), list(table.units.scale)],
+        "_structure": learnt.structure,
+        "_n_seen": learnt.n_rows,
+        "_y_is_flat": table.targets.flat,
+    }
+    state = {name: value for name, value in state.items() if name != "_learnt"} | plain
     return state | {"_checksums": checksums(state)}
 
 
@@ -34,14 +48,28 @@ def from_state(state: dict, kind: type) -> dict:
             refuse(f"has an attribute {name!r} in place of what {kind.__name__} has under this name")
     if "_ensemble" not in state:
         return state
-    units = to_units(state["_input_units"])
-    if "_encoding" not in state:  # a file from before categories and missing cells
-        state = state | {"_columns": None, "is_categorical_": None, "_encoding": Encoding.of_complete(units).to_plain()}
-    if state["_columns"] is not None:
-        state = state | {"_columns": Columns.from_plain(state["_columns"])}
     ensemble = Ensemble.__new__(Ensemble)
     ensemble.__setstate__(state["_ensemble"])
-    return state | {"_ensemble": ensemble, "_encoding": Encoding.from_plain(state["_encoding"]), "_input_units": units}
+    learnt = Learnt(ensemble, _table(state), state.get("_structure", {}), state.get("_n_seen", 0))
+    return learnt.attributes() | {name: value for name, value in state.items() if name not in STORED}
+
+
+def _table(state: dict[str, Any]) -> Table:
+    """What the estimator of a state has learnt of its table."""
+    units, columns = to_units(state["_input_units"]), state.get("_columns")
+    plain = state.get("_encoding")  # files from before categories and missing cells have none
+    encoding = Encoding.of_complete(units) if plain is None else Encoding.from_plain(plain)
+    columns = None if columns is None else Columns.from_plain(columns)
+    return Table(columns, encoding, units, _targets(state), state.get("feature_names_in_"))
+
+
+def _targets(state: dict[str, Any]) -> Numbers | Labels:
+    """The targets of the estimator of a state."""
+    if "classes_" in state:
+        return Labels(state["classes_"])
+    transform, transformer = state.get("target_transform"), state.get("target_transformer_")
+    gaps = state.get("n_latent_outputs") is not None
+    return Numbers(transform, gaps, transformer, bool(state["_y_is_flat"]))
 
 
 def _unharmed(state: dict) -> dict:

@@ -1,31 +1,18 @@
-"""Training of an estimator: tables are checked, scaled and encoded, an ensemble learns, and its results are stored.
-
-The functions take the estimator as an argument, as scikit-learn's own ``validate_data`` does. They need these members
-of the estimator:
-
-* from its method (:mod:`skdgp.methods`): ``n_members``, ``plan`` and ``build``;
-* from its kind, regressor or classifier: ``_check_options``, ``_start_likelihood``, ``_encode``, ``_row_weights`` and
-  ``_order_rows``.
-
-They store on it ``_ensemble``, ``_columns``, ``_encoding``, ``_input_units``, ``_structure`` and ``_n_seen``, and the
-public attributes.
-"""
+"""Training of an estimator: a table is learnt, an ensemble learns from its rows, and the results are stored."""
 
 import math
 import warnings
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
 from numbers import Real
 from typing import cast
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from .._sklearn import CALLBACK_STATE
 from ..gp.composed import Part
 from ..gp.deep_gp import DeepGP
 from ..gp.layers import Layer
@@ -33,7 +20,7 @@ from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.batches import Batch
 from ..inference.calibration import MAX_ROWS
 from ..inference.callers import users_level
-from ..inference.ensemble import Ensemble
+from ..inference.ensemble import Ensemble, Start
 from ..inference.linear import linear_score
 from ..inference.plan import Plan, Split
 from ..inference.processes import agree
@@ -42,16 +29,12 @@ from ..inference.threads import threads_for
 from ..methods.budget import in_double
 from ..methods.inducing import INITIAL_ROWS
 from ..methods.kernels import has_objects
-from ._encoding import Encoding
-from ._fitted import warn_of_kernels
-from ._inputs import inputs
+from ..tables import Encoded, Table
+from ..tables import learn as learn_table
+from ._fitted import Learnt, keep, warn_of_kernels
 from ._monitor import Monitor, curves
-from ._parameters import keep_structure
-from ._rows import Table, check_held_out, check_table
+from ._parameters import check_structure, method_of, structure_of
 from ._wishes import Fit, warn_of_idle
-
-#: Limits of the precision in which models are trained.
-SINGLE = np.finfo(np.float32)
 
 #: With fewer rows than this, none are held out.
 MIN_ROWS_TO_SPLIT = 20
@@ -71,68 +54,121 @@ MAX_JUDGES = 1000
 @torch.enable_grad()
 def fit(estimator, X, y, sample_weight, X_val, y_val):
     """Train an ensemble on all rows; see the estimators."""
-    with threads_for(), _unchanged_on_error(estimator):
-        before = vars(estimator).get("_ensemble") if estimator.warm_start else None
-        table, likelihood, given = _learn_table(estimator, X, y, sample_weight, before)
-        held_out = check_held_out(estimator, X_val, y_val)
-        held_out = None if held_out is None else _weighted(estimator, held_out, given, "X_val")
-        device, dtype = _resolve_device(estimator.device), _precision(estimator, table)
-        data = _to_batch(estimator, table, likelihood, dtype, learnt=True)
+    with threads_for():
+        before, structure = vars(estimator).get("_learnt") if estimator.warm_start else None, structure_of(estimator)
+        checker = _checker(estimator, before)
+        table, rows = _read(checker, before, structure, X, y, sample_weight)
+        held_out = table.read_held_out(checker, X_val, y_val, rows.labels, _class_weight(estimator))
+        device, dtype, method = _resolve_device(estimator.device), _precision(estimator, rows), method_of(estimator)
+        likelihood = _likelihood(estimator, before, table, rows)
+        data = _to_batch(rows, likelihood, dtype)
         rng = check_random_state(estimator.random_state)
-        own_seeds = _seeds(rng, estimator.n_members(len(data)))  # before all that depends on the number of rows
-        order, seeds = agree(estimator._order_rows(data.y.numpy(), rng), own_seeds)
-        plan = estimator.plan(len(data), held_out=held_out is not None or estimator.early_stopping)
+        own_seeds = _seeds(rng, method.n_members(len(data)))  # before all that depends on the number of rows
+        order, seeds = agree(table.targets.order(data.y.numpy(), rng), own_seeds)
+        plan = method.plan(len(data), held_out=held_out is not None or estimator.early_stopping)
         split = _hold_out(estimator, data, order, held_out, likelihood, plan)
-        warn_of_idle(Fit(estimator, likelihood, plan, split, len(seeds), device))
+        warn_of_idle(Fit(estimator, method, table, likelihood, plan, split, len(seeds), device))
         ensemble = Ensemble(device, data.X.dtype)
-        start = _start(estimator, data, order, likelihood) if before is None else before.continued
-        hooks = {"X": table.X, "y": table.y, "metadata": {"sample_weight": table.weight}}
-        with Monitor(estimator, plan.n_epochs(len(seeds)), hooks) as monitor:
-            base, n_neighbors = _has_base(estimator), _n_neighbors(estimator)
-            groups = estimator._encoding.groups
-            with _blaming_units(likelihood, data):
-                ensemble.fit(
-                    start, seeds, data, split, plan, monitor, base=base, groups=groups, n_neighbors=n_neighbors
-                )
-        _warn_of_failure(estimator, ensemble, data, order)
-        _keep(estimator, ensemble, len(data), curves(ensemble.histories))
-        warn_of_kernels(estimator)
-        bound = ensemble.objective(data, plan.settings.batch_size)
-        estimator.lower_bound_ = bound + likelihood.log_jacobian(data.y, data.weight)
-    return estimator
+        start = (
+            _start(estimator, method, table, data, order, likelihood) if before is None else before.ensemble.continued
+        )
+        hooks = {"X": rows.given.X, "y": rows.given.y, "metadata": {"sample_weight": rows.given.weight}}
+
+        def attributes(ensemble: Ensemble) -> dict:
+            return Learnt(ensemble, table, structure, len(data)).attributes() | curves(ensemble.histories)
+
+        with (
+            Monitor(estimator, plan.n_epochs(len(seeds)), hooks, attributes) as monitor,
+            _blaming_units(likelihood, data),
+        ):
+            ensemble.fit(
+                start,
+                seeds,
+                data,
+                split,
+                plan,
+                monitor,
+                base=_has_base(estimator),
+                groups=table.encoding.groups,
+                n_neighbors=_n_neighbors(estimator),
+            )
+        _warn_of_failure(ensemble, data, order)
+        bound = ensemble.objective(data, plan.settings.batch_size) + likelihood.log_jacobian(data.y, data.weight)
+        warn_of_kernels(ensemble.models[0], table, estimator.kernel)
+        return keep(estimator, attributes(ensemble) | {"lower_bound_": bound})
 
 
 @torch.inference_mode(False)
 @torch.enable_grad()
-def learn(estimator, X, y, sample_weight, total_size, labels=None):
+def learn(estimator, X, y, sample_weight, total_size, classes=None):
     """Learn from one chunk of rows; see the estimators' ``partial_fit``."""
-    with threads_for(), _unchanged_on_error(estimator):
-        before = vars(estimator).get("_ensemble")
-        table, likelihood, _ = _learn_table(estimator, X, y, sample_weight, before, labels)
-        n_rows = _total_rows(total_size, len(table))
-        chunk = _to_batch(estimator, table, likelihood, _precision(estimator, table), learnt=before is None)
-        n_seen = len(chunk) + (0 if before is None else estimator._n_seen)
+    with threads_for():
+        before, structure = vars(estimator).get("_learnt"), structure_of(estimator)
+        table, rows = _read(
+            _checker(estimator, before), before, structure, X, y, sample_weight, by_chunks=True, classes=classes
+        )
+        n_rows, method = _total_rows(total_size, len(rows)), method_of(estimator)
+        likelihood = _likelihood(estimator, before, table, rows)
+        chunk = _to_batch(rows, likelihood, _precision(estimator, rows))
+        n_seen = len(chunk) + (0 if before is None else before.n_rows)
         rng = check_random_state(estimator.random_state)
         order = rng.permutation(len(chunk))
-        n_members, start, losses = estimator.n_members(n_rows), None, np.empty(0)
+        plan, split = method.plan(n_rows or n_seen, len(chunk)), Split(order)
         if before is None:
-            before = Ensemble(_resolve_device(estimator.device), chunk.X.dtype)
-            start = _start(estimator, chunk, order, likelihood)
-        else:
-            n_members, losses = len(before), estimator.loss_curve_
-        plan = estimator.plan(n_rows or n_seen, len(chunk))
-        split = Split(order)
-        if start is not None:
+            ensemble, losses = Ensemble(_resolve_device(estimator.device), chunk.X.dtype), np.empty(0)
+            n_members = method.n_members(n_rows)
+            start = _start(estimator, method, table, chunk, order, likelihood)
             if likelihood.calibrated():
                 split = Split(order, None, min(_n_held_out(estimator, chunk), MAX_ROWS))
-            warn_of_idle(Fit(estimator, likelihood, plan, split, n_members, before.device, by_chunks=True))
+            warn_of_idle(
+                Fit(estimator, method, table, likelihood, plan, split, n_members, ensemble.device, by_chunks=True)
+            )
+        else:
+            ensemble, n_members, losses, start = before.ensemble, len(before.ensemble), estimator.loss_curve_, None
         with _blaming_units(likelihood, chunk):
-            learnt = before.learn(start, _seeds(rng, n_members), chunk, plan, split)
+            learnt = ensemble.learn(start, _seeds(rng, n_members), chunk, plan, split)
         losses = np.append(losses, np.mean([history.loss[-1] for history in learnt.histories]))
-        found = {"n_iter_": len(losses), "loss_curve_": losses, "validation_scores_": np.empty(0)}
-        _keep(estimator, learnt, n_seen, found | {"best_iter_": [len(losses)] * len(learnt)})
-        vars(estimator).pop("lower_bound_", None)  # that of an earlier fit
-    return estimator
+        course = {"n_iter_": len(losses), "loss_curve_": losses, "validation_scores_": np.empty(0)}
+        course["best_iter_"] = [len(losses)] * len(learnt)
+        return keep(estimator, Learnt(learnt, table, structure, n_seen).attributes() | course)
+
+
+def _checker(estimator, before: Learnt | None):
+    """Whose names and features scikit-learn's checks compare with: those of the last fit, or of none."""
+    if before is not None:
+        return estimator
+    blank = object.__new__(type(estimator))
+    vars(blank).update(estimator.get_params(deep=False))
+    return blank
+
+
+def _class_weight(estimator):
+    return getattr(estimator, "class_weight", None)  # only a classifier has it
+
+
+def _read(
+    checker, before: Learnt | None, structure: dict, X, y, sample_weight, *, by_chunks: bool = False, classes=None
+) -> tuple[Table, Encoded]:
+    """The table, and its rows to learn from. They decide units and encoding, unless a model goes on learning.
+
+    ``classes`` are those of all chunks together, if the rows are one chunk of them.
+    """
+    class_weight = _class_weight(checker)
+    if before is not None:
+        check_structure(structure, before.structure)
+        options = {"class_weight": class_weight, "learnt": not by_chunks}
+        return before.table, before.table.read(checker, X, y, sample_weight, **options)
+    return learn_table(
+        checker,
+        checker._kind_of_targets(),
+        X,
+        y,
+        sample_weight,
+        normalize=checker.normalize_X,
+        categorical_features=checker.categorical_features,
+        class_weight=class_weight,
+        classes=classes,
+    )
 
 
 @contextmanager
@@ -163,74 +199,27 @@ def _total_rows(total_size, n_chunk: int) -> int | None:
     return int(total_size)
 
 
-def _learn_table(
-    estimator, X, y, sample_weight, before: Ensemble | None, labels=None
-) -> tuple[Table, Likelihood, np.ndarray]:
-    """Checked rows, the likelihood of their targets, and the targets of all rows that ``sample_weight`` leaves.
-
-    Rows whose labels have no weight are not among the checked rows. Without an ensemble, the rows decide units and
-    encoding. ``labels`` are those of all chunks together, if the rows are one chunk of them.
-    """
-    keep_structure(estimator, fresh=before is None)
-    table = check_table(estimator, X, y, sample_weight, fresh=before is None)
-    if before is None:
-        likelihood = estimator._start_likelihood(table.y if labels is None else np.asarray(labels))
-    else:
-        likelihood = before.models[0].likelihood
-    given = table.y
-    table = _weighted(estimator, table, given, "X")
-    if before is None:
-        n_levels, numbers = _n_levels(estimator, table.X.shape[1]), _target_numbers(estimator, table.y)
-        learnt = Encoding.learn(table.X, numbers, table.weight, n_levels, normalize=estimator.normalize_X)
-        estimator._encoding, estimator._input_units = learnt
-        normalize_y = getattr(estimator, "normalize_y", False)  # only a regressor has it
-        likelihood.learn_units(estimator._encode(table.y), table.weight, normalize=normalize_y)
-    return table, likelihood, given
+def _likelihood(estimator, before: Learnt | None, table: Table, rows: Encoded) -> Likelihood:
+    """The likelihood of a model that goes on learning, or one of targets like these, in whose units it computes."""
+    if before is not None:
+        return before.ensemble.models[0].likelihood
+    likelihood = estimator._make_likelihood(table.targets, rows.y.shape[1])
+    normalize_y = getattr(estimator, "normalize_y", False)  # only a regressor has it
+    likelihood.learn_units(rows.y, rows.given.weight, normalize=normalize_y)
+    return likelihood
 
 
-def _n_levels(estimator, n_features: int) -> list[int]:
-    """For each feature the number of its levels; 0 if it is not a category."""
-    columns = estimator._columns
-    return n_features * [0] if columns is None else [0 if each is None else len(each) for each in columns.levels]
-
-
-def _target_numbers(estimator, y: np.ndarray) -> np.ndarray:
-    """Targets (n, P) whose means make sense: classes become indicators."""
-    numbers = estimator._encode(y)
-    return np.eye(len(estimator.classes_))[numbers[:, 0]] if is_classifier(estimator) else numbers
-
-
-def _weighted(estimator, table: Table, learnt: np.ndarray, name: str) -> Table:
-    """Rows whose weights are multiplied by those of their labels, which the labels ``learnt`` decide."""
-    table = replace(table, weight=table.weight * estimator._row_weights(table.y, learnt))
-    found = table.where(table.weight > 0)  # a class without weight counts as absent, as a row without weight does
-    if not len(found):
-        raise ValueError(f"{name} has no row with a target and a positive weight: pass other rows, or none.")
-    with np.errstate(over="ignore"):
-        largest, total = found.weight.max(), found.weight.sum()
-    if largest < SINGLE.tiny or total > SINGLE.max:
-        raise ValueError(
-            f"Weights of the rows of {name} are at most {largest:.1e} and add up to {total:.1e}, which float32 cannot "
-            "hold: pass sample_weight=weight / weight.max(), or a smaller class_weight."
-        )
-    return found
-
-
-def _to_batch(estimator, table: Table, likelihood: Likelihood, dtype: np.dtype, *, learnt: bool = False) -> Batch:
-    """Scaled and encoded rows in main memory; ``learnt`` if the numbers of levels come from the same rows."""
-    of_others = None
-    if learnt and any(values is not None for values in estimator._encoding.values):
-        of_others = estimator._encoding.of_others(table.X, _target_numbers(estimator, table.y), table.weight)
-    X = inputs(estimator, table.X, of_others)
-    return Batch.of(X, likelihood.encode(estimator._encode(table.y)), table.weight, dtype)
+def _to_batch(rows: Encoded, likelihood: Likelihood, dtype: np.dtype) -> Batch:
+    """Rows in main memory, with targets in the units of the likelihood."""
+    return Batch.of(rows.X, likelihood.encode(rows.y), rows.given.weight, dtype)
 
 
 def _hold_out(
-    estimator, data: Batch, order: np.ndarray, rows: Table | None, likelihood: Likelihood, plan: Plan
+    estimator, data: Batch, order: np.ndarray, rows: Encoded | None, likelihood: Likelihood, plan: Plan
 ) -> Split:
     """Rows that judge the models: those that the user gave, or a share of all rows, or none."""
     if rows is not None:
-        return Split(order, _to_batch(estimator, rows, likelihood, data.X.numpy().dtype))
+        return Split(order, _to_batch(rows, likelihood, data.X.numpy().dtype))
     kriged = getattr(likelihood, "kriged", False) and _n_neighbors(estimator) != 0
     wanted = kriged or (_has_base(estimator) and likelihood.has_base)
     to_judge = not estimator.early_stopping and (plan.finish is not None or plan.hold_out) and wanted
@@ -267,7 +256,7 @@ def _n_neighbors(estimator) -> int | None:
     return None if estimator.n_neighbors == "auto" else int(estimator.n_neighbors)
 
 
-def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:
+def _warn_of_failure(ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:
     """Warn if a linear model predicts rows that it has not learnt from better."""
     held_out = ensemble.held_out
     comparable = hasattr(ensemble.models[0].likelihood, "units")  # their densities are those of standardised targets
@@ -285,7 +274,7 @@ def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarr
         )
 
 
-def _start(estimator, data: Batch, order: np.ndarray, likelihood: Likelihood):
+def _start(estimator, method, table: Table, data: Batch, order: np.ndarray, likelihood: Likelihood) -> Start:
     """A function that makes untrained members. Their initial values come from the first rows of a random order."""
     sample = data.rows(torch.from_numpy(order[:INITIAL_ROWS])).to("cpu", torch.float32)
     likelihood.initialise(sample.y, sample.weight)
@@ -293,7 +282,7 @@ def _start(estimator, data: Batch, order: np.ndarray, likelihood: Likelihood):
     learnt = list[torch.nn.Module]()  # kernel and noise of the first member, which all members start with
 
     def build(index: int, generator: torch.Generator) -> DeepGP:
-        model = estimator.build(sample.X, deepcopy(likelihood), generator)
+        model = method.build(sample.X, deepcopy(likelihood), generator, table)
         if _has_evidence(estimator, model):
             kernel, noise = cast(Layer, model.layers[0]).kernel, cast(Gaussian, model.likelihood)
             if not learnt:
@@ -325,28 +314,11 @@ def _has_evidence(estimator, model: DeepGP) -> bool:
     )
 
 
-def _keep(estimator, ensemble: Ensemble, n_seen: int, found: dict) -> None:
-    """Store the attributes of a fitted estimator."""
-    estimator._ensemble, estimator._n_seen = ensemble, n_seen
-    for name, value in found.items():
-        setattr(estimator, name, value)
-    estimator.length_scales_ = _length_scales(ensemble)
-
-
-def _length_scales(ensemble: Ensemble) -> list[np.ndarray | None]:
-    """Lengthscales of each layer for all members; None for a layer whose kernel has none."""
-    scales = []
-    for layers in zip(*(member.layers for member in ensemble.models), strict=True):
-        found = [layer.kernel.hyperparameters().get("lengthscale") for layer in layers]
-        scales.append(None if found[0] is None else np.stack([each.detach().cpu().numpy() for each in found]))
-    return scales
-
-
-def _precision(estimator, table: Table) -> np.dtype:
+def _precision(estimator, rows: Encoded) -> np.dtype:
     """Precision of predictions."""
     if in_double(estimator):
         return np.dtype(np.float64)
-    return table.X.dtype if estimator.dtype == "auto" else np.dtype(estimator.dtype)
+    return rows.given.X.dtype if estimator.dtype == "auto" else np.dtype(estimator.dtype)
 
 
 def _seeds(rng: np.random.RandomState, number: int) -> list[int]:
@@ -365,16 +337,3 @@ def _resolve_device(name: str) -> torch.device:
         available = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
         raise ValueError(f"device={name!r} cannot be used here. Available: 'auto', {available}.") from error
     return device
-
-
-@contextmanager
-def _unchanged_on_error(estimator: BaseEstimator):
-    """Give the estimator its old attributes back if the body raises an error."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        callbacks = {name: value for name, value in vars(estimator).items() if name in CALLBACK_STATE}
-        vars(estimator).clear()
-        vars(estimator).update(before | callbacks)
-        raise

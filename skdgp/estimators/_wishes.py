@@ -16,6 +16,7 @@ from ..gp.likelihoods import Likelihood
 from ..inference.callers import users_level
 from ..inference.plan import Plan, Split
 from ..methods.kernels import has_objects, is_additive, is_object
+from ..tables import Table
 from ._parameters import same
 
 #: Values that ask for nothing.
@@ -26,6 +27,8 @@ class Fit(NamedTuple):
     """What decides which parameters have an effect, and is known before training begins."""
 
     estimator: Any
+    method: Any
+    table: Table
     likelihood: Likelihood
     plan: Plan
     split: Split
@@ -42,12 +45,12 @@ class Fit(NamedTuple):
     @property
     def hidden(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""
-        return self.estimator.widths(self.estimator._encoding.width)
+        return self.method.widths(self.table.encoding.width)
 
     @property
     def one_input(self) -> bool:
         """Whether every layer has a single input."""
-        n_features = len(self.estimator._encoding.n_levels) + self.value("latent_dims", 0)
+        n_features = self.table.n_features + self.value("latent_dims", 0)
         return n_features == 1 and set(self.hidden) <= {1}
 
     @property
@@ -61,13 +64,13 @@ class Fit(NamedTuple):
         """Whether all kernels say themselves which of their inputs share a lengthscale."""
         kernel = self.estimator.kernel
         each = kernel if isinstance(kernel, list | tuple) else [kernel]
-        return all(is_object(one) or is_additive(self.estimator, one) for one in each)
+        return all(is_object(one) or is_additive(self.method, one) for one in each)
 
     @property
     def second_set(self) -> bool:
         """Whether there is a second set of inducing variables."""
-        n_points = self.value("n_points")
-        return (self.estimator.n_orthogonal if n_points is None else n_points()["n_orthogonal"]) > 0
+        n_orthogonal = self.estimator.n_orthogonal
+        return (self.method.n_points()["n_orthogonal"] if n_orthogonal == "auto" else n_orthogonal) > 0
 
     # Training.
 

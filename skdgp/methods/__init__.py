@@ -21,6 +21,6 @@ arrays:
 
 from .avdgp import AVDGP
 from .dsdgp import DSDGP, LatentDSDGP
-from .solvegp import SOLVEGP
+from .solvegp import SOLVEGP, SOLVEGPRegression
 
-__all__ = ["AVDGP", "DSDGP", "SOLVEGP", "LatentDSDGP"]
+__all__ = ["AVDGP", "DSDGP", "SOLVEGP", "LatentDSDGP", "SOLVEGPRegression"]

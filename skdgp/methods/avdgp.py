@@ -15,6 +15,7 @@ from ..gp.means import Mean, ZeroMean, make_mean
 from ..gp.networks import INFERENCE_NETWORKS
 from ..gp.propagation import make_propagation
 from ..inference.plan import Plan
+from ..tables import Table
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import Auto, inducing_per_layer, positive_ints, shaping
 from .kernels import KernelLike, layer_kernel
@@ -29,11 +30,8 @@ BUDGET = Budget(
 
 
 @dataclass(eq=False, repr=False)
-class AVDGP:
-    """Deep GPs in which each row has inducing variables of its own, which networks compute.
-
-    The parameters are those of :class:`skdgp.AVDGPRegressor`.
-    """
+class AVDGPParameters:
+    """Parameters of :class:`AVDGP`, which :class:`skdgp.AVDGPRegressor` describes."""
 
     hidden_dims: Sequence[int] = shaping((16, 4))
     n_inducing: int | Sequence[int] | Auto = shaping("auto")
@@ -60,6 +58,13 @@ class AVDGP:
     dtype: str = "auto"
     cuda_graphs: bool = False
 
+
+class AVDGP(AVDGPParameters):
+    """Deep GPs in which each row has inducing variables of its own, which networks compute."""
+
+    feature_kinds = ()
+    has_points = False
+
     def n_members(self, n_rows: int | None) -> int:
         """Number of members of an ensemble for so many rows, or for an unknown number of rows."""
         return n_members(self, BUDGET, n_rows)
@@ -68,7 +73,9 @@ class AVDGP:
         """How a member is trained with ``n_rows`` rows. They may come in chunks, and some of them may be held out."""
         return plan_minibatches(self, BUDGET, n_rows, n_chunk)
 
-    def build(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
+    def build(
+        self, X: Tensor, likelihood: Likelihood, generator: torch.Generator, table: Table | None = None
+    ) -> DeepGP:
         """Build an untrained model.
 
         Parameters
@@ -79,6 +86,9 @@ class AVDGP:
             The likelihood, which becomes a part of the model.
         generator : torch.Generator
             Source of randomness for initial values, on the CPU.
+        table : Table, default=None
+            Names and units of the features, and the columns of each, for kernel objects. With None each column is a
+            feature, in its own units.
 
         Raises
         ------
@@ -92,7 +102,7 @@ class AVDGP:
             n_in, n_out = widths[depth], widths[depth + 1]
             hidden = depth < len(hidden_dims)
             mean = make_mean(self.mean, inputs, n_out) if hidden else ZeroMean(n_out)
-            kernel = layer_kernel(self, depth, len(widths) - 1, n_in, n_out)
+            kernel = layer_kernel(self, depth, len(widths) - 1, n_in, n_out, table)
             layers.append(self.make_layer(n_in, n_out, n_inducing, generator, kernel=kernel, mean=mean))
             inputs = mean(inputs)
         return DeepGP(layers, make_propagation(self.rule, hidden_dims, self.n_samples, generator), likelihood)

@@ -18,6 +18,7 @@ from ..gp.likelihoods import Likelihood, Regression
 from ..gp.means import ZeroMean, make_mean
 from ..gp.propagation import Propagation, make_propagation
 from ..inference.plan import Plan
+from ..tables import Table
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import (
     FEATURES,
@@ -61,11 +62,8 @@ HIDDEN_SHARE, HIDDEN_NOISE = 1e-5, 1e-5
 
 
 @dataclass(eq=False, repr=False)
-class DSDGP:
-    """Deep GPs in which all rows share the inducing variables of each layer.
-
-    The parameters are those of :class:`skdgp.DSDGPRegressor`.
-    """
+class DSDGPParameters:
+    """Parameters of :class:`DSDGP`, which :class:`skdgp.DSDGPClassifier` describes."""
 
     hidden_dims: Sequence[int] | Auto = shaping("auto")
     n_inducing: int | Sequence[int] | Auto = shaping("auto")
@@ -94,6 +92,23 @@ class DSDGP:
     dtype: str = "auto"
     cuda_graphs: bool = False
 
+
+class DSDGP(DSDGPParameters):
+    """Deep GPs in which all rows share the inducing variables of each layer."""
+
+    has_points = True
+
+    #: Number of latent variables of each row. A method that has latent variables makes it a parameter.
+    latent_dims: ClassVar[int] = 0
+
+    #: Number of functions that outputs share, which likewise is a parameter of some methods.
+    n_latent_outputs: ClassVar[int | None] = None
+
+    @property
+    def feature_kinds(self) -> tuple[str, ...]:
+        """Kinds of the inducing features."""
+        return (self.inducing,)
+
     def n_members(self, n_rows: int | None) -> int:
         """Number of members of an ensemble for so many rows, or for an unknown number of rows."""
         return n_members(self, BUDGETS[self.propagation], n_rows)
@@ -102,7 +117,9 @@ class DSDGP:
         """How a member is trained with ``n_rows`` rows. They may come in chunks, and some of them may be held out."""
         return plan_minibatches(self, BUDGETS[self.propagation], n_rows, n_chunk)
 
-    def build(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
+    def build(
+        self, X: Tensor, likelihood: Likelihood, generator: torch.Generator, table: Table | None = None
+    ) -> DeepGP:
         """Build an untrained model; arguments and errors are those of :meth:`.AVDGP.build`.
 
         It warns if there are fewer distinct rows than the inducing points that the user asked for.
@@ -119,7 +136,7 @@ class DSDGP:
         for depth, (n_outputs, n_inducing) in enumerate(zip(widths, numbers, strict=True)):
             hidden = depth < len(hidden_dims)
             shared = self.share_kernel and (hidden or likelihood.alike)
-            kernel = layer_kernel(self, depth, len(widths), inputs.shape[1], 1 if shared else n_outputs)
+            kernel = layer_kernel(self, depth, len(widths), inputs.shape[1], 1 if shared else n_outputs, table)
             if isinstance(self.n_inducing, str):
                 n_inducing = FEATURES[self.inducing].instead_of(n_inducing, inputs.shape[1])
             if depth and self.layer_posterior == "locations":  # values of this layer at its inducing points
@@ -166,12 +183,6 @@ class DSDGP:
                 "give one number."
             )
         check_size(self.layer_posterior, [M * D for M, D in zip(numbers, widths, strict=True)])
-
-    #: Number of latent variables of each row. A method that has latent variables makes it a parameter.
-    latent_dims: ClassVar[int] = 0
-
-    #: Number of functions that outputs share, which likewise is a parameter of some methods.
-    n_latent_outputs: ClassVar[int | None] = None
 
     def initial_inputs(self, X: Tensor, generator: torch.Generator) -> Tensor:
         """Inputs of the first layer from which initial values are computed."""
@@ -224,13 +235,17 @@ class DSDGP:
 
 
 @dataclass(eq=False, repr=False)
-class LatentDSDGP(DSDGP):
-    """The same, with latent variables of each row that join its features (Salimbeni et al., ICML 2019)."""
+class LatentDSDGPParameters(DSDGPParameters):
+    """Parameters of :class:`LatentDSDGP`, which :class:`skdgp.DSDGPRegressor` describes."""
 
     _: KW_ONLY
-    latent_dims: int = shaping(0)  # type: ignore[misc]
+    latent_dims: int = shaping(0)
     n_importance: int = shaping(1)
-    n_latent_outputs: int | None = shaping(None)  # type: ignore[misc]
+    n_latent_outputs: int | None = shaping(None)
+
+
+class LatentDSDGP(LatentDSDGPParameters, DSDGP):  # type: ignore[misc]
+    """The same, with latent variables of each row that join its features (Salimbeni et al., ICML 2019)."""
 
     def initial_inputs(self, X: Tensor, generator: torch.Generator) -> Tensor:
         """Rows, joined with latent variables that are drawn from their prior."""

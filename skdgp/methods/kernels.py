@@ -21,6 +21,7 @@ from ..gp.composed import EDGE, Part, Positive
 from ..gp.images import Convolution, ConvolutionalSum
 from ..gp.kernels import PROFILES, Kernel, by_name, make_kernel
 from ..gp.units import Units
+from ..tables import Table
 
 #: A name, a function that makes a kernel, a kernel object of scikit-learn, or a list with one for each layer.
 KernelLike = Any
@@ -32,20 +33,23 @@ PROFILE_OF_NU = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52", np.inf: "rbf
 UNMOVED = 1e-5
 
 
-def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: int) -> Kernel:
+def layer_kernel(
+    method, depth: int, n_layers: int, n_inputs: int, n_outputs: int, table: Table | None = None
+) -> Kernel:
     """The kernel of a layer.
 
     Parameters
     ----------
     method : object
-        The method, with ``kernel`` and ``ard``. If it is an estimator in a fit, it also has the units and the names of
-        the features.
+        The method, with ``kernel`` and ``ard``.
     depth : int
         Number of the layer, from 0 on.
     n_layers : int
         Number of layers.
     n_inputs, n_outputs : int
         Number Q of inputs, and number D of covariance functions.
+    table : Table, default=None
+        Units and names of the features, which kernel objects of the first layer are about.
 
     Raises
     ------
@@ -60,18 +64,18 @@ def layer_kernel(method, depth: int, n_layers: int, n_inputs: int, n_outputs: in
             )
         kernel = kernel[depth]
     _check_kind(kernel)
-    groups = _groups(method, n_inputs) if depth == 0 else None
+    groups = _groups(table, n_inputs) if depth == 0 else None
     if not is_object(kernel) and not (n_inputs > 1 and is_additive(method, kernel)):
         return make_kernel(kernel, n_inputs, n_outputs, ard=method.ard, groups=groups)
-    units, names = Units(n_inputs * [0.0], n_inputs * [1.0]), None
-    if depth == 0:
-        units, names = getattr(method, "_input_units", units), getattr(method, "feature_names_in_", None)
+    units, names = Units(n_inputs * [0.0], n_inputs * [1.0]), list[Any]()
+    if depth == 0 and table is not None:
+        units, names = table.units, [] if table.names is None else list(table.names)
         n_latent = n_inputs - len(units.scale)  # latent variables, which come after the features
         units = Units([*units.shift, *n_latent * [0.0]], [*units.scale, *n_latent * [1.0]])
         n_features = n_inputs - n_latent if groups is None else groups[-1 - n_latent] + 1
-        names = None if names is None else [*names, *range(n_features, n_features + n_latent)]
+        names = names and [*names, *range(n_features, n_features + n_latent)]
     if not is_object(kernel):  # a function of every column by itself, also of those that belong to one feature
-        return _Converter(n_outputs, units, None).part(additive_object(kernel, units.scale), range(n_inputs))
+        return _Converter(n_outputs, units).part(additive_object(kernel, units.scale), range(n_inputs))
     if any(type(each).__name__ == "Convolutional" for each in _added(kernel)):
         _check_patches(method)
         convolution, others = _split(kernel)
@@ -95,9 +99,9 @@ def _check_kind(kernel: KernelLike) -> None:
         )
 
 
-def _groups(method, n_inputs: int) -> tuple[int, ...] | None:
+def _groups(table: Table | None, n_inputs: int) -> tuple[int, ...] | None:
     """Feature or latent variable to which each input of the first layer belongs; None if each is one of its own."""
-    groups = getattr(getattr(method, "_encoding", None), "groups", None)
+    groups = None if table is None else table.encoding.groups
     if groups is None:
         return None
     n_features, n_latent = groups[-1] + 1, n_inputs - len(groups)
@@ -118,7 +122,7 @@ def _split(kernel: Any) -> tuple[Any, list[Any]]:
 
 def _check_patches(method) -> None:
     """ValueError if inducing points cannot be patches."""
-    if not hasattr(method, "n_orthogonal"):
+    if not method.has_points:
         raise ValueError(
             "kernel=Convolutional has patches for inducing points, but those of AVDGP are computed from rows: take "
             "DSDGP or SOLVEGP."
@@ -146,15 +150,14 @@ def _convolution(kernel: Any, n_outputs: int, n_inputs: int, units: Units) -> Co
         )
     index = torch.from_numpy(kernel.index().copy())
     n_pixels = index.shape[1]
-    base = _Converter(n_outputs, Units(n_pixels * [0.0], n_pixels * [1.0]), None)
+    base = _Converter(n_outputs, Units(n_pixels * [0.0], n_pixels * [1.0]))
     scale, shift = (torch.tensor(each, dtype=torch.float32) for each in (units.scale, units.shift))
     return Convolution(base.part(kernel.resolved_base(), range(n_pixels)), index, scale, shift)
 
 
 def is_additive(method, kernel: KernelLike) -> bool:
     """Whether a kernel by name becomes a sum over inputs, since each input has Fourier features."""
-    asked = "fourier" in (getattr(method, "inducing", None), getattr(method, "orthogonal_inducing", None))
-    return asked and kernel in ("matern12", "matern32", "matern52")
+    return "fourier" in method.feature_kinds and kernel in ("matern12", "matern32", "matern52")
 
 
 def additive_object(profile: str, scale: ArrayLike) -> KernelLike:
@@ -254,7 +257,7 @@ def _numbers(tensor: Tensor) -> np.ndarray:
 class _Converter:
     """Makes kernels from kernel objects. A feature is one input, or a group of inputs; inputs have these units."""
 
-    def __init__(self, n_outputs: int, units: Units, names: Sequence[str] | None, groups: Sequence[int] | None = None):
+    def __init__(self, n_outputs: int, units: Units, names: Sequence[Any] = (), groups: Sequence[int] | None = None):
         self.n_outputs, self.units, self.names = n_outputs, units, names
         self.groups = tuple(range(len(units.scale))) if groups is None else groups
         self.makers: dict[str, Callable[[Any, Sequence[int]], Part]] = {
@@ -359,7 +362,7 @@ class _Converter:
     def _select(self, kernel: Any, columns: Sequence[int]) -> Part:
         chosen, features = list[int](), self._features(columns)
         known: dict[Any, int] = dict(enumerate(features))  # numbers count among the features that are left
-        known |= {name: i for i, name in enumerate(self.names or ()) if i in features and name not in known}
+        known |= {name: i for i, name in enumerate(self.names) if i in features and name not in known}
         for column in kernel.chosen(len(features)):
             if column not in known:
                 raise ValueError(f"kernel has Select of column {column!r}, which is none of {[*known]}: choose others.")

@@ -1,7 +1,7 @@
 """Sparse Gaussian processes with orthogonally decomposed inducing variables."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from ..gp.means import ZeroMean
 from ..gp.propagation import make_propagation
 from ..inference import collapsed, solved
 from ..inference.plan import Plan
+from ..tables import Table
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import (
     FEATURES,
@@ -63,11 +64,8 @@ BETA, MINIBATCH_BETA = 1.0, 0.1
 
 
 @dataclass(eq=False, repr=False)
-class SOLVEGP:
-    """GPs of one layer, with two sets of inducing variables that all rows share.
-
-    The parameters are those of :class:`skdgp.SOLVEGPRegressor`.
-    """
+class SOLVEGPParameters:
+    """Parameters of :class:`SOLVEGP`, which :class:`skdgp.SOLVEGPClassifier` describes."""
 
     n_inducing: int | Auto = shaping("auto")
     n_orthogonal: int | Auto = shaping("auto")
@@ -91,6 +89,20 @@ class SOLVEGP:
     dtype: str = "auto"
     cuda_graphs: bool = False
 
+
+class SOLVEGP(SOLVEGPParameters):
+    """GPs of one layer, with two sets of inducing variables that all rows share."""
+
+    has_points = True
+
+    #: Number of functions that outputs share. A method whose outputs may share functions makes it a parameter.
+    n_latent_outputs: ClassVar[int | None] = None
+
+    @property
+    def feature_kinds(self) -> tuple[str, ...]:
+        """Kinds of the inducing features of both sets."""
+        return self.inducing, self.orthogonal_inducing
+
     def n_members(self, n_rows: int | None) -> int:
         """Number of members of an ensemble for so many rows, or for an unknown number of rows."""
         return n_members(self, BUDGET, n_rows)
@@ -98,53 +110,6 @@ class SOLVEGP:
     def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float = BETA) -> Plan:
         """How a member is trained by minibatches, as in other methods; ``beta`` is the value of "auto"."""
         return plan_minibatches(self, BUDGET, n_rows, n_chunk, beta if self.beta == "auto" else self.beta)
-
-    def plan_solved(self, n_rows: int, beta: float) -> Plan:
-        """How a member is trained by minibatches. If possible, its posteriors are in closed form every few epochs."""
-        budget = BUDGET
-        if solvable := n_rows <= SOLVED_ROWS and not self._against_closed_forms():
-            budget = BUDGET._replace(steps=SOLVED_STEPS)
-        plan = plan_minibatches(self, budget, n_rows, beta=beta if self.beta == "auto" else self.beta)
-        return plan._replace(trainer=solved.train, finish=solved.solve) if solvable else plan
-
-    def plan_collapsed(self, n_rows: int) -> Plan:
-        """How a member is trained in a collapsed fit, where posteriors are always in closed form."""
-        settings = plan_minibatches(self, BUDGET, n_rows, beta=BETA).settings
-        if self.max_iter == "auto":
-            settings = replace(settings, max_iter=COLLAPSED_ITERATIONS)
-        return Plan(
-            collapsed.train, settings, torch.float64, "collapsed", judge=collapsed.judge, complete=collapsed.complete
-        )
-
-    def choose(self, method: str, n_rows: int, *, held_out: bool) -> str:
-        """The method of a regressor, in place of "auto"; ValueError if other parameters rule it out."""
-        against = self._against_closed_forms()
-        if self.beta not in ("auto", BETA):
-            against["beta"] = self.beta
-        if method == "auto":
-            # Sums over rows are computed once for Fourier features, and not in every iteration.
-            many = n_rows > COLLAPSED_ROWS and not (self.inducing == "fourier" and self.n_points()["n_orthogonal"] == 0)
-            return "svi" if against or held_out or many else "collapsed"
-        if method == "collapsed":
-            if against:
-                name, value = next(iter(against.items()))
-                raise ValueError(
-                    f"method='collapsed' needs {name}={COLLAPSED_NEEDS[name]!r}, got {value!r}: change it, or set "
-                    "method='svi'."
-                )
-            n_points = min(n_rows, sum(self.n_points().values()))
-            needed, free = collapsed.memory_needed(n_points), collapsed.free_memory()
-            if needed > free:
-                raise ValueError(
-                    f"A collapsed fit with {n_points} inducing points needs about {needed / 2**30:.1f} GiB, and "
-                    f"{free / 2**30:.1f} GiB are free: set method='svi', or use fewer inducing points."
-                )
-        return method
-
-    def _against_closed_forms(self) -> dict[str, object]:
-        """Parameters for which the best posterior has no closed form."""
-        values = {name: getattr(self, name, needed) for name, needed in CLOSED_NEEDS.items()}
-        return {name: value for name, value in values.items() if value != CLOSED_NEEDS[name]}
 
     def widths(self, n_inputs: int) -> tuple[int, ...]:
         """Widths of the hidden layers, of which there are none."""
@@ -156,7 +121,9 @@ class SOLVEGP:
         numbers = {"n_inducing": (self.n_inducing, auto), "n_orthogonal": (self.n_orthogonal, others)}
         return {name: int(default if number == "auto" else number) for name, (number, default) in numbers.items()}
 
-    def build(self, X: Tensor, likelihood: Likelihood, generator: torch.Generator) -> DeepGP:
+    def build(
+        self, X: Tensor, likelihood: Likelihood, generator: torch.Generator, table: Table | None = None
+    ) -> DeepGP:
         """Build an untrained model; arguments are those of :meth:`.AVDGP.build`.
 
         It warns if there are fewer distinct rows than the inducing points that the user asked for.
@@ -171,7 +138,7 @@ class SOLVEGP:
                 asked[name] = FEATURES[kind].instead_of(asked[name], X.shape[1]) if asked[name] else 0
         n_outputs = self.n_latent_outputs or likelihood.n_outputs
         shared = likelihood.alike and self.n_latent_outputs is None
-        kernel = layer_kernel(self, 0, 1, X.shape[1], 1 if shared else n_outputs)
+        kernel = layer_kernel(self, 0, 1, X.shape[1], 1 if shared else n_outputs, table)
         if self.n_orthogonal == "auto" and isinstance(kernel, ConvolutionalSum):
             asked["n_orthogonal"] = 0
         check_one_set(kernel, asked["n_orthogonal"])
@@ -189,12 +156,9 @@ class SOLVEGP:
         layers = [layer] if self.n_latent_outputs is None else mixed([layer], cast(Incomplete, likelihood), n_outputs)
         return DeepGP(layers, make_propagation("monte_carlo", (), 1, generator), likelihood)
 
-    #: Number of functions that outputs share. A method whose outputs may share functions makes it a parameter.
-    n_latent_outputs: ClassVar[int | None] = None
-
     def _kinds(self) -> dict[str, str]:
         """Kind of the inducing features of each set, by the parameter that says how many there are."""
-        return {"n_inducing": self.inducing, "n_orthogonal": self.orthogonal_inducing}
+        return dict(zip(("n_inducing", "n_orthogonal"), self.feature_kinds, strict=True))
 
     def _features(
         self, asked: dict[str, int], kernel: Kernel, X: Tensor, generator: torch.Generator
@@ -212,3 +176,79 @@ class SOLVEGP:
             make_features(kind, kernel, X, parts[name], asked[name], generator) if asked[name] else X[:0]
             for name, kind in self._kinds().items()
         ]
+
+
+@dataclass(eq=False, repr=False)
+class SOLVEGPRegressionParameters(SOLVEGPParameters):
+    """Parameters of :class:`SOLVEGPRegression`, which :class:`skdgp.SOLVEGPRegressor` describes."""
+
+    _: KW_ONLY
+    method: str = "auto"
+    n_restarts_optimizer: int = 0
+    n_latent_outputs: int | None = shaping(None)
+
+
+@dataclass(eq=False, repr=False)
+class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[misc]
+    """The same for numbers, whose posteriors may have a closed form."""
+
+    _: KW_ONLY
+    likelihood: Any = "gaussian"
+
+    def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float = BETA) -> Plan:
+        """How a member is trained: collapsed, or by minibatches of ``n_rows``, or of one chunk of these at a time."""
+        gaussian = self.likelihood == "gaussian" and self.n_latent_outputs is None
+        beta = MINIBATCH_BETA if gaussian else beta
+        if n_chunk is None and self._chosen(n_rows, held_out=held_out) == "collapsed":
+            return self._plan_collapsed(n_rows)
+        if n_chunk is not None and self.method == "collapsed":
+            raise ValueError("method='collapsed' needs all rows at once, got a chunk of them: set method='svi'.")
+        plan = self._plan_solved(n_rows, beta) if n_chunk is None else super().plan(n_rows, n_chunk, beta=beta)
+        return plan._replace(hold_out=not gaussian)
+
+    def _plan_solved(self, n_rows: int, beta: float) -> Plan:
+        """How a member is trained by minibatches. If possible, its posteriors are in closed form every few epochs."""
+        budget = BUDGET
+        if solvable := n_rows <= SOLVED_ROWS and not self._against_closed_forms():
+            budget = BUDGET._replace(steps=SOLVED_STEPS)
+        plan = plan_minibatches(self, budget, n_rows, beta=beta if self.beta == "auto" else self.beta)
+        return plan._replace(trainer=solved.train, finish=solved.solve) if solvable else plan
+
+    def _plan_collapsed(self, n_rows: int) -> Plan:
+        """How a member is trained in a collapsed fit, where posteriors are always in closed form."""
+        settings = plan_minibatches(self, BUDGET, n_rows, beta=BETA).settings
+        if self.max_iter == "auto":
+            settings = replace(settings, max_iter=COLLAPSED_ITERATIONS)
+        return Plan(
+            collapsed.train, settings, torch.float64, "collapsed", judge=collapsed.judge, complete=collapsed.complete
+        )
+
+    def _chosen(self, n_rows: int, *, held_out: bool) -> str:
+        """The method in place of "auto"; ValueError if other parameters rule it out."""
+        against = self._against_closed_forms()
+        if self.beta not in ("auto", BETA):
+            against["beta"] = self.beta
+        if self.method == "auto":
+            # Sums over rows are computed once for Fourier features, and not in every iteration.
+            many = n_rows > COLLAPSED_ROWS and not (self.inducing == "fourier" and self.n_points()["n_orthogonal"] == 0)
+            return "svi" if against or held_out or many else "collapsed"
+        if self.method == "collapsed":
+            if against:
+                name, value = next(iter(against.items()))
+                raise ValueError(
+                    f"method='collapsed' needs {name}={COLLAPSED_NEEDS[name]!r}, got {value!r}: change it, or set "
+                    "method='svi'."
+                )
+            n_points = min(n_rows, sum(self.n_points().values()))
+            needed, free = collapsed.memory_needed(n_points), collapsed.free_memory()
+            if needed > free:
+                raise ValueError(
+                    f"A collapsed fit with {n_points} inducing points needs about {needed / 2**30:.1f} GiB, and "
+                    f"{free / 2**30:.1f} GiB are free: set method='svi', or use fewer inducing points."
+                )
+        return self.method
+
+    def _against_closed_forms(self) -> dict[str, object]:
+        """Parameters for which the best posterior has no closed form."""
+        values = {name: getattr(self, name, needed) for name, needed in CLOSED_NEEDS.items()}
+        return {name: value for name, value in values.items() if value != CLOSED_NEEDS[name]}

@@ -3,7 +3,7 @@
 A category becomes one column for each level, which is 1 in the rows of this level and 0 in others. One more column is
 for levels that ``fit`` has not seen. All these columns share a lengthscale. So the order of the levels does not matter,
 and a new level is as far from the known levels as these are from each other. A category of more levels than
-:data:`MOST_LEVELS` becomes a single number instead; see :mod:`skdgp.estimators._levels`.
+:data:`MOST_LEVELS` becomes a single number instead; see :mod:`skdgp.tables.levels`.
 
 A missing cell becomes the mean of its possible values, given the other cells of its row. If a column had missing cells
 in ``fit``, a second column has the standard deviation of these possible values, and shares the lengthscale of the
@@ -21,8 +21,8 @@ from scipy.special import ndtri
 
 from ..gp.units import Units
 from ..inference.state import to_units
-from ._levels import level_means, means_of_others
-from ._missing import CellsGivenOthers
+from .levels import level_means, means_of_others
+from .missing import CellsGivenOthers
 
 #: Largest number of levels of a category that has a column for each level.
 MOST_LEVELS = 128

@@ -1,16 +1,15 @@
 """Checks the user's tables."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from scipy.sparse import issparse
-from sklearn.base import is_classifier
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from .._sklearn import check_sample_weight
-from ._columns import (
+from .columns import (
     Columns,
     date_columns,
     first_collection,
@@ -27,8 +26,12 @@ HALVES = (torch.float16, torch.bfloat16)
 FLOATS = (np.float64, np.float32)
 
 
+#: Limits of the precision in which models are trained.
+SINGLE = np.finfo(np.float32)
+
+
 @dataclass(frozen=True)
-class Table:
+class Rows:
     """Rows of positive weight, in the user's units. Numbers stand for categories, and missing cells are NaN."""
 
     X: np.ndarray
@@ -38,38 +41,44 @@ class Table:
     def __len__(self) -> int:
         return len(self.X)
 
-    def where(self, used: np.ndarray) -> "Table":
+    def where(self, used: np.ndarray) -> "Rows":
         """Some of the rows."""
-        return Table(self.X[used], self.y[used], self.weight[used])
+        return Rows(self.X[used], self.y[used], self.weight[used])
+
+    def weighted(self, factor: np.ndarray | float, name: str) -> "Rows":
+        """Rows with other weights, without those whose weight is zero; ``name`` is that of their features."""
+        rows = replace(self, weight=self.weight * factor)
+        rows = rows.where(rows.weight > 0)  # a class without weight counts as absent, as a row without weight does
+        if not len(rows):
+            raise ValueError(f"{name} has no row with a target and a positive weight: pass other rows, or none.")
+        with np.errstate(over="ignore"):
+            largest, total = rows.weight.max(), rows.weight.sum()
+        if largest < SINGLE.tiny or total > SINGLE.max:
+            raise ValueError(
+                f"Weights of the rows of {name} are at most {largest:.1e} and add up to {total:.1e}, which float32 "
+                "cannot hold: pass sample_weight=weight / weight.max(), or a smaller class_weight."
+            )
+        return rows
 
 
-def check_table(estimator, X, y, sample_weight=None, *, fresh: bool) -> Table:
-    """Rows that a model can learn from. With ``fresh`` they decide the number and the names of the features."""
+def check_rows(estimator, columns: Columns | None, X, y, sample_weight=None, *, reset: bool = False, **options) -> Rows:
+    """Rows that a model can learn from.
+
+    The estimator gives scikit-learn's errors their names. With ``reset`` it gets the number and the names of the
+    features, and otherwise it has them. ``options`` are those of scikit-learn's checks.
+    """
     X, y, sample_weight = map(as_known, (X, y, sample_weight))
     if issparse(y):
         raise ValueError("y is a sparse matrix, and the targets of all rows are needed: pass y.toarray().")
-    if is_classifier(estimator):
-        check_labels(y)
-    if fresh:
-        estimator._columns = Columns.of(X, estimator.categorical_features)
-        estimator.is_categorical_ = None if estimator._columns is None else estimator._columns.is_categorical
-    X, y = _validated(estimator, X, y, reset=fresh, **estimator._check_options)
+    X, y = _validated(estimator, columns, X, y, reset=reset, **options)
     check_consistent_length(X, y)
     weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    return Table(X, y, weight).where(weight > 0)
+    return Rows(X, y, weight).where(weight > 0)
 
 
-def check_held_out(estimator, X_val, y_val) -> Table | None:
-    """Rows that the user holds out; None if there are none."""
-    if (X_val is None) != (y_val is None):
-        missing, got = ("X_val", "y_val") if X_val is None else ("y_val", "X_val")
-        raise ValueError(f"{got} was given without {missing}: give both or neither.")
-    return None if X_val is None else check_table(estimator, X_val, y_val, fresh=False)
-
-
-def check_query(estimator, X) -> np.ndarray:
-    """Rows to predict."""
-    return _validated(estimator, X, reset=False, dtype=FLOATS)
+def check_query(estimator, columns: Columns | None, X) -> np.ndarray:
+    """Rows to predict, in the user's units."""
+    return _validated(estimator, columns, X, reset=False, dtype=FLOATS)
 
 
 def as_known(X):
@@ -105,9 +114,9 @@ def check_labels(y) -> None:
         ) from error
 
 
-def _validated(estimator, X, *y, **options):
+def _validated(estimator, columns: Columns | None, X, *y, **options):
     """scikit-learn's checks, with errors that name the column that they are about."""
-    columns, X, y = estimator._columns, without_na(as_known(X)), tuple(map(without_na, y))
+    X, y = without_na(as_known(X)), tuple(map(without_na, y))
     for number, dtype in date_columns(X).items():  # NumPy would make numbers of some, such as microseconds
         if columns is None or not columns.is_categorical[number]:
             _refuse_column(X.columns[number] if is_frame(X) else number, dtype)

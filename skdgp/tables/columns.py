@@ -42,6 +42,11 @@ class Columns:
         levels = [_levels(column(X, j)) if chosen else None for j, chosen in enumerate(mask.tolist())]
         return cls(mask, levels)
 
+    @property
+    def n_levels(self) -> list[int]:
+        """For each column the number of its levels; 0 if it is not a category."""
+        return [0 if levels is None else len(levels) for levels in self.levels]
+
     def coded(self, X):
         """The table with numbers for levels: places in ``levels``, and the number after the last for other levels."""
         codes = {j: self._codes(column(X, j), j) for j in np.flatnonzero(self.is_categorical).tolist()}

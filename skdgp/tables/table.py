@@ -1,0 +1,187 @@
+"""What a fit learns of the user's table, and rows as models see them."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..gp.units import Units
+from .columns import Columns
+from .encoding import Encoding
+from .rows import Rows, as_known, check_query, check_rows
+from .targets import Labels, Numbers
+
+#: Limit of standardised inputs. Larger ones would be no farther from the data in effect, but their squares overflow.
+FARTHEST = 1e15
+
+
+class Encoded(NamedTuple):
+    """Rows to learn from: as the user gave them, and as models see them."""
+
+    given: Rows
+    X: np.ndarray  # (n, width), standardised
+    y: np.ndarray  # (n, P), in the units of the user, or of transformed targets
+    labels: np.ndarray  # targets of all rows whose weight the user has not set to zero
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a fit has learnt of a table. It does not change any more.
+
+    Parameters
+    ----------
+    columns : Columns or None
+        Which columns are categories, and their levels; None if none is.
+    encoding : Encoding
+        How columns become those of a model.
+    units : Units
+        Units in which the model's columns are standardised.
+    targets : Numbers or Labels
+        What the targets are.
+    names : ndarray of str or None
+        Names of the features, if they have any.
+    """
+
+    columns: Columns | None
+    encoding: Encoding
+    units: Units
+    targets: Numbers | Labels
+    names: np.ndarray | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.encoding.n_levels)
+
+    @property
+    def is_categorical(self) -> np.ndarray | None:
+        """Mask of the features that are categories; None if none is."""
+        return None if self.columns is None else self.columns.is_categorical
+
+    # Rows to learn from.
+
+    def read(self, estimator, X, y, sample_weight=None, *, class_weight=None, learnt: bool = False) -> Encoded:
+        """Rows to learn from, checked and encoded.
+
+        With ``learnt`` models learn from them in ``fit``, so that numbers that stand for levels of a category are
+        computed from other rows only.
+        """
+        self.targets.check(y)
+        rows = check_rows(estimator, self.columns, X, y, sample_weight, **self.targets.check_options)
+        return self._weighted(rows, rows.y, class_weight, "X", learnt=learnt)
+
+    def read_held_out(self, estimator, X_val, y_val, labels: np.ndarray, class_weight=None) -> Encoded | None:
+        """Rows that the user holds out; None if there are none. The labels of the training rows decide weights."""
+        if (X_val is None) != (y_val is None):
+            missing, got = ("X_val", "y_val") if X_val is None else ("y_val", "X_val")
+            raise ValueError(f"{got} was given without {missing}: give both or neither.")
+        if X_val is None:
+            return None
+        self.targets.check(y_val)
+        rows = check_rows(estimator, self.columns, X_val, y_val, **self.targets.check_options)
+        return self._weighted(rows, labels, class_weight, "X_val")
+
+    def _weighted(self, rows: Rows, labels: np.ndarray, class_weight, name: str, *, learnt: bool = False) -> Encoded:
+        rows = rows.weighted(self.targets.weights(rows.y, labels, class_weight), name)
+        return self.encoded(rows, self.targets.encode(rows.y), labels, learnt=learnt)
+
+    def encoded(self, rows: Rows, y: np.ndarray, labels: np.ndarray, *, learnt: bool) -> Encoded:
+        """Checked rows as models see them; ``y`` are their encoded targets."""
+        of_others = None
+        if learnt and any(values is not None for values in self.encoding.values):
+            of_others = self.encoding.of_others(rows.X, self.targets.amounts(y), rows.weight)
+        return Encoded(rows, self._standardised(self.encoding.encode(rows.X, of_others)), y, labels)
+
+    def _standardised(self, columns: np.ndarray) -> np.ndarray:
+        """The model's columns, standardised. If one overflows, a ValueError names its feature."""
+        inside = self.units.standardise(columns)
+        column = self.units.first_overflow(inside)
+        if column is not None:
+            feature = column if self.encoding.groups is None else self.encoding.groups[column]
+            name = feature if self.names is None else self.names[feature]
+            raise ValueError(
+                f"Column {name!r} of X overflows or underflows when it is standardised: its values reach "
+                f"{np.abs(columns[:, column]).max():.1e}. Rescale the column, for instance to its logarithm."
+            )
+        return inside
+
+    # Rows to predict.
+
+    def query(self, estimator, X) -> np.ndarray:
+        """Rows to predict, checked, in the user's units."""
+        return check_query(estimator, self.columns, X)
+
+    def prepared(self, X: np.ndarray) -> np.ndarray:
+        """Checked rows as models see them."""
+        return self.clipped(self.encoding.encode(X))
+
+    def clipped(self, columns: np.ndarray) -> np.ndarray:
+        """The model's columns of rows to predict, standardised. Rows that are too far away come nearer."""
+        return self.units.standardise(columns).clip(-FARTHEST, FARTHEST)
+
+    # Slopes.
+
+    def by_feature(self, slopes: np.ndarray, X: np.ndarray, axis: int = -1) -> np.ndarray:
+        """Slopes along features in the user's units, from slopes along the model's columns.
+
+        They are NaN for categories and for missing cells of X, since there is nothing to vary.
+        """
+        along = np.take(slopes, self.encoding.first, axis=axis)
+        nothing = np.isnan(X) | (np.asarray(self.encoding.n_levels) > 0)  # (n, n_features)
+        shape = [1] * slopes.ndim
+        shape[0], shape[axis] = X.shape
+        scale_shape = [1] * slopes.ndim
+        scale_shape[axis] = -1
+        scale = np.reshape(self.feature_units.scale, scale_shape)
+        return np.where(nothing.reshape(shape), np.nan, along / scale)
+
+    @property
+    def feature_units(self) -> Units:
+        """Units of each feature: those of the first of its columns."""
+        first = self.encoding.first
+        return Units(*(np.asarray(each)[first] for each in (self.units.shift, self.units.scale)))
+
+
+def learn(
+    estimator,
+    targets: Numbers | Labels,
+    X,
+    y,
+    sample_weight=None,
+    *,
+    normalize: bool,
+    categorical_features=None,
+    class_weight=None,
+    classes=None,
+) -> tuple[Table, Encoded]:
+    """Learn from a table, and encode it.
+
+    Parameters
+    ----------
+    estimator : object
+        An estimator with parameters only. It gets the number and the names of the features.
+    targets : Numbers or Labels
+        Says which kind the targets are of, and has learnt nothing yet.
+    X, y, sample_weight
+        The table.
+    normalize : bool
+        Whether the model's columns are standardised.
+    categorical_features, class_weight
+        Parameters of these names.
+    classes : array-like, default=None
+        Labels of all chunks together, if the table is one chunk of them.
+    """
+    targets.check(y)
+    columns = Columns.of(as_known(X), categorical_features)
+    rows = check_rows(estimator, columns, X, y, sample_weight, reset=True, **targets.check_options)
+    labels = rows.y
+    targets = targets.learn(labels if classes is None else np.asarray(classes))
+    rows = rows.weighted(targets.weights(labels, labels, class_weight), "X")
+    numbers = targets.encode(rows.y)
+    n_levels = rows.X.shape[1] * [0] if columns is None else columns.n_levels
+    encoding, units = Encoding.learn(rows.X, targets.amounts(numbers), rows.weight, n_levels, normalize=normalize)
+    table = Table(columns, encoding, units, targets, getattr(estimator, "feature_names_in_", None))
+    return table, table.encoded(rows, numbers, labels, learnt=True)

@@ -1,0 +1,150 @@
+"""What a fit learns of its targets: of numbers whether they are transformed, and of labels which classes there are."""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils import check_array, compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from .rows import FLOATS, check_labels, refuse_dates
+from .transforms import fitted_transform, transformed
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Targets of regressors.
+
+    Parameters
+    ----------
+    target_transform : object
+        The parameter of this name.
+    gaps : bool, default=False
+        Whether rows may lack some of their targets. No row may lack its only target.
+    transformer : transformer or None, default=None
+        ``target_transform``, fitted to targets.
+    flat : bool, default=True
+        Whether targets have no axis of outputs.
+    """
+
+    target_transform: Any
+    gaps: bool = False
+    transformer: Any = None
+    flat: bool = True
+
+    def learn(self, y: np.ndarray) -> Self:
+        """The same with what targets like ``y`` say."""
+        return replace(self, flat=y.ndim == 1, transformer=fitted_transform(self.target_transform, self._checked(y)))
+
+    def attributes(self) -> dict[str, Any]:
+        """Public attributes of an estimator."""
+        return {"target_transformer_": self.transformer}
+
+    def check(self, y) -> None:
+        """Raise an error if targets cannot be told. scikit-learn's checks find all that is wrong with numbers."""
+
+    @property
+    def check_options(self) -> dict:
+        """Options of scikit-learn's checks of tables."""
+        if not self.gaps:
+            return {"dtype": FLOATS, "multi_output": True, "y_numeric": True}
+        targets = {"dtype": FLOATS, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
+        return {"validate_separately": ({"dtype": FLOATS}, targets)}
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Targets (n,) or (n, P) as numbers (n, P), transformed."""
+        return transformed(self.transformer, self._checked(y))
+
+    def amounts(self, numbers: np.ndarray) -> np.ndarray:
+        """Encoded targets (n, P) whose means make sense."""
+        return numbers
+
+    def weights(self, y: np.ndarray, labels: np.ndarray, class_weight=None) -> np.ndarray | float:
+        """Factors of the rows' weights: zero for rows that lack all targets, and one for others."""
+        return (~np.isnan(y).all(axis=1)).astype(np.float64) if self.gaps and y.ndim == 2 else 1.0
+
+    def order(self, numbers: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
+        """Order of the rows. Each member holds out one part of it, the next member the part after that."""
+        return random_state.permutation(len(numbers))
+
+    def _checked(self, y: np.ndarray) -> np.ndarray:
+        """Targets (n,) or (n, P) as finite numbers (n, P)."""
+        refuse_dates(y)
+        finite = "allow-nan" if self.gaps and y.ndim == 2 else True
+        return check_array(y.reshape(len(y), -1), dtype=FLOATS, input_name="y", ensure_all_finite=finite)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Targets of classifiers.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (n_classes,) or None, default=None
+        Labels of the classes, sorted; None before they are known.
+    """
+
+    classes: Any = None
+
+    check_options: ClassVar = {"dtype": FLOATS}
+    transformer: ClassVar = None
+    flat: ClassVar = False  # values of functions have an axis of classes
+
+    def learn(self, y: np.ndarray) -> Self:
+        """The same with the classes that are among the labels ``y``."""
+        check_classification_targets(y)
+        classes = np.unique(y)
+        if len(classes) < 2:
+            raise ValueError(
+                f"A classifier needs rows of at least two classes, but y contains 1 class, {classes.tolist()[0]!r}, "
+                "among the rows of positive weight: add rows of another one."
+            )
+        return replace(self, classes=classes)
+
+    def attributes(self) -> dict[str, Any]:
+        """Public attributes of an estimator."""
+        return {"classes_": self.classes}
+
+    def check(self, y) -> None:
+        """Raise an error if labels are missing, or cannot be sorted."""
+        check_labels(y)
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Numbers (n, 1) of the rows' classes."""
+        unknown = np.setdiff1d(y, self.classes)
+        if len(unknown):
+            raise ValueError(
+                f"y contains the label {unknown.tolist()[0]!r}, but the model was given the classes {self.classes}: "
+                "leave out its rows, or fit anew with it."
+            )
+        return np.searchsorted(self.classes, y)[:, None]
+
+    def amounts(self, numbers: np.ndarray) -> np.ndarray:
+        """Encoded labels (n, 1) as indicators (n, K) of the classes, whose means are shares."""
+        return np.eye(len(self.classes))[numbers[:, 0]]
+
+    def weights(self, y: np.ndarray, labels: np.ndarray, class_weight=None) -> np.ndarray:
+        """Weights of the labels ``y``. ``class_weight`` and the ``labels`` of the training rows decide them."""
+        if isinstance(class_weight, dict):  # a chunk may lack a class that it names
+            labels = self.classes
+        weights = compute_sample_weight(class_weight, labels)
+        if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
+            raise ValueError(
+                f"class_weight={class_weight!r} must give finite, non-negative weights, and a positive one to "
+                f"some class of y, which has {np.unique(labels)}."
+            )
+        known, first = np.unique(labels, return_index=True)
+        weight_of = dict(zip(known.tolist(), weights[first], strict=True))
+        distinct, number = np.unique(y, return_inverse=True)
+        return np.array([weight_of.get(label, 1.0) for label in distinct.tolist()])[number]
+
+    def order(self, numbers: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
+        """Random order of the rows that spreads each class evenly, so that any part of it is stratified."""
+        order = random_state.permutation(len(numbers))
+        labels = numbers[order, 0].astype(int)
+        counts = np.bincount(labels)
+        by_class = np.argsort(labels, kind="stable")
+        rank = np.empty(len(numbers))
+        rank[by_class] = np.concatenate([np.arange(count) + 0.5 for count in counts])
+        turns = random_state.permutation(len(counts))  # among classes of equal size
+        return order[np.lexsort((turns[labels], rank / counts[labels]))]
