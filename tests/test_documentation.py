@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 from sklearn.base import BaseEstimator
@@ -110,6 +111,12 @@ def test_every_parameter_is_documented_with_its_default(cls):
     defaults = {name: each.default for name, each in inspect.signature(cls).parameters.items()}
     assert sorted(name for name, _ in documented) == sorted(defaults)
     assert {name: ast.literal_eval(default) for name, (_, default, _) in documented} == defaults
+
+
+def test_declarations_of_parameters_are_written():
+    """Docstrings and the page of all parameters; ``python doc/_ext/parameters.py`` writes them."""
+    for path, text in run_path(str(ROOT / "doc/_ext/parameters.py"))["written"]().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path} is not as declared: run doc/_ext/parameters.py"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,12 +1,13 @@
 """Deep Gaussian processes with amortised inducing variables."""
 
 from ..methods.avdgp import AVDGP, AVDGPParameters
+from ..methods.options import parameter, training
 from ._classification import DeepGPClassifier
 from ._parameters import estimator
 from ._regression import DeepGPRegressor
 
 
-@estimator()
+@estimator
 class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
     """Deep Gaussian process regression with amortised inducing variables.
 
@@ -26,15 +27,6 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         Number of inducing points of each row, at which the functions near the row are summarised. One number is for all
         layers; a sequence has one number for each hidden layer and one for the last layer. "auto" is 8 in the first
         layer and 4 in the others, which is nearly always enough. Twice as many points take up to five times as long.
-    rule : {"ar1", "ar2", "ar2p"}, default="ar2p"
-        What a deeper layer computes a row's inducing variables from. "ar1" computes them from each Monte Carlo sample
-        of the layer before, one set for each sample. "ar2" computes one set from the mean of the samples. "ar2p"
-        computes one set from the mean over learnt quadrature points, so that training has no random samples.
-    objective : {"elbo", "predictive"}, default="elbo"
-        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
-        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
-        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
-        worse.
     kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
         Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
         smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
@@ -43,6 +35,23 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
         ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
         suits which function.
+    max_iter : "auto" or int, default="auto"
+        Largest number of epochs, which are passes over the data, for each member. "auto" takes about 400 steps in 40 to
+        300 epochs. Twice as many epochs take twice as long. They are the surest way to better predictions if there are
+        more than 10 000 rows.
+    likelihood : str, likelihood or its class, default="gaussian"
+        Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
+        rows; "heteroskedastic" is Gaussian noise whose variance depends on the row; "student_t" is for targets with
+        outliers. "poisson" and "negative_binomial" are for counts, the latter for counts with more variance. "gamma" is
+        for positive and skewed targets. You can also write one of your own; see :doc:`/targets` and
+        :doc:`/contributing`. Neighbours correct only "gaussian" and additive noise of your own.
+    random_state : int, RandomState instance or None, default=None
+        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
+        repeatable.
+    rule : {"ar1", "ar2", "ar2p"}, default="ar2p"
+        What a deeper layer computes a row's inducing variables from. "ar1" computes them from each Monte Carlo sample
+        of the layer before, one set for each sample. "ar2" computes one set from the mean of the samples. "ar2p"
+        computes one set from the mean over learnt quadrature points, so that training has no random samples.
     ard : bool, default=False
         Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
         in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
@@ -73,6 +82,11 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         ``objective="elbo"`` draws a single sample where one is enough: in DSDGP with ``propagation="monte_carlo"``, and
         in AVDGP with ``rule="ar1"``. Training with ``objective="predictive"`` uses all of them. More samples then bring
         the objective closer to the log density that it stands for.
+    objective : {"elbo", "predictive"}, default="elbo"
+        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
+        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
+        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
+        worse.
     n_estimators : "auto" or int, default="auto"
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
@@ -82,10 +96,6 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         model overfits, and lower it if the model underfits; 1, 10, 100 and 1000 are values to try. 1 is the paper's
         choice, with which small data sets overfit: the penalty of each row is divided by the number of rows. The
         default is 100 for regression and 30 for classes, since a label says less than a number.
-    max_iter : "auto" or int, default="auto"
-        Largest number of epochs, which are passes over the data, for each member. "auto" takes about 400 steps in 40 to
-        300 epochs. Twice as many epochs take twice as long. They are the surest way to better predictions if there are
-        more than 10 000 rows.
     batch_size : "auto" or int, default="auto"
         Largest number of rows in a minibatch; all minibatches of a fit have about the same size. "auto" is a quarter of
         the rows, but at least 16 and at most 128, and 500 from 4000 rows on. Larger minibatches use a GPU better, but
@@ -100,17 +110,11 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
         ``fit``, only SOLVEGPRegressor can have a ``base``. Models without one then keep the noise variance that
         training has found, and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
-    likelihood : str, likelihood or its class, default="gaussian"
-        Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
-        rows; "heteroskedastic" is Gaussian noise whose variance depends on the row; "student_t" is for targets with
-        outliers. "poisson" and "negative_binomial" are for counts, the latter for counts with more variance. "gamma" is
-        for positive and skewed targets. You can also write one of your own; see :doc:`/targets` and
-        :doc:`/contributing`. Neighbours correct only "gaussian" and additive noise of your own.
-    target_transform : "log", transformer or None, default=None
-        Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
-        ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
-        transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
-        ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
+    n_iter_no_change : int, default=25
+        Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
+        often the best ones, so a small number saves time but costs accuracy.
+    tol : float, default=0.0
+        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
     base : {"auto", "gp"} or None, default="auto"
         Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
         Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
@@ -121,17 +125,20 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         over of a row's target. "auto" is 24 if the correction improves the density of held-out rows by more than chance
         explains, and otherwise 0. 0 is no correction, and 1000 is the largest number. With a correction the estimator
         stores up to 50 000 training rows, and predictions take longer.
+    warm_start : bool, default=False
+        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
+        classifier, then stay those of the last fit.
+    target_transform : "log", transformer or None, default=None
+        Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
+        ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
+        transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
+        ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
-        (regressors). If SOLVEGPRegressor learns from
-        minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
-        and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
-        form, which it does not have with ``covariance="diag"``, for example.
-    n_iter_no_change : int, default=25
-        Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
-        often the best ones, so a small number saves time but costs accuracy.
-    tol : float, default=0.0
-        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
+        (regressors). If SOLVEGPRegressor learns from minibatches without ``early_stopping``, it holds out this share,
+        at most 1000 rows, only to judge its ``base`` and its neighbours. With Gaussian noise it does so up to 100 000
+        rows, and only if the posterior has a closed form, which it does not have with ``covariance="diag"``, for
+        example.
     categorical_features : "from_dtype", array-like or None, default="from_dtype"
         Which features are categories: a mask, or the numbers or names of columns. "from_dtype" takes columns of text
         and of dtype category, if ``X`` is a data frame of pandas or Polars. With None all features are numbers. Any two
@@ -141,9 +148,6 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         Whether to standardise the features before the model sees them.
     normalize_y : bool, default=True
         Whether to standardise the targets before the model sees them. Predictions are in the units of ``y`` either way.
-    device : str, default="auto"
-        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
-        :doc:`/gpu`.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
         float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
@@ -153,12 +157,9 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
     cuda_graphs : bool, default=False
         Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
         This helps where minibatches are small. On the CPU it changes nothing.
-    warm_start : bool, default=False
-        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
-        classifier, then stay those of the last fit.
-    random_state : int, RandomState instance or None, default=None
-        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
-        repeatable.
+    device : str, default="auto"
+        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
+        :doc:`/gpu`.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
@@ -241,7 +242,7 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
     _method_class = AVDGP
 
 
-@estimator()
+@estimator
 class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
     """Deep Gaussian process classification with amortised inducing variables.
 
@@ -262,15 +263,6 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
         Number of inducing points of each row, at which the functions near the row are summarised. One number is for all
         layers; a sequence has one number for each hidden layer and one for the last layer. "auto" is 8 in the first
         layer and 4 in the others, which is nearly always enough. Twice as many points take up to five times as long.
-    rule : {"ar1", "ar2", "ar2p"}, default="ar2p"
-        What a deeper layer computes a row's inducing variables from. "ar1" computes them from each Monte Carlo sample
-        of the layer before, one set for each sample. "ar2" computes one set from the mean of the samples. "ar2p"
-        computes one set from the mean over learnt quadrature points, so that training has no random samples.
-    objective : {"elbo", "predictive"}, default="elbo"
-        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
-        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
-        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
-        worse.
     kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
         Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
         smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
@@ -279,6 +271,17 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
         ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
         ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
         suits which function.
+    max_iter : "auto" or int, default="auto"
+        Largest number of epochs, which are passes over the data, for each member. "auto" takes about 400 steps in 40 to
+        300 epochs. Twice as many epochs take twice as long. They are the surest way to better predictions if there are
+        more than 10 000 rows.
+    random_state : int, RandomState instance or None, default=None
+        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
+        repeatable.
+    rule : {"ar1", "ar2", "ar2p"}, default="ar2p"
+        What a deeper layer computes a row's inducing variables from. "ar1" computes them from each Monte Carlo sample
+        of the layer before, one set for each sample. "ar2" computes one set from the mean of the samples. "ar2p"
+        computes one set from the mean over learnt quadrature points, so that training has no random samples.
     ard : bool, default=False
         Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
         in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
@@ -309,6 +312,11 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
         ``objective="elbo"`` draws a single sample where one is enough: in DSDGP with ``propagation="monte_carlo"``, and
         in AVDGP with ``rule="ar1"``. Training with ``objective="predictive"`` uses all of them. More samples then bring
         the objective closer to the log density that it stands for.
+    objective : {"elbo", "predictive"}, default="elbo"
+        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
+        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
+        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
+        worse.
     n_estimators : "auto" or int, default="auto"
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
@@ -318,14 +326,6 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
         model overfits, and lower it if the model underfits; 1, 10, 100 and 1000 are values to try. 1 is the paper's
         choice, with which small data sets overfit: the penalty of each row is divided by the number of rows. The
         default is 100 for regression and 30 for classes, since a label says less than a number.
-    class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
-        "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
-        the mean weight of the rows is then one.
-    max_iter : "auto" or int, default="auto"
-        Largest number of epochs, which are passes over the data, for each member. "auto" takes about 400 steps in 40 to
-        300 epochs. Twice as many epochs take twice as long. They are the surest way to better predictions if there are
-        more than 10 000 rows.
     batch_size : "auto" or int, default="auto"
         Largest number of rows in a minibatch; all minibatches of a fit have about the same size. "auto" is a quarter of
         the rows, but at least 16 and at most 128, and 500 from 4000 rows on. Larger minibatches use a GPU better, but
@@ -340,22 +340,29 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
         labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
         ``fit``, only SOLVEGPRegressor can have a ``base``. Models without one then keep the noise variance that
         training has found, and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
-    base : {"auto", "gp"} or None, default="auto"
-        Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
-        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
-        model predicts alone. "auto" is "gp" wherever a base is possible, and otherwise None. It is not possible with
-        kernel objects, for example, or where no rows can judge it, as in ``partial_fit``. "gp" warns there.
-    validation_fraction : float, default=0.1
-        Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
-        (regressors). If SOLVEGPRegressor learns from
-        minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
-        and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
-        form, which it does not have with ``covariance="diag"``, for example.
     n_iter_no_change : int, default=25
         Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
         often the best ones, so a small number saves time but costs accuracy.
     tol : float, default=0.0
         Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
+    base : {"auto", "gp"} or None, default="auto"
+        Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
+        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
+        model predicts alone. "auto" is "gp" wherever a base is possible, and otherwise None. It is not possible with
+        kernel objects, for example, or where no rows can judge it, as in ``partial_fit``. "gp" warns there.
+    warm_start : bool, default=False
+        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
+        classifier, then stay those of the last fit.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
+        "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
+        the mean weight of the rows is then one.
+    validation_fraction : float, default=0.1
+        Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
+        (regressors). If SOLVEGPRegressor learns from minibatches without ``early_stopping``, it holds out this share,
+        at most 1000 rows, only to judge its ``base`` and its neighbours. With Gaussian noise it does so up to 100 000
+        rows, and only if the posterior has a closed form, which it does not have with ``covariance="diag"``, for
+        example.
     categorical_features : "from_dtype", array-like or None, default="from_dtype"
         Which features are categories: a mask, or the numbers or names of columns. "from_dtype" takes columns of text
         and of dtype category, if ``X`` is a data frame of pandas or Polars. With None all features are numbers. Any two
@@ -363,9 +370,6 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
         more than 128 levels becomes a number; see :doc:`/tables`.
     normalize_X : bool, default=True
         Whether to standardise the features before the model sees them.
-    device : str, default="auto"
-        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
-        :doc:`/gpu`.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
         float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
@@ -375,12 +379,9 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
     cuda_graphs : bool, default=False
         Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
         This helps where minibatches are small. On the CPU it changes nothing.
-    warm_start : bool, default=False
-        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
-        classifier, then stay those of the last fit.
-    random_state : int, RandomState instance or None, default=None
-        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
-        repeatable.
+    device : str, default="auto"
+        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
+        :doc:`/gpu`.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
@@ -447,6 +448,6 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
     True
     """
 
-    beta: float = 30.0
+    beta: float = parameter(training.BETA_AVDGP, 30.0)
 
     _method_class = AVDGP

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from .._sklearn import fit_context
 from ..gp.classes import Bernoulli, Classification, RobustMax
 from ..inference.threads import threads_for
-from ..methods.inducing import shaping
+from ..methods.options import computing, parameter, tabular, training
 from ..tables.targets import Labels
 from . import _predicting, _training
 from ._fitted import learnt, query
@@ -22,15 +22,15 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
     """The public face of a classifier. Estimators derive from it and from a method of :mod:`skdgp.methods`."""
 
     _: KW_ONLY
-    base: str | None = "auto"
-    class_weight: dict | Literal["balanced"] | None = None
-    validation_fraction: float = 0.1
-    categorical_features: Any = shaping("from_dtype")
-    normalize_X: bool = shaping(True)
-    device: str = "auto"
-    warm_start: bool = False
-    random_state: int | np.random.RandomState | None = None
-    verbose: int = 0
+    base: str | None = parameter(training.BASE, "auto")
+    class_weight: dict | Literal["balanced"] | None = parameter(tabular.CLASS_WEIGHT, None)
+    validation_fraction: float = parameter(tabular.VALIDATION_FRACTION, 0.1)
+    categorical_features: Any = parameter(tabular.CATEGORICAL_FEATURES, "from_dtype")
+    normalize_X: bool = parameter(tabular.NORMALIZE_X, True)
+    device: str = parameter(computing.DEVICE, "auto")
+    warm_start: bool = parameter(training.WARM_START, False)
+    random_state: int | np.random.RandomState | None = parameter(computing.RANDOM_STATE, None)
+    verbose: int = parameter(computing.VERBOSE, 0)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

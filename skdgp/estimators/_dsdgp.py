@@ -4,7 +4,7 @@ import numpy as np
 
 from ..methods.dsdgp import DSDGP, DSDGPParameters, LatentDSDGP, LatentDSDGPParameters
 from ._classification import DeepGPClassifier
-from ._parameters import AUTO, RULES, estimator
+from ._parameters import estimator
 from ._regression import DeepGPRegressor
 
 
@@ -14,7 +14,7 @@ def _inducing_points(self):
     return [np.stack([points.detach().cpu().numpy() for points in members]) for members in layers]
 
 
-@estimator(hidden_dims=[*RULES["hidden_dims"], AUTO])
+@estimator
 class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
     """Deep Gaussian process regression with global inducing variables.
 
@@ -37,6 +37,28 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         rows on, and 256 from 10 000 rows on. If ``layer_posterior`` is not "factorised", "auto" is always 64. More
         points follow more complicated functions, but time grows with their square and in the end with their cube. If a
         number is larger than the number of distinct rows, ``fit`` takes all of these, with a UserWarning.
+    kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
+        Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
+        smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
+        ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
+        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
+        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
+        ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
+        suits which function.
+    max_iter : "auto" or int, default="auto"
+        Largest number of epochs, which are passes over the data, for each member. "auto" takes about 1200 steps, or
+        2200 from 4000 rows on, in 60 to 400 epochs. With ``propagation="quadrature"`` it takes about 1200 steps in 20
+        to 300 epochs. Twice as many epochs take twice as long. They are the surest way to better predictions if there
+        are more than 10 000 rows.
+    likelihood : str, likelihood or its class, default="gaussian"
+        Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
+        rows; "heteroskedastic" is Gaussian noise whose variance depends on the row; "student_t" is for targets with
+        outliers. "poisson" and "negative_binomial" are for counts, the latter for counts with more variance. "gamma" is
+        for positive and skewed targets. You can also write one of your own; see :doc:`/targets` and
+        :doc:`/contributing`. Neighbours correct only "gaussian" and additive noise of your own.
+    random_state : int, RandomState instance or None, default=None
+        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
+        repeatable.
     inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
         What the inducing variables are. Leave it at "points", which are function values at the inducing points, except
         in three cases. "fourier" has inner products of the function with waves, for long series. It needs Matérn
@@ -49,19 +71,6 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         "quadrature" learns points and weights in place of samples, so that nothing is random. It takes several times as
         long if ``objective="elbo"``; with ``objective="predictive"`` it makes the model a deep sigma point process
         [2]_.
-    objective : {"elbo", "predictive"}, default="elbo"
-        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
-        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
-        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
-        worse.
-    kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
-        Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
-        smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
-        ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
-        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
-        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
-        ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
-        suits which function.
     ard : bool, default=True
         Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
         in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
@@ -82,8 +91,8 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
     n_orthogonal : int, default=0
         Number of inducing points in a second set, which each layer then has beside the first. The second set describes
-        what the first leaves over (SOLVE-GP, Sec. 3). This takes about as long as putting them into the first
-        set. 0 is no second set.
+        what the first leaves over (SOLVE-GP, Sec. 3). This takes about as long as putting them into the first set. 0 is
+        no second set.
     orthogonal_covariance : {"free", "prior"}, default="free"
         Posterior covariance of the second set of inducing variables. "free" learns it, in the form that ``covariance``
         says. "prior" keeps that of the prior (ODVGP).
@@ -110,6 +119,11 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         coregionalisation. Outputs are then correlated, and a row may lack some of its targets, which are NaN in ``y``.
         Predictions have no ``base`` then, and neighbours correct nothing. With None each output has a function of its
         own, and no target may be missing.
+    objective : {"elbo", "predictive"}, default="elbo"
+        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
+        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
+        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
+        worse.
     n_estimators : "auto" or int, default="auto"
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
@@ -118,11 +132,6 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         Weight of the Kullback-Leibler penalty, which keeps the posterior of the inducing variables near their prior.
         Raise it if the model overfits, and lower it if the model underfits; 0.01, 0.1 and 1 are values to try. With 1
         the objective is the evidence lower bound, which overestimates the noise if ``covariance="diag"``.
-    max_iter : "auto" or int, default="auto"
-        Largest number of epochs, which are passes over the data, for each member. "auto" takes about 1200 steps, or
-        2200 from 4000 rows on, in 60 to 400 epochs. With ``propagation="quadrature"`` it takes about 1200 steps in 20
-        to 300 epochs. Twice as many epochs take twice as long. They are the surest way to better predictions if there
-        are more than 10 000 rows.
     batch_size : "auto" or int, default="auto"
         Largest number of rows in a minibatch; all minibatches of a fit have about the same size. "auto" is a quarter of
         the rows, but at least 16 and at most 250, and 500 from 4000 rows on. With ``propagation="quadrature"`` it is at
@@ -137,17 +146,11 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
         ``fit``, only SOLVEGPRegressor can have a ``base``. Models without one then keep the noise variance that
         training has found, and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
-    likelihood : str, likelihood or its class, default="gaussian"
-        Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
-        rows; "heteroskedastic" is Gaussian noise whose variance depends on the row; "student_t" is for targets with
-        outliers. "poisson" and "negative_binomial" are for counts, the latter for counts with more variance. "gamma" is
-        for positive and skewed targets. You can also write one of your own; see :doc:`/targets` and
-        :doc:`/contributing`. Neighbours correct only "gaussian" and additive noise of your own.
-    target_transform : "log", transformer or None, default=None
-        Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
-        ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
-        transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
-        ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
+    n_iter_no_change : int, default=100
+        Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
+        often the best ones, so a small number saves time but costs accuracy.
+    tol : float, default=0.0
+        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
     base : {"auto", "gp"} or None, default="auto"
         Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
         Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
@@ -158,17 +161,20 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         over of a row's target. "auto" is 24 if the correction improves the density of held-out rows by more than chance
         explains, and otherwise 0. 0 is no correction, and 1000 is the largest number. With a correction the estimator
         stores up to 50 000 training rows, and predictions take longer.
+    warm_start : bool, default=False
+        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
+        classifier, then stay those of the last fit.
+    target_transform : "log", transformer or None, default=None
+        Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
+        ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
+        transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
+        ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
-        (regressors). If SOLVEGPRegressor learns from
-        minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
-        and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
-        form, which it does not have with ``covariance="diag"``, for example.
-    n_iter_no_change : int, default=100
-        Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
-        often the best ones, so a small number saves time but costs accuracy.
-    tol : float, default=0.0
-        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
+        (regressors). If SOLVEGPRegressor learns from minibatches without ``early_stopping``, it holds out this share,
+        at most 1000 rows, only to judge its ``base`` and its neighbours. With Gaussian noise it does so up to 100 000
+        rows, and only if the posterior has a closed form, which it does not have with ``covariance="diag"``, for
+        example.
     categorical_features : "from_dtype", array-like or None, default="from_dtype"
         Which features are categories: a mask, or the numbers or names of columns. "from_dtype" takes columns of text
         and of dtype category, if ``X`` is a data frame of pandas or Polars. With None all features are numbers. Any two
@@ -178,9 +184,6 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         Whether to standardise the features before the model sees them.
     normalize_y : bool, default=True
         Whether to standardise the targets before the model sees them. Predictions are in the units of ``y`` either way.
-    device : str, default="auto"
-        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
-        :doc:`/gpu`.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
         float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
@@ -190,12 +193,9 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
     cuda_graphs : bool, default=False
         Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
         This helps where minibatches are small. On the CPU it changes nothing.
-    warm_start : bool, default=False
-        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
-        classifier, then stay those of the last fit.
-    random_state : int, RandomState instance or None, default=None
-        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
-        repeatable.
+    device : str, default="auto"
+        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
+        :doc:`/gpu`.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
@@ -288,7 +288,7 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
     inducing_points_ = property(_inducing_points)
 
 
-@estimator(hidden_dims=[*RULES["hidden_dims"], AUTO])
+@estimator
 class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
     """Deep Gaussian process classification with global inducing variables.
 
@@ -309,6 +309,22 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         rows on, and 256 from 10 000 rows on. If ``layer_posterior`` is not "factorised", "auto" is always 64. More
         points follow more complicated functions, but time grows with their square and in the end with their cube. If a
         number is larger than the number of distinct rows, ``fit`` takes all of these, with a UserWarning.
+    kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
+        Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
+        smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
+        ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
+        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
+        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
+        ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
+        suits which function.
+    max_iter : "auto" or int, default="auto"
+        Largest number of epochs, which are passes over the data, for each member. "auto" takes about 1200 steps, or
+        2200 from 4000 rows on, in 60 to 400 epochs. With ``propagation="quadrature"`` it takes about 1200 steps in 20
+        to 300 epochs. Twice as many epochs take twice as long. They are the surest way to better predictions if there
+        are more than 10 000 rows.
+    random_state : int, RandomState instance or None, default=None
+        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
+        repeatable.
     inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
         What the inducing variables are. Leave it at "points", which are function values at the inducing points, except
         in three cases. "fourier" has inner products of the function with waves, for long series. It needs Matérn
@@ -321,19 +337,6 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         "quadrature" learns points and weights in place of samples, so that nothing is random. It takes several times as
         long if ``objective="elbo"``; with ``objective="predictive"`` it makes the model a deep sigma point process
         [2]_.
-    objective : {"elbo", "predictive"}, default="elbo"
-        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
-        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
-        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
-        worse.
-    kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
-        Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
-        smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
-        ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
-        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
-        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
-        ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
-        suits which function.
     ard : bool, default=True
         Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
         in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
@@ -354,8 +357,8 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
     n_orthogonal : int, default=0
         Number of inducing points in a second set, which each layer then has beside the first. The second set describes
-        what the first leaves over (SOLVE-GP, Sec. 3). This takes about as long as putting them into the first
-        set. 0 is no second set.
+        what the first leaves over (SOLVE-GP, Sec. 3). This takes about as long as putting them into the first set. 0 is
+        no second set.
     orthogonal_covariance : {"free", "prior"}, default="free"
         Posterior covariance of the second set of inducing variables. "free" learns it, in the form that ``covariance``
         says. "prior" keeps that of the prior (ODVGP).
@@ -369,6 +372,11 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         over the inducing variables of all layers. In "chain" each layer depends on the one before. In "locations" the
         values of one layer are the inducing points of the next [4]_. These three are for questions about the hidden
         layers themselves: they hardly improve predictions, and a fit takes two to six times as long.
+    objective : {"elbo", "predictive"}, default="elbo"
+        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
+        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
+        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
+        worse.
     n_estimators : "auto" or int, default="auto"
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
@@ -377,15 +385,6 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         Weight of the Kullback-Leibler penalty, which keeps the posterior of the inducing variables near their prior.
         Raise it if the model overfits, and lower it if the model underfits; 0.01, 0.1 and 1 are values to try. With 1
         the objective is the evidence lower bound, which overestimates the noise if ``covariance="diag"``.
-    class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
-        "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
-        the mean weight of the rows is then one.
-    max_iter : "auto" or int, default="auto"
-        Largest number of epochs, which are passes over the data, for each member. "auto" takes about 1200 steps, or
-        2200 from 4000 rows on, in 60 to 400 epochs. With ``propagation="quadrature"`` it takes about 1200 steps in 20
-        to 300 epochs. Twice as many epochs take twice as long. They are the surest way to better predictions if there
-        are more than 10 000 rows.
     batch_size : "auto" or int, default="auto"
         Largest number of rows in a minibatch; all minibatches of a fit have about the same size. "auto" is a quarter of
         the rows, but at least 16 and at most 250, and 500 from 4000 rows on. With ``propagation="quadrature"`` it is at
@@ -400,22 +399,29 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
         ``fit``, only SOLVEGPRegressor can have a ``base``. Models without one then keep the noise variance that
         training has found, and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
-    base : {"auto", "gp"} or None, default="auto"
-        Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
-        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
-        model predicts alone. "auto" is "gp" wherever a base is possible, and otherwise None. It is not possible with
-        kernel objects, for example, or where no rows can judge it, as in ``partial_fit``. "gp" warns there.
-    validation_fraction : float, default=0.1
-        Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
-        (regressors). If SOLVEGPRegressor learns from
-        minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
-        and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
-        form, which it does not have with ``covariance="diag"``, for example.
     n_iter_no_change : int, default=100
         Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
         often the best ones, so a small number saves time but costs accuracy.
     tol : float, default=0.0
         Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
+    base : {"auto", "gp"} or None, default="auto"
+        Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
+        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
+        model predicts alone. "auto" is "gp" wherever a base is possible, and otherwise None. It is not possible with
+        kernel objects, for example, or where no rows can judge it, as in ``partial_fit``. "gp" warns there.
+    warm_start : bool, default=False
+        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
+        classifier, then stay those of the last fit.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
+        "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
+        the mean weight of the rows is then one.
+    validation_fraction : float, default=0.1
+        Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
+        (regressors). If SOLVEGPRegressor learns from minibatches without ``early_stopping``, it holds out this share,
+        at most 1000 rows, only to judge its ``base`` and its neighbours. With Gaussian noise it does so up to 100 000
+        rows, and only if the posterior has a closed form, which it does not have with ``covariance="diag"``, for
+        example.
     categorical_features : "from_dtype", array-like or None, default="from_dtype"
         Which features are categories: a mask, or the numbers or names of columns. "from_dtype" takes columns of text
         and of dtype category, if ``X`` is a data frame of pandas or Polars. With None all features are numbers. Any two
@@ -423,9 +429,6 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         more than 128 levels becomes a number; see :doc:`/tables`.
     normalize_X : bool, default=True
         Whether to standardise the features before the model sees them.
-    device : str, default="auto"
-        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
-        :doc:`/gpu`.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
         float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
@@ -435,12 +438,9 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
     cuda_graphs : bool, default=False
         Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
         This helps where minibatches are small. On the CPU it changes nothing.
-    warm_start : bool, default=False
-        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
-        classifier, then stay those of the last fit.
-    random_state : int, RandomState instance or None, default=None
-        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
-        repeatable.
+    device : str, default="auto"
+        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
+        :doc:`/gpu`.
     verbose : int, default=0
         1 shows the progress of training on one line.
 

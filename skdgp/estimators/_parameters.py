@@ -1,94 +1,20 @@
-"""Allowed values of parameters, by name, and the decorator that makes a class with parameters an estimator."""
+"""Parameters of estimators: the decorator that makes a class with parameters an estimator, and their values."""
 
 from copy import deepcopy
 from dataclasses import dataclass, fields
-from numbers import Integral, Real
 from typing import Any, dataclass_transform
 
 import numpy as np
 
-from .._sklearn import HasMethods, Interval, StrOptions
-from ..gp.coupled import COUPLED
-from ..gp.kernels import PROFILES
-from ..gp.likelihoods import Regression
-from ..gp.networks import INFERENCE_NETWORKS
-from ..inference.objectives import OBJECTIVES
-from ..methods.inducing import FEATURES
-from ..methods.likelihoods import LIKELIHOODS
-
-POSITIVE = Interval(Integral, 1, None, closed="left")
-NON_NEGATIVE = Interval(Integral, 0, None, closed="left")
-AUTO = StrOptions({"auto"})
-
-#: Allowed values, for scikit-learn's checks. If a value passes these but does not suit the data, ``fit`` says so.
-RULES = {
-    "hidden_dims": ["array-like", tuple, Integral],
-    "n_inducing": [POSITIVE, AUTO, "array-like", tuple],
-    "n_orthogonal": [NON_NEGATIVE],
-    "inducing": [StrOptions(set(FEATURES))],
-    "orthogonal_inducing": [StrOptions(set(FEATURES))],
-    "rule": [StrOptions({"ar1", "ar2", "ar2p"})],
-    "propagation": [StrOptions({"monte_carlo", "quadrature"})],
-    "layer_posterior": [StrOptions({"factorised", *COUPLED})],
-    "method": [StrOptions({"auto", "svi", "collapsed"})],
-    "objective": [StrOptions(set(OBJECTIVES))],
-    "n_restarts_optimizer": [NON_NEGATIVE],
-    "kernel": [StrOptions(set(PROFILES)), callable, list, tuple],
-    "ard": ["boolean"],
-    "likelihood": [StrOptions(set(LIKELIHOODS)), Regression, callable],
-    "target_transform": [StrOptions({"log"}), HasMethods(["fit", "transform", "inverse_transform"]), None],
-    "base": [StrOptions({"auto", "gp"}), None],
-    "n_neighbors": [Interval(Integral, 0, 1000, closed="both"), AUTO],
-    "share_kernel": ["boolean"],
-    "mean": [StrOptions({"zero", "linear", "identity"})],
-    "covariance": [StrOptions({"diag", "full"})],
-    "orthogonal_covariance": [StrOptions({"free", "prior"})],
-    "whiten": ["boolean"],
-    "inducing_map": [StrOptions(set(INFERENCE_NETWORKS))],
-    "network_width": [POSITIVE, None],
-    "network_depth": [POSITIVE],
-    "n_samples": [POSITIVE],
-    "latent_dims": [NON_NEGATIVE],
-    "n_importance": [POSITIVE],
-    "n_latent_outputs": [POSITIVE, None],
-    "n_estimators": [POSITIVE, AUTO],
-    "beta": [Interval(Real, 0, None, closed="left")],
-    "class_weight": [dict, StrOptions({"balanced"}), None],
-    "max_iter": [POSITIVE, AUTO],
-    "batch_size": [POSITIVE, AUTO],
-    "learning_rate": [Interval(Real, 0, None, closed="neither")],
-    "early_stopping": ["boolean"],
-    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-    "n_iter_no_change": [POSITIVE],
-    "tol": [Interval(Real, 0, None, closed="left")],
-    "categorical_features": [StrOptions({"from_dtype"}), "array-like", None],
-    "normalize_X": ["boolean"],
-    "normalize_y": ["boolean"],
-    "device": [str],
-    "dtype": [StrOptions({"auto", "float32", "float64"})],
-    "cuda_graphs": ["boolean"],
-    "warm_start": ["boolean"],
-    "random_state": ["random_state"],
-    "verbose": ["verbose"],
-}
+from ..methods.options import options_of
 
 
 @dataclass_transform(kw_only_default=True)
-def estimator(**rules):
-    """Make a class with annotated parameters an estimator: ``__init__`` stores them, and scikit-learn checks them.
-
-    Parameters
-    ----------
-    **rules
-        Allowed values of parameters where they differ from ``RULES``.
-    """
-
-    def decorate(cls):
-        cls = dataclass(eq=False, repr=False, kw_only=True)(cls)  # kw_only leaves inherited parameters as they are
-        cls._parameter_constraints = {each.name: rules.get(each.name, RULES[each.name]) for each in fields(cls)}
-        return cls
-
-    return decorate
+def estimator(cls):
+    """Make a class with declared parameters an estimator: ``__init__`` stores them, and scikit-learn checks them."""
+    cls = dataclass(eq=False, repr=False, kw_only=True)(cls)  # kw_only leaves inherited parameters as they are
+    cls._parameter_constraints = {name: option.values for name, option in options_of(cls).items()}
+    return cls
 
 
 def method_of(estimator) -> Any:
@@ -99,7 +25,7 @@ def method_of(estimator) -> Any:
 
 def structure_of(estimator) -> dict[str, Any]:
     """The parameters that shape the model, by name, as they are now."""
-    shaping = [each.name for each in fields(estimator) if each.metadata.get("shaping")]
+    shaping = [name for name, option in options_of(estimator).items() if option.shapes]
     return {name: _as_it_is(getattr(estimator, name)) for name in shaping}
 
 

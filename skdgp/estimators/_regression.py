@@ -17,9 +17,10 @@ from ..gp.likelihoods import AdditiveNoise, Likelihood, Regression
 from ..gp.log_link import LogLink
 from ..inference.joint import joint_covariance, mean_gradient, over_copies
 from ..inference.threads import threads_for
-from ..methods.inducing import Auto, shaping
+from ..methods.inducing import Auto
 from ..methods.kernels import has_corners
 from ..methods.likelihoods import POSITIVE_TARGETS, make_incomplete, make_likelihood
+from ..methods.options import computing, modelling, parameter, tabular, training
 from ..tables.targets import Numbers
 from . import _predicting, _training
 from ._fitted import built_with, fitted, learnt, query
@@ -35,18 +36,18 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """The public face of a regressor. Estimators derive from it and from a method of :mod:`skdgp.methods`."""
 
     _: KW_ONLY
-    likelihood: str | Regression | Callable[[int], Regression] = shaping("gaussian")
-    target_transform: Any = shaping(None)
-    base: str | None = "auto"
-    n_neighbors: int | Auto = "auto"
-    validation_fraction: float = 0.1
-    categorical_features: Any = shaping("from_dtype")
-    normalize_X: bool = shaping(True)
-    normalize_y: bool = shaping(True)
-    device: str = "auto"
-    warm_start: bool = False
-    random_state: int | np.random.RandomState | None = None
-    verbose: int = 0
+    likelihood: str | Regression | Callable[[int], Regression] = parameter(modelling.LIKELIHOOD, "gaussian")
+    target_transform: Any = parameter(tabular.TARGET_TRANSFORM, None)
+    base: str | None = parameter(training.BASE, "auto")
+    n_neighbors: int | Auto = parameter(training.N_NEIGHBORS, "auto")
+    validation_fraction: float = parameter(tabular.VALIDATION_FRACTION, 0.1)
+    categorical_features: Any = parameter(tabular.CATEGORICAL_FEATURES, "from_dtype")
+    normalize_X: bool = parameter(tabular.NORMALIZE_X, True)
+    normalize_y: bool = parameter(tabular.NORMALIZE_Y, True)
+    device: str = parameter(computing.DEVICE, "auto")
+    warm_start: bool = parameter(training.WARM_START, False)
+    random_state: int | np.random.RandomState | None = parameter(computing.RANDOM_STATE, None)
+    verbose: int = parameter(computing.VERBOSE, 0)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

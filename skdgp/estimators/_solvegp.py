@@ -4,14 +4,12 @@ import numpy as np
 
 from ..gp.coregional import Mixed
 from ..gp.global_layer import OrthogonalLayer
+from ..methods.options import parameter, training
 from ..methods.solvegp import SOLVEGP, SOLVEGPParameters, SOLVEGPRegression, SOLVEGPRegressionParameters
 from ._classification import DeepGPClassifier
 from ._fitted import fitted
-from ._parameters import AUTO, POSITIVE, RULES, estimator
+from ._parameters import estimator
 from ._regression import DeepGPRegressor
-
-#: Parameters whose values are restricted in another way than in the other methods.
-OWN_RULES = {"n_inducing": [POSITIVE, AUTO]} | {name: [*RULES[name], AUTO] for name in ("n_orthogonal", "beta")}
 
 
 def _inducing_points(self):
@@ -27,7 +25,7 @@ def _orthogonal_points(self):
     return np.stack([each.cpu().numpy() for each in points])
 
 
-@estimator(**OWN_RULES)
+@estimator
 class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
     """Sparse Gaussian process regression with orthogonally decomposed inducing variables.
 
@@ -45,17 +43,32 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         more complicated functions, but time grows with their square and in the end with their cube. If both numbers
         together are larger than the number of distinct rows, ``fit`` takes all of these, with a UserWarning unless one
         of the two is "auto".
+    kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
+        Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
+        smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
+        ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
+        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
+        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
+        ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
+        suits which function.
+    max_iter : "auto" or int, default="auto"
+        Largest number of epochs, which are passes over the data, for each member; in a collapsed fit, of iterations of
+        L-BFGS. "auto" is 200 iterations in a collapsed fit. By minibatches it takes about 1000 steps, or 2000 from 4000
+        rows on, in 20 to 400 epochs. If the posterior is computed in closed form every few epochs, it takes 500 and 700
+        steps instead.
+    likelihood : str, likelihood or its class, default="gaussian"
+        Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
+        rows; "heteroskedastic" is Gaussian noise whose variance depends on the row; "student_t" is for targets with
+        outliers. "poisson" and "negative_binomial" are for counts, the latter for counts with more variance. "gamma" is
+        for positive and skewed targets. You can also write one of your own; see :doc:`/targets` and
+        :doc:`/contributing`. Neighbours correct only "gaussian" and additive noise of your own.
+    random_state : int, RandomState instance or None, default=None
+        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
+        repeatable.
     n_orthogonal : "auto" or int, default="auto"
         Number of inducing points in the second set. "auto" follows the same rule as ``n_inducing``, but is 0 if
         ``inducing`` is not "points", or if ``kernel`` is a sum with a ``Convolutional``. 0 leaves the second set out:
         the model is then a sparse variational GP (SVGP).
-    method : {"auto", "svi", "collapsed"}, default="auto"
-        How the model learns. "svi" learns from minibatches with Adam. If the posterior has a closed form, "svi" also
-        computes the best posterior every few epochs, up to 100 000 rows. "collapsed" learns from all rows at once in
-        float64: the posterior is always the best one, and L-BFGS learns everything else. "auto" is "collapsed" up to
-        2000 rows, and "svi" for more rows, for rows that are held out, or if another parameter rules "collapsed" out.
-        With ``inducing="fourier"`` and no second set, "auto" is "collapsed" for any number of rows, since it sums over
-        the rows only once.
     inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
         What the inducing variables are. Leave it at "points", which are function values at the inducing points, except
         in three cases. "fourier" has inner products of the function with waves, for long series. It needs Matérn
@@ -66,32 +79,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
     orthogonal_inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
         What the inducing variables of the second set are, with the choices of ``inducing``. One of the two sets must be
         "points".
-    n_latent_outputs : int or None, default=None
-        Number of functions that all outputs share: each output is a weighted sum of them, the linear model of
-        coregionalisation. Outputs are then correlated, and a row may lack some of its targets, which are NaN in ``y``.
-        Predictions have no ``base`` then, and neighbours correct nothing. With None each output has a function of its
-        own, and no target may be missing.
     orthogonal_covariance : {"free", "prior"}, default="free"
         Posterior covariance of the second set of inducing variables. "free" learns it, in the form that ``covariance``
         says. "prior" keeps that of the prior (ODVGP).
-    objective : {"elbo", "predictive"}, default="elbo"
-        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
-        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
-        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
-        worse.
-    kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
-        Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
-        smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
-        ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
-        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
-        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
-        ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
-        suits which function.
-    n_restarts_optimizer : int, default=0
-        Number of further searches for the hyperparameters of a kernel object. The first search starts at the values of
-        the object, the others at values drawn between its bounds on a logarithmic scale. Those that make up to 500 rows
-        most likely are where training starts. A ``fit`` that continues an earlier one searches no more. Other kernels,
-        and other than Gaussian noise, take only 0.
     ard : bool, default=True
         Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
         in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
@@ -103,6 +93,16 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         Whether the posterior is that of whitened inducing variables: the inducing variables relative to the Cholesky
         factor of their prior covariance. Their prior is then the same whatever the kernel is. With False this
         covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
+    n_latent_outputs : int or None, default=None
+        Number of functions that all outputs share: each output is a weighted sum of them, the linear model of
+        coregionalisation. Outputs are then correlated, and a row may lack some of its targets, which are NaN in ``y``.
+        Predictions have no ``base`` then, and neighbours correct nothing. With None each output has a function of its
+        own, and no target may be missing.
+    objective : {"elbo", "predictive"}, default="elbo"
+        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
+        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
+        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
+        worse.
     n_estimators : "auto" or int, default=1
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
@@ -112,11 +112,6 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         is the evidence lower bound. "auto" is 0.1 for regression by minibatches with Gaussian noise and without
         ``n_latent_outputs``, since many inducing points then learn more from many rows; otherwise it is 1. Raise it if
         the model overfits.
-    max_iter : "auto" or int, default="auto"
-        Largest number of epochs, which are passes over the data, for each member; in a collapsed fit, of iterations of
-        L-BFGS. "auto" is 200 iterations in a collapsed fit. By minibatches it takes about 1000 steps, or 2000 from 4000
-        rows on, in 20 to 400 epochs. If the posterior is computed in closed form every few epochs, it takes 500 and 700
-        steps instead.
     batch_size : "auto" or int, default="auto"
         Largest number of rows in a minibatch; all minibatches of a fit have about the same size. "auto" is a quarter of
         the rows, but at least 16 and at most 250, and 1024 from 4000 rows on. Larger minibatches use a GPU better, but
@@ -131,17 +126,23 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
         ``fit``, only SOLVEGPRegressor can have a ``base``. Models without one then keep the noise variance that
         training has found, and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
-    likelihood : str, likelihood or its class, default="gaussian"
-        Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
-        rows; "heteroskedastic" is Gaussian noise whose variance depends on the row; "student_t" is for targets with
-        outliers. "poisson" and "negative_binomial" are for counts, the latter for counts with more variance. "gamma" is
-        for positive and skewed targets. You can also write one of your own; see :doc:`/targets` and
-        :doc:`/contributing`. Neighbours correct only "gaussian" and additive noise of your own.
-    target_transform : "log", transformer or None, default=None
-        Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
-        ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
-        transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
-        ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
+    n_iter_no_change : int, default=1000
+        Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
+        often the best ones, so a small number saves time but costs accuracy.
+    tol : float, default=0.0
+        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
+    method : {"auto", "svi", "collapsed"}, default="auto"
+        How the model learns. "svi" learns from minibatches with Adam. If the posterior has a closed form, "svi" also
+        computes the best posterior every few epochs, up to 100 000 rows. "collapsed" learns from all rows at once in
+        float64: the posterior is always the best one, and L-BFGS learns everything else. "auto" is "collapsed" up to
+        2000 rows, and "svi" for more rows, for rows that are held out, or if another parameter rules "collapsed" out.
+        With ``inducing="fourier"`` and no second set, "auto" is "collapsed" for any number of rows, since it sums over
+        the rows only once.
+    n_restarts_optimizer : int, default=0
+        Number of further searches for the hyperparameters of a kernel object. The first search starts at the values of
+        the object, the others at values drawn between its bounds on a logarithmic scale. Those that make up to 500 rows
+        most likely are where training starts. A ``fit`` that continues an earlier one searches no more. Other kernels,
+        and other than Gaussian noise, take only 0.
     base : {"auto", "gp"} or None, default="auto"
         Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
         Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
@@ -152,17 +153,20 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         over of a row's target. "auto" is 24 if the correction improves the density of held-out rows by more than chance
         explains, and otherwise 0. 0 is no correction, and 1000 is the largest number. With a correction the estimator
         stores up to 50 000 training rows, and predictions take longer.
+    warm_start : bool, default=False
+        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
+        classifier, then stay those of the last fit.
+    target_transform : "log", transformer or None, default=None
+        Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
+        ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
+        transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
+        ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
-        (regressors). If SOLVEGPRegressor learns from
-        minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
-        and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
-        form, which it does not have with ``covariance="diag"``, for example.
-    n_iter_no_change : int, default=1000
-        Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
-        often the best ones, so a small number saves time but costs accuracy.
-    tol : float, default=0.0
-        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
+        (regressors). If SOLVEGPRegressor learns from minibatches without ``early_stopping``, it holds out this share,
+        at most 1000 rows, only to judge its ``base`` and its neighbours. With Gaussian noise it does so up to 100 000
+        rows, and only if the posterior has a closed form, which it does not have with ``covariance="diag"``, for
+        example.
     categorical_features : "from_dtype", array-like or None, default="from_dtype"
         Which features are categories: a mask, or the numbers or names of columns. "from_dtype" takes columns of text
         and of dtype category, if ``X`` is a data frame of pandas or Polars. With None all features are numbers. Any two
@@ -172,9 +176,6 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         Whether to standardise the features before the model sees them.
     normalize_y : bool, default=True
         Whether to standardise the targets before the model sees them. Predictions are in the units of ``y`` either way.
-    device : str, default="auto"
-        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
-        :doc:`/gpu`.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
         float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
@@ -184,12 +185,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
     cuda_graphs : bool, default=False
         Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
         This helps where minibatches are small. On the CPU it changes nothing.
-    warm_start : bool, default=False
-        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
-        classifier, then stay those of the last fit.
-    random_state : int, RandomState instance or None, default=None
-        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
-        repeatable.
+    device : str, default="auto"
+        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
+        :doc:`/gpu`.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
@@ -285,7 +283,7 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         return fitted(self).plan_name
 
 
-@estimator(**OWN_RULES)
+@estimator
 class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
     """Sparse Gaussian process classification with orthogonally decomposed inducing variables.
 
@@ -301,6 +299,22 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         more complicated functions, but time grows with their square and in the end with their cube. If both numbers
         together are larger than the number of distinct rows, ``fit`` takes all of these, with a UserWarning unless one
         of the two is "auto".
+    kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
+        Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
+        smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
+        ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
+        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
+        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
+        ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
+        suits which function.
+    max_iter : "auto" or int, default="auto"
+        Largest number of epochs, which are passes over the data, for each member; in a collapsed fit, of iterations of
+        L-BFGS. "auto" is 200 iterations in a collapsed fit. By minibatches it takes about 1000 steps, or 2000 from 4000
+        rows on, in 20 to 400 epochs. If the posterior is computed in closed form every few epochs, it takes 500 and 700
+        steps instead.
+    random_state : int, RandomState instance or None, default=None
+        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
+        repeatable.
     n_orthogonal : "auto" or int, default="auto"
         Number of inducing points in the second set. "auto" follows the same rule as ``n_inducing``, but is 0 if
         ``inducing`` is not "points", or if ``kernel`` is a sum with a ``Convolutional``. 0 leaves the second set out:
@@ -318,19 +332,6 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
     orthogonal_covariance : {"free", "prior"}, default="free"
         Posterior covariance of the second set of inducing variables. "free" learns it, in the form that ``covariance``
         says. "prior" keeps that of the prior (ODVGP).
-    objective : {"elbo", "predictive"}, default="elbo"
-        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
-        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
-        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
-        worse.
-    kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
-        Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
-        smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
-        ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
-        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
-        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
-        ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
-        suits which function.
     ard : bool, default=True
         Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
         in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
@@ -342,6 +343,11 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         Whether the posterior is that of whitened inducing variables: the inducing variables relative to the Cholesky
         factor of their prior covariance. Their prior is then the same whatever the kernel is. With False this
         covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
+    objective : {"elbo", "predictive"}, default="elbo"
+        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
+        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
+        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
+        worse.
     n_estimators : "auto" or int, default=1
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
@@ -351,15 +357,6 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         is the evidence lower bound. "auto" is 0.1 for regression by minibatches with Gaussian noise and without
         ``n_latent_outputs``, since many inducing points then learn more from many rows; otherwise it is 1. Raise it if
         the model overfits.
-    class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
-        "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
-        the mean weight of the rows is then one.
-    max_iter : "auto" or int, default="auto"
-        Largest number of epochs, which are passes over the data, for each member; in a collapsed fit, of iterations of
-        L-BFGS. "auto" is 200 iterations in a collapsed fit. By minibatches it takes about 1000 steps, or 2000 from 4000
-        rows on, in 20 to 400 epochs. If the posterior is computed in closed form every few epochs, it takes 500 and 700
-        steps instead.
     batch_size : "auto" or int, default="auto"
         Largest number of rows in a minibatch; all minibatches of a fit have about the same size. "auto" is a quarter of
         the rows, but at least 16 and at most 250, and 1024 from 4000 rows on. Larger minibatches use a GPU better, but
@@ -374,22 +371,29 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         labels. The held-out rows also set the noise variance of a regressor. With False, and without ``X_val`` in
         ``fit``, only SOLVEGPRegressor can have a ``base``. Models without one then keep the noise variance that
         training has found, and their intervals tend to be too wide or too narrow: check the coverage on held-out rows.
-    base : {"auto", "gp"} or None, default="auto"
-        Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
-        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
-        model predicts alone. "auto" is "gp" wherever a base is possible, and otherwise None. It is not possible with
-        kernel objects, for example, or where no rows can judge it, as in ``partial_fit``. "gp" warns there.
-    validation_fraction : float, default=0.1
-        Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
-        (regressors). If SOLVEGPRegressor learns from
-        minibatches without ``early_stopping``, it holds out this share, at most 1000 rows, only to judge its ``base``
-        and its neighbours. With Gaussian noise it does so up to 100 000 rows, and only if the posterior has a closed
-        form, which it does not have with ``covariance="diag"``, for example.
     n_iter_no_change : int, default=1000
         Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
         often the best ones, so a small number saves time but costs accuracy.
     tol : float, default=0.0
         Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
+    base : {"auto", "gp"} or None, default="auto"
+        Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
+        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
+        model predicts alone. "auto" is "gp" wherever a base is possible, and otherwise None. It is not possible with
+        kernel objects, for example, or where no rows can judge it, as in ``partial_fit``. "gp" warns there.
+    warm_start : bool, default=False
+        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
+        classifier, then stay those of the last fit.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
+        "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
+        the mean weight of the rows is then one.
+    validation_fraction : float, default=0.1
+        Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
+        (regressors). If SOLVEGPRegressor learns from minibatches without ``early_stopping``, it holds out this share,
+        at most 1000 rows, only to judge its ``base`` and its neighbours. With Gaussian noise it does so up to 100 000
+        rows, and only if the posterior has a closed form, which it does not have with ``covariance="diag"``, for
+        example.
     categorical_features : "from_dtype", array-like or None, default="from_dtype"
         Which features are categories: a mask, or the numbers or names of columns. "from_dtype" takes columns of text
         and of dtype category, if ``X`` is a data frame of pandas or Polars. With None all features are numbers. Any two
@@ -397,9 +401,6 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         more than 128 levels becomes a number; see :doc:`/tables`.
     normalize_X : bool, default=True
         Whether to standardise the features before the model sees them.
-    device : str, default="auto"
-        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
-        :doc:`/gpu`.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
         float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
@@ -409,12 +410,9 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
     cuda_graphs : bool, default=False
         Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
         This helps where minibatches are small. On the CPU it changes nothing.
-    warm_start : bool, default=False
-        Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
-        classifier, then stay those of the last fit.
-    random_state : int, RandomState instance or None, default=None
-        Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
-        repeatable.
+    device : str, default="auto"
+        PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
+        :doc:`/gpu`.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
@@ -486,6 +484,6 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
     inducing_points_ = property(_inducing_points)
     orthogonal_points_ = property(_orthogonal_points)
 
-    early_stopping: bool = True
+    early_stopping: bool = parameter(training.EARLY_STOPPING, True)
 
     _method_class = SOLVEGP

@@ -17,8 +17,9 @@ from ..gp.propagation import make_propagation
 from ..inference.plan import Plan
 from ..tables import Table
 from .budget import Budget, n_members, plan_minibatches
-from .inducing import Auto, inducing_per_layer, positive_ints, shaping
+from .inducing import Auto, inducing_per_layer, positive_ints
 from .kernels import KernelLike, layer_kernel
+from .options import computing, modelling, parameter, training
 
 #: Number of inducing points in the first layer and in every later one (AVDGP, App. C.1).
 INDUCING = (8, 4)
@@ -33,30 +34,30 @@ BUDGET = Budget(
 class AVDGPParameters:
     """Parameters of :class:`AVDGP`, which :class:`skdgp.AVDGPRegressor` describes."""
 
-    hidden_dims: Sequence[int] = shaping((16, 4))
-    n_inducing: int | Sequence[int] | Auto = shaping("auto")
+    hidden_dims: Sequence[int] = parameter(modelling.HIDDEN_DIMS_AVDGP, (16, 4))
+    n_inducing: int | Sequence[int] | Auto = parameter(modelling.N_INDUCING_AVDGP, "auto")
     _: KW_ONLY
-    rule: str = shaping("ar2p")
-    kernel: KernelLike = shaping("matern52")
-    ard: bool = shaping(False)
-    mean: str = shaping("zero")
-    covariance: str = shaping("diag")
-    whiten: bool = shaping(True)
-    inducing_map: str = shaping("affine")
-    network_width: int | None = shaping(128)
-    network_depth: int = shaping(2)
-    n_samples: int = shaping(8)
-    objective: str = "elbo"
-    n_estimators: int | Auto = "auto"
-    beta: float = 100.0
-    max_iter: int | Auto = "auto"
-    batch_size: int | Auto = "auto"
-    learning_rate: float = 0.02
-    early_stopping: bool = True
-    n_iter_no_change: int = 25
-    tol: float = 0.0
-    dtype: str = "auto"
-    cuda_graphs: bool = False
+    rule: str = parameter(modelling.RULE, "ar2p")
+    kernel: KernelLike = parameter(modelling.KERNEL, "matern52")
+    ard: bool = parameter(modelling.ARD, False)
+    mean: str = parameter(modelling.MEAN, "zero")
+    covariance: str = parameter(modelling.COVARIANCE, "diag")
+    whiten: bool = parameter(modelling.WHITEN, True)
+    inducing_map: str = parameter(modelling.INDUCING_MAP, "affine")
+    network_width: int | None = parameter(modelling.NETWORK_WIDTH, 128)
+    network_depth: int = parameter(modelling.NETWORK_DEPTH, 2)
+    n_samples: int = parameter(modelling.N_SAMPLES, 8)
+    objective: str = parameter(training.OBJECTIVE, "elbo")
+    n_estimators: int | Auto = parameter(training.N_ESTIMATORS, "auto")
+    beta: float = parameter(training.BETA_AVDGP, 100.0)
+    max_iter: int | Auto = parameter(training.MAX_ITER_AVDGP, "auto")
+    batch_size: int | Auto = parameter(training.BATCH_SIZE_AVDGP, "auto")
+    learning_rate: float = parameter(training.LEARNING_RATE, 0.02)
+    early_stopping: bool = parameter(training.EARLY_STOPPING, True)
+    n_iter_no_change: int = parameter(training.N_ITER_NO_CHANGE, 25)
+    tol: float = parameter(training.TOL, 0.0)
+    dtype: str = parameter(computing.DTYPE, "auto")
+    cuda_graphs: bool = parameter(computing.CUDA_GRAPHS, False)
 
 
 class AVDGP(AVDGPParameters):

@@ -31,10 +31,10 @@ from .inducing import (
     make_features,
     make_global_layer,
     positive_ints,
-    shaping,
     warn_of_few_rows,
 )
 from .kernels import KernelLike, layer_kernel
+from .options import computing, modelling, parameter, training
 
 #: Number of inducing points in each layer, by the smallest number of rows for which it holds.
 INDUCING = {0: 64, 2000: 128, INITIAL_ROWS: 256}
@@ -65,32 +65,32 @@ HIDDEN_SHARE, HIDDEN_NOISE = 1e-5, 1e-5
 class DSDGPParameters:
     """Parameters of :class:`DSDGP`, which :class:`skdgp.DSDGPClassifier` describes."""
 
-    hidden_dims: Sequence[int] | Auto = shaping("auto")
-    n_inducing: int | Sequence[int] | Auto = shaping("auto")
+    hidden_dims: Sequence[int] | Auto = parameter(modelling.HIDDEN_DIMS, "auto")
+    n_inducing: int | Sequence[int] | Auto = parameter(modelling.N_INDUCING, "auto")
     _: KW_ONLY
-    inducing: str = shaping("points")
-    propagation: str = shaping("monte_carlo")
-    kernel: KernelLike = shaping("matern52")
-    ard: bool = shaping(True)
-    share_kernel: bool = shaping(True)
-    mean: str = shaping("identity")
-    covariance: str = shaping("diag")
-    whiten: bool = shaping(True)
-    n_orthogonal: int = shaping(0)
-    orthogonal_covariance: str = shaping("free")
-    n_samples: int = shaping(8)
-    layer_posterior: str = shaping("factorised")
-    objective: str = "elbo"
-    n_estimators: int | Auto = "auto"
-    beta: float = 0.1
-    max_iter: int | Auto = "auto"
-    batch_size: int | Auto = "auto"
-    learning_rate: float = 0.05
-    early_stopping: bool = True
-    n_iter_no_change: int = 100
-    tol: float = 0.0
-    dtype: str = "auto"
-    cuda_graphs: bool = False
+    inducing: str = parameter(modelling.INDUCING, "points")
+    propagation: str = parameter(modelling.PROPAGATION, "monte_carlo")
+    kernel: KernelLike = parameter(modelling.KERNEL, "matern52")
+    ard: bool = parameter(modelling.ARD, True)
+    share_kernel: bool = parameter(modelling.SHARE_KERNEL, True)
+    mean: str = parameter(modelling.MEAN, "identity")
+    covariance: str = parameter(modelling.COVARIANCE, "diag")
+    whiten: bool = parameter(modelling.WHITEN, True)
+    n_orthogonal: int = parameter(modelling.N_ORTHOGONAL, 0)
+    orthogonal_covariance: str = parameter(modelling.ORTHOGONAL_COVARIANCE, "free")
+    n_samples: int = parameter(modelling.N_SAMPLES, 8)
+    layer_posterior: str = parameter(modelling.LAYER_POSTERIOR, "factorised")
+    objective: str = parameter(training.OBJECTIVE, "elbo")
+    n_estimators: int | Auto = parameter(training.N_ESTIMATORS, "auto")
+    beta: float = parameter(training.BETA, 0.1)
+    max_iter: int | Auto = parameter(training.MAX_ITER, "auto")
+    batch_size: int | Auto = parameter(training.BATCH_SIZE, "auto")
+    learning_rate: float = parameter(training.LEARNING_RATE, 0.05)
+    early_stopping: bool = parameter(training.EARLY_STOPPING, True)
+    n_iter_no_change: int = parameter(training.N_ITER_NO_CHANGE, 100)
+    tol: float = parameter(training.TOL, 0.0)
+    dtype: str = parameter(computing.DTYPE, "auto")
+    cuda_graphs: bool = parameter(computing.CUDA_GRAPHS, False)
 
 
 class DSDGP(DSDGPParameters):
@@ -239,9 +239,9 @@ class LatentDSDGPParameters(DSDGPParameters):
     """Parameters of :class:`LatentDSDGP`, which :class:`skdgp.DSDGPRegressor` describes."""
 
     _: KW_ONLY
-    latent_dims: int = shaping(0)
-    n_importance: int = shaping(1)
-    n_latent_outputs: int | None = shaping(None)
+    latent_dims: int = parameter(modelling.LATENT_DIMS, 0)
+    n_importance: int = parameter(modelling.N_IMPORTANCE, 1)
+    n_latent_outputs: int | None = parameter(modelling.N_LATENT_OUTPUTS, None)
 
 
 class LatentDSDGP(LatentDSDGPParameters, DSDGP):  # type: ignore[misc]

@@ -1,10 +1,9 @@
-"""What methods share: parameters that shape a model, numbers of inducing points, and initial inducing points."""
+"""What methods share: numbers of inducing points, and initial inducing points."""
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import field
 from numbers import Integral
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -26,11 +25,6 @@ FEATURES: dict[str, type[Features]] = {"points": Points, "derivatives": Derivati
 
 #: Largest number of rows from which initial values are computed.
 INITIAL_ROWS = 10_000
-
-
-def shaping(default: Any) -> Any:
-    """A parameter that shapes the model: training cannot continue with another value of it."""
-    return field(default=default, metadata={"shaping": True})
 
 
 def cluster_centres(inputs: Tensor, n_centres: int, generator: torch.Generator) -> Tensor:

@@ -26,10 +26,10 @@ from .inducing import (
     cluster_centres,
     make_features,
     make_global_layer,
-    shaping,
     warn_of_few_rows,
 )
 from .kernels import KernelLike, layer_kernel
+from .options import computing, modelling, parameter, training
 
 #: Number of inducing points in either set. If the noise is not Gaussian and there are fewer rows than ``FEW_ROWS``, it
 #: is ``PER_FEATURE`` for each feature, but at least ``FEWEST`` and at most ``INDUCING``.
@@ -67,27 +67,27 @@ BETA, MINIBATCH_BETA = 1.0, 0.1
 class SOLVEGPParameters:
     """Parameters of :class:`SOLVEGP`, which :class:`skdgp.SOLVEGPClassifier` describes."""
 
-    n_inducing: int | Auto = shaping("auto")
-    n_orthogonal: int | Auto = shaping("auto")
+    n_inducing: int | Auto = parameter(modelling.N_INDUCING_SOLVEGP, "auto")
+    n_orthogonal: int | Auto = parameter(modelling.N_ORTHOGONAL_SOLVEGP, "auto")
     _: KW_ONLY
-    inducing: str = shaping("points")
-    orthogonal_inducing: str = shaping("points")
-    orthogonal_covariance: str = shaping("free")
-    kernel: KernelLike = shaping("matern52")
-    ard: bool = shaping(True)
-    covariance: str = shaping("full")
-    whiten: bool = shaping(True)
-    objective: str = "elbo"
-    n_estimators: int | Auto = 1
-    beta: float | Auto = "auto"
-    max_iter: int | Auto = "auto"
-    batch_size: int | Auto = "auto"
-    learning_rate: float = 0.06
-    early_stopping: bool = False
-    n_iter_no_change: int = 1000
-    tol: float = 0.0
-    dtype: str = "auto"
-    cuda_graphs: bool = False
+    inducing: str = parameter(modelling.INDUCING, "points")
+    orthogonal_inducing: str = parameter(modelling.ORTHOGONAL_INDUCING, "points")
+    orthogonal_covariance: str = parameter(modelling.ORTHOGONAL_COVARIANCE, "free")
+    kernel: KernelLike = parameter(modelling.KERNEL, "matern52")
+    ard: bool = parameter(modelling.ARD, True)
+    covariance: str = parameter(modelling.COVARIANCE, "full")
+    whiten: bool = parameter(modelling.WHITEN, True)
+    objective: str = parameter(training.OBJECTIVE, "elbo")
+    n_estimators: int | Auto = parameter(training.N_ESTIMATORS, 1)
+    beta: float | Auto = parameter(training.BETA_SOLVEGP, "auto")
+    max_iter: int | Auto = parameter(training.MAX_ITER_SOLVEGP, "auto")
+    batch_size: int | Auto = parameter(training.BATCH_SIZE_SOLVEGP, "auto")
+    learning_rate: float = parameter(training.LEARNING_RATE, 0.06)
+    early_stopping: bool = parameter(training.EARLY_STOPPING, False)
+    n_iter_no_change: int = parameter(training.N_ITER_NO_CHANGE, 1000)
+    tol: float = parameter(training.TOL, 0.0)
+    dtype: str = parameter(computing.DTYPE, "auto")
+    cuda_graphs: bool = parameter(computing.CUDA_GRAPHS, False)
 
 
 class SOLVEGP(SOLVEGPParameters):
@@ -183,9 +183,9 @@ class SOLVEGPRegressionParameters(SOLVEGPParameters):
     """Parameters of :class:`SOLVEGPRegression`, which :class:`skdgp.SOLVEGPRegressor` describes."""
 
     _: KW_ONLY
-    method: str = "auto"
-    n_restarts_optimizer: int = 0
-    n_latent_outputs: int | None = shaping(None)
+    method: str = parameter(training.METHOD, "auto")
+    n_restarts_optimizer: int = parameter(training.N_RESTARTS_OPTIMIZER, 0)
+    n_latent_outputs: int | None = parameter(modelling.N_LATENT_OUTPUTS, None)
 
 
 @dataclass(eq=False, repr=False)
@@ -193,7 +193,7 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
     """The same for numbers, whose posteriors may have a closed form."""
 
     _: KW_ONLY
-    likelihood: Any = "gaussian"
+    likelihood: Any = parameter(modelling.LIKELIHOOD, "gaussian")
 
     def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float = BETA) -> Plan:
         """How a member is trained: collapsed, or by minibatches of ``n_rows``, or of one chunk of these at a time."""

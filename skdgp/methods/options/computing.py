@@ -1,0 +1,56 @@
+"""Parameters that say where and how numbers are computed, and what is printed."""
+
+from ..._sklearn import StrOptions
+from .option import COMPUTING, FIRST, Option
+
+RANDOM_STATE = Option(
+    ["random_state"],
+    "int, RandomState instance or None",
+    FIRST,
+    """
+    Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
+    repeatable.
+    """,
+)
+
+DEVICE = Option(
+    [str],
+    "str",
+    COMPUTING,
+    """
+    PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
+    :doc:`/gpu`.
+    """,
+)
+
+DTYPE = Option(
+    [StrOptions({"auto", "float32", "float64"})],
+    '{"auto", "float32", "float64"}',
+    COMPUTING,
+    """
+    Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
+    float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
+    ``whiten=False`` "auto" trains and predicts in float64. "float32" and "float64" are for both training and
+    predictions. With ``whiten=False``, "float32" is too coarse if inducing points lie close together or
+    lengthscales are long: means and deviations can then be far off.
+    """,
+)
+
+CUDA_GRAPHS = Option(
+    ["boolean"],
+    "bool",
+    COMPUTING,
+    """
+    Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
+    This helps where minibatches are small. On the CPU it changes nothing.
+    """,
+)
+
+VERBOSE = Option(
+    ["verbose"],
+    "int",
+    COMPUTING,
+    """
+    1 shows the progress of training on one line.
+    """,
+)

@@ -1,0 +1,76 @@
+"""Parameters about the table."""
+
+from numbers import Real
+
+from ..._sklearn import HasMethods, Interval, StrOptions
+from .option import DATA, Option
+
+TARGET_TRANSFORM = Option(
+    [StrOptions({"log"}), HasMethods(["fit", "transform", "inverse_transform"]), None],
+    '"log", transformer or None',
+    DATA,
+    """
+    Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
+    ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
+    transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
+    ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
+    """,
+    shapes=True,
+)
+
+CLASS_WEIGHT = Option(
+    [dict, StrOptions({"balanced"}), None],
+    'dict, "balanced" or None',
+    DATA,
+    """
+    Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
+    "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
+    the mean weight of the rows is then one.
+    """,
+)
+
+VALIDATION_FRACTION = Option(
+    [Interval(Real, 0, 1, closed="neither")],
+    "float",
+    DATA,
+    """
+    Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
+    (regressors). If SOLVEGPRegressor learns from minibatches without ``early_stopping``, it holds out this share,
+    at most 1000 rows, only to judge its ``base`` and its neighbours. With Gaussian noise it does so up to 100 000
+    rows, and only if the posterior has a closed form, which it does not have with ``covariance="diag"``, for
+    example.
+    """,
+)
+
+CATEGORICAL_FEATURES = Option(
+    [StrOptions({"from_dtype"}), "array-like", None],
+    '"from_dtype", array-like or None',
+    DATA,
+    """
+    Which features are categories: a mask, or the numbers or names of columns. "from_dtype" takes columns of text
+    and of dtype category, if ``X`` is a data frame of pandas or Polars. With None all features are numbers. Any two
+    levels of a category are equally far from each other, and so is a level that ``fit`` has not seen. A category of
+    more than 128 levels becomes a number; see :doc:`/tables`.
+    """,
+    shapes=True,
+)
+
+NORMALIZE_X = Option(
+    ["boolean"],
+    "bool",
+    DATA,
+    """
+    Whether to standardise the features before the model sees them.
+    """,
+    shapes=True,
+)
+
+NORMALIZE_Y = Option(
+    ["boolean"],
+    "bool",
+    DATA,
+    """
+    Whether to standardise the targets before the model sees them. Predictions are in the units of ``y`` either way.
+    """,
+    shapes=True,
+)
