@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 from runpy import run_path
 
+import numpy as np
 import pytest
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 
 import skdgp
 
@@ -32,6 +33,19 @@ OWN_TEXTS = {
     "SOLVEGP.batch_size": 'another "auto"',
     "AVDGP.lower_bound_": "it is no bound",
     "SOLVEGP.inducing_points_": "an array, since there is one layer",
+}
+
+
+#: Methods of all estimators, and of each kind.
+METHODS = {"fit", "partial_fit", "predict", "predict_layers", "sample_functions", "sample_layers"}
+OF_CLASSIFIERS = {"predict_log_proba", "predict_proba"}
+OF_REGRESSORS = {
+    "predict_dist",
+    "predict_gradient",
+    "predict_interval",
+    "predict_output_cov",
+    "predict_quantiles",
+    "sample_y",
 }
 
 
@@ -117,6 +131,16 @@ def test_declarations_of_parameters_are_written():
     """Docstrings and the page of all parameters; ``python doc/_ext/parameters.py`` writes them."""
     for path, text in run_path(str(ROOT / "doc/_ext/parameters.py"))["written"]().items():
         assert path.read_text(encoding="utf-8") == text, f"{path} is not as declared: run doc/_ext/parameters.py"
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_estimators_show_only_what_users_call(cls):
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    model = cls(n_inducing=3, max_iter=1, n_estimators=1, base=None, random_state=0).fit(X, X[:, 0] > 0)
+    attributes = {name for section in ("Parameters", "Attributes") for name, _ in entries(cls, section)}
+    own = METHODS | (OF_CLASSIFIERS if is_classifier(model) else OF_REGRESSORS)
+    shown = {name for name in dir(model) if not name.startswith(("_", "set_"))} - vars(BaseEstimator).keys()
+    assert shown - attributes - {"get_metadata_routing"} == own | {"score"}
 
 
 @pytest.mark.parametrize("name", NAMES)
