@@ -390,6 +390,19 @@ def test_kernel_is_a_sum_over_inputs():
     assert np.isfinite(named.predict(X)).all()
 
 
+@pytest.mark.parametrize("power", [-20, 20])
+def test_a_sum_over_inputs_does_not_depend_on_their_units(power):
+    X, y = generator_of(0).normal(size=(50, 2)), generator_of(1).normal(size=50)
+    units = np.array([1.0, 2.0**power])  # powers of two leave all digits alone
+    model = SOLVEGPRegressor(14, inducing="fourier", **TINY)
+    fitted, other = clone(model).fit(X, y), clone(model).fit(units * X, y)
+    np.testing.assert_array_equal(other.predict(units * X), fitted.predict(X))
+    lengths = [[part.k2.kernel.length_scale for part in (each.kernel_.k1, each.kernel_.k2)] for each in (fitted, other)]
+    np.testing.assert_allclose(lengths[1], units * lengths[0], rtol=1e-12)
+    own = fitted.module_[0].layers[0].kernel.diagonal(torch.zeros(1, 2)).detach()[0]
+    np.testing.assert_allclose(fitted.kernel_.diag(X[:1]), own, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [

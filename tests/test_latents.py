@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import GridSearchCV
 
 from skdgp import AVDGPRegressor, DSDGPClassifier, DSDGPRegressor, SOLVEGPRegressor
+from skdgp.gp import mixtures
 from skdgp.gp.global_layer import REPLICATE_NOISE
 from skdgp.gp.latents import N_VALUES, Latents, joined
 from skdgp.gp.likelihoods import Gaussian
@@ -279,8 +280,37 @@ class TestFunctions:
         np.testing.assert_allclose(found, expected, atol=0.12 * size)
         assert found[0, 0] > found[0, 2] + 0.01 * size  # equal rows have latent variables of their own
 
+    @torch.no_grad()
+    @pytest.mark.parametrize("at_a_time", [9, 1024], ids=["in parts", "at once"])
+    @pytest.mark.parametrize("response", [None, lambda mean, K: exponentials(mean, K)], ids=["values", "exponentials"])
+    def test_covariances_are_means_over_all_pairs_of_values(self, at_a_time, response, monkeypatch):
+        monkeypatch.setattr(mixtures, "COPIES_AT_A_TIME", at_a_time)
+        model, X = make_model(), normal(3, N_FEATURES, seed=1)
+        h = model.propagation.points[:, 0]  # those of predictions
+        rows = torch.cat([X.repeat(N_VALUES, 1), h.repeat_interleave(3, dim=0)], dim=1)
+        mean, K = (
+            model.layers[0](rows[None], rows)[0][0, :, 0],
+            model.layers[0].covariance(rows[None], rows, torch.ones(1)),
+        )
+        whole, mean = K[0].numpy(), mean.numpy()
+        if response is not None:
+            own = np.exp(mean + 0.5 * whole.diagonal())
+            mean, whole = own, own[:, None] * own * np.expm1(whole)
+        expected = whole.reshape(N_VALUES, 3, N_VALUES, 3).mean(axis=(0, 2))
+        np.fill_diagonal(
+            expected, (whole.diagonal() + mean**2).reshape(-1, 3).mean(0) - mean.reshape(-1, 3).mean(0) ** 2
+        )
+        found = model.covariance(X, Streams(range(2)), response)[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+
     def test_gradients_have_no_closed_form_of_their_deviation(self):
         assert make_model().gradient_variance(normal(2, N_FEATURES)) is None
+
+
+def exponentials(mean, K):
+    """Moments of exponentials of jointly Gaussian values."""
+    M = (mean + 0.5 * K.diagonal(dim1=-2, dim2=-1)).exp()
+    return M, M[..., :, None] * M[..., None, :] * K.expm1()
 
 
 def make_two(n_rows=150, seed=0):
@@ -319,6 +349,25 @@ class TestEstimator:
         _, covariance = fitted.predict(X, return_cov=True)
         _, std = fitted.predict(X, return_std=True)
         np.testing.assert_allclose(covariance.diagonal(), std**2, rtol=1e-6)
+
+    @pytest.mark.parametrize(
+        "options",
+        [{}, {"likelihood": "gamma", "n_estimators": 2}, {"hidden_dims": (2,)}, {"layer_posterior": "joint"}],
+        ids=["one layer", "gamma", "two layers", "coupled"],
+    )
+    def test_covariances_do_not_depend_on_places(self, options):
+        hidden_dims = (2,) if "layer_posterior" in options else ()
+        X, y = make_two(30)
+        model = small(**{"hidden_dims": hidden_dims, "n_inducing": 4, "max_iter": 2} | options).fit(X, y + 2.0)
+        rows, order = np.append(X[:4], X[:1], axis=0), np.array([3, 4, 1, 0, 2])
+        covariance = model.predict(rows, return_cov=True)[1]
+        tolerance = {"rtol": 1e-9, "atol": 1e-9 * covariance.max()}
+        np.testing.assert_allclose(
+            model.predict(rows[order], return_cov=True)[1], covariance[np.ix_(order, order)], **tolerance
+        )
+        np.testing.assert_allclose(model.predict(rows[2:4], return_cov=True)[1], covariance[2:4, 2:4], **tolerance)
+        np.testing.assert_allclose(covariance[0], covariance[4][[4, 1, 2, 3, 0]], **tolerance)  # equal rows
+        assert covariance[0, 4] < covariance[0, 0] and np.linalg.eigvalsh(covariance).min() > 0
 
     def test_lives_in_files_and_goes_on(self, fitted):
         X, y = make_two()

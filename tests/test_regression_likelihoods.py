@@ -9,19 +9,22 @@ import torch
 from helpers import REGRESSORS, any_options, name_of, normal
 from scipy.stats import gamma, nbinom, norm, poisson
 from scipy.stats import t as student_t
+from skdgp.estimators._inputs import prepared
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.preprocessing import PowerTransformer, QuantileTransformer
 
-from skdgp import AVDGPRegressor, SOLVEGPRegressor
+from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.distributions import CountDistribution, GammaDistribution, TransformedDistribution
 from skdgp.gp.likelihoods import AdditiveNoise, Gaussian, Regression
 from skdgp.gp.log_link import Gamma, NegativeBinomial, Poisson
 from skdgp.gp.noise import Contaminated, Heteroskedastic, StudentT
 from skdgp.gp.units import Units
+from skdgp.gp.waves import Streams
 from skdgp.inference.base import fit_base_of_means, fit_base_of_tails
 from skdgp.inference.batches import Batch
+from skdgp.inference.joint import exact_copies
 from skdgp.methods.likelihoods import LIKELIHOODS
 from skdgp.metrics import crps_scorer, predictive_distribution
 
@@ -322,7 +325,7 @@ class TestEstimators:
         quantiles, interval = model.predict_quantiles(Q, [0.05, 0.5, 0.95]), model.predict_interval(Q)
         np.testing.assert_allclose(quantiles[:, [0, 2]], interval, rtol=1e-6)
         mean, covariance = model.predict(Q, return_cov=True)
-        np.testing.assert_allclose(np.sqrt(covariance.diagonal()), std, rtol=0.02)
+        np.testing.assert_allclose(covariance.diagonal(), std**2, rtol=1e-12)
         assert np.linalg.eigvalsh(covariance).min() > -1e-8 * covariance.max()
         assert model.sample_y(Q, 3, random_state=0).shape == (7, 3)
         latent = model.predict(Q, return_std=True, latent=True)[1]
@@ -348,6 +351,70 @@ class TestEstimators:
         assert model.predict(X[:3], return_cov=True)[1].shape == (3, 3, 2)
         streamed = tiny(likelihood=name).partial_fit(X, y).partial_fit(X, y)
         assert np.isfinite(streamed.predict_dist(X).logpdf(y)).all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("make", [Poisson, NegativeBinomial, Gamma], ids=lambda each: each.__name__)
+def test_joint_moments_of_means_are_those_of_many_draws(make):
+    likelihood, L = make(2).double(), 0.25 * normal(2, 3, 3, seed=1)
+    likelihood.learn_units(np.array([[2.0, 300.0], [5.0, 10.0]]), normalize=True)
+    mean = normal(2, 3, seed=2)
+    f = mean + (L @ normal(200_000, 2, 3, 1, seed=3))[..., 0]
+    draws = likelihood.response(f.mT).mT  # (S, P, B)
+    M, C = likelihood.joint(mean, L @ L.mT)
+    torch.testing.assert_close(M, draws.mean(0), rtol=0.01, atol=0)
+    for p in range(2):
+        found, expected = np.cov(draws[:, p].T.numpy()), C[p].numpy()
+        spread = np.sqrt(expected.diagonal())
+        assert (np.abs(found - expected) < 0.05 * np.outer(spread, spread)).all()
+    M, C = likelihood.joint(torch.full((2, 2), 1e4).double(), torch.full((2, 2, 2), 1e6).double())
+    assert M.isfinite().all() and C.isfinite().all()  # within limits
+
+
+@pytest.mark.parametrize("name", ["poisson", "negative_binomial", "gamma"])
+@pytest.mark.parametrize("base", [None, "gp"])
+def test_covariances_of_members_that_have_a_logarithmic_link(name, base):
+    """Log-normal moments of each member, and the covariance of the members' means, from Gaussian moments."""
+    X, y = targets(name, 60)
+    model = SOLVEGPRegressor(8, 0, likelihood=name, base=base, n_estimators=3, max_iter=5, random_state=0).fit(X, y)
+    shift, rows = model.module_[0].likelihood.shift[0], X[:6]
+    inputs = torch.as_tensor(prepared(model)(rows)).double()
+    M, C = [], []
+    for member in exact_copies(model._ensemble):
+        with torch.no_grad():
+            f, K = member(inputs).mean[0, :, 0].numpy(), member.covariance(inputs, Streams([0]))[0].numpy()
+        M.append(np.exp(f + shift + 0.5 * K.diagonal()))
+        C.append(M[-1][:, None] * M[-1] * np.expm1(K))
+    expected = np.mean(C, axis=0) + np.cov(np.array(M).T, bias=True)
+    found = model.predict(rows, return_cov=True, latent=True)[1]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6 * expected.max())
+    for latent in (True, False):
+        covariance, std = (
+            model.predict(rows, latent=latent, **{kind: True})[1] for kind in ("return_cov", "return_std")
+        )
+        np.testing.assert_allclose(covariance.diagonal(), std**2, rtol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["poisson", "gamma"])
+def test_covariances_of_a_mixture_that_has_a_logarithmic_link(name):
+    """Each quadrature point of a hidden layer is a component with log-normal moments."""
+    X, y = targets(name, 40)
+    options = {"n_inducing": 4, "n_samples": 5, "n_estimators": 2, "max_iter": 3, "base": None, "random_state": 0}
+    model = DSDGPRegressor((2,), propagation="quadrature", likelihood=name, **options).fit(X, y)
+    shift, rows = model.module_[0].likelihood.shift[0], X[:5]
+    inputs, weights, M, C = torch.as_tensor(prepared(model)(rows)).double(), [], [], []
+    for member in exact_copies(model._ensemble):
+        mean, variance, _ = member.layers[0](inputs[None], inputs)
+        for weight, point in zip(member.propagation.weight, member.propagation.points[0], strict=True):
+            F = mean + variance.sqrt() * point
+            f, K = member.layers[1](F, F)[0][0, :, 0], member.layers[1].covariance(F, F, torch.ones(1))[0]
+            M.append(np.exp(f.numpy() + shift + 0.5 * K.diagonal().numpy()))
+            C.append(M[-1][:, None] * M[-1] * np.expm1(K.numpy()))
+            weights.append(weight.item() / 2)
+    expected = np.average(C, axis=0, weights=weights) + np.cov(np.array(M).T, aweights=weights, bias=True)
+    found = model.predict(rows, return_cov=True, latent=True)[1]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6 * expected.max())
 
 
 @every_likelihood

@@ -262,8 +262,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             Predictive standard deviation, in the units of ``y``. Only with ``return_std``.
         y_cov : ndarray of shape (n_samples, n_samples) or (n_samples, n_samples, n_outputs)
             Covariance of the rows, in the square of the units of ``y``. Only with ``return_cov``. It has a closed form
-            for a single layer, and for at most 32 quadrature points in all members together. Otherwise, and with
-            ``latent_dims``, correlations are averages over about thirty components; see :doc:`/functions`.
+            for a single layer, and for at most 32 quadrature points in all members together. Otherwise correlations are
+            averages over about thirty components; see :doc:`/functions`.
 
         Raises
         ------
@@ -299,23 +299,14 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Joint covariances (n, n) or (n, n, P) of rows, in the square of the user's units."""
         self._refuse_transform("return_cov=True", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
         rows, row = _predicting.drawn_rows(learnt(self).table, X)
-        covariance = joint_covariance(fitted(self), rows)  # (D, N, N)
-        likelihood, index = cast(Regression, fitted(self).likelihoods[0]), np.arange(len(X))
-        if isinstance(likelihood, AdditiveNoise):
-            deviation: np.ndarray = np.empty(0)
-            noise: np.ndarray = self._mean_noise_variance()
-        else:
-            exact = self.dtype == "float64"
-            parts = fitted(self).predict(rows, np.asarray, self._mixture(latent=True), exact=exact)
-            deviation = np.concatenate([dist.std for _, dist in parts]).reshape(len(rows), -1)
-            noise = (self._distribution(X).var - self._distribution(X, True).var).reshape(len(X), -1)
-        covariance = likelihood.joint(covariance, deviation)  # (N, N, P)
-        if len(rows) > len(X):
-            variance = self._distribution(X, True).var.reshape(len(X), -1)
-            covariance = np.moveaxis(over_copies(np.moveaxis(covariance, -1, 0), row, variance), 0, -1)  # (n, n, P)
-        if not latent:
-            covariance[index, index] += noise
-        return covariance[..., 0] if self._is_flat else covariance
+        covariance = over_copies(joint_covariance(fitted(self), rows), row, self._variance(X, latent=True))
+        index = np.arange(len(X))
+        covariance[:, index, index] = self._variance(X, latent).T
+        return covariance[0] if self._is_flat else np.moveaxis(covariance, 0, -1)
+
+    def _variance(self, X: np.ndarray, latent: bool) -> np.ndarray:
+        """Predictive variances (n, P), in the square of the user's units."""
+        return np.concatenate([dist.var for _, dist in self._distributions(X, latent)]).reshape(len(X), -1)
 
     @threads_for()
     def predict_output_cov(self, X, latent=False):

@@ -22,6 +22,7 @@ from .deep_gp import DeepGP, Marginals
 from .global_layer import GlobalLayer
 from .kernels import SumKernel
 from .likelihoods import Likelihood
+from .mixtures import Response
 from .waves import Streams
 
 #: If the correlation at the edge of the data is smaller than this, the base cannot tell where the data are.
@@ -147,11 +148,23 @@ class Blended(nn.Module):
 
         return function
 
-    def covariance(self, X: Tensor, streams: Streams) -> Tensor:
+    def covariance(self, X: Tensor, streams: Streams, response: Response | None = None) -> Tensor:
         """See :meth:`.DeepGP.covariance`."""
-        t = self.blend.share(X, self.blend.base(X)).to(X).mT[..., None]  # (1 or D, B, 1)
-        h, g = (model.covariance(X, streams) for model in (self.deep, self.blend.base))  # (D, B, B), (P, B, B)
-        return t * t.mT * h + (1 - t) * (1 - t).mT * like_deep(g.movedim(0, -1), h.movedim(0, -1)).movedim(-1, 0)
+        base, g = self.blend.base(X), self.blend.base.covariance(X, streams)  # (P, B, B)
+        t = self.blend.share(X, base).to(X).mT[..., None]  # (1 or D, B, 1)
+
+        def joined(h: Tensor) -> Tensor:
+            own = like_deep(g.movedim(0, -1), h.movedim(0, -1)).movedim(-1, 0)
+            return t * t.mT * h + (1 - t) * (1 - t).mT * own
+
+        if response is None:
+            return joined(self.deep.covariance(X, streams))
+
+        def of_both(mean: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+            own = like_deep(base.mean[0], mean.mT).mT  # (D, B)
+            return response(t[..., 0] * mean + (1 - t[..., 0]) * own, joined(h))
+
+        return self.deep.covariance(X, streams, of_both)
 
     def gradient_variance(self, X: Tensor) -> None:
         """None, since derivatives of t would be needed, too."""

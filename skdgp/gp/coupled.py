@@ -15,7 +15,6 @@ Here and below f = m(x) + σ (Aᵀv + r) with A = L⁻¹ k(Z, x). r has the vari
 1 − AᵀA relative to σ². Shapes are those of :mod:`skdgp.gp.deep_gp`, with T_l for D_l M_l.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import ClassVar, NamedTuple, Self, cast
@@ -36,6 +35,7 @@ from .global_layer import GlobalLayer
 from .layers import Layer, LayerDraw
 from .likelihoods import Likelihood
 from .linalg import NO_JITTER, cholesky, inverse_cholesky
+from .mixtures import Components, Response
 from .propagation import Propagation, Route
 from .waves import Streams
 
@@ -137,19 +137,38 @@ class CoupledGP(DeepGP):
         """Whitened inducing variables (S, D, M) of all layers, drawn together."""
         raise NotImplementedError
 
-    def covariance(self, X: Tensor, streams: Streams) -> Tensor:
+    def covariance(self, X: Tensor, streams: Streams, response: Response | None = None) -> Tensor:
         """See :meth:`.DeepGP.covariance`. Correlations are those of drawn functions, variances those of predictions."""
-        parts = torch.arange(COVARIANCE_FUNCTIONS).split(len(streams))
-        draws = (self.draw(Streams(part.tolist(), X.device), of_rows=self.has_latents) for part in parts)
-        values = torch.cat([draw(X) for draw in draws])  # (S, B, P)
-        centred = (values - values.mean(0)) / math.sqrt(len(values) - 1)
-        found = centred.permute(2, 1, 0) @ centred.permute(2, 0, 1)
-        _, variance = self(X).moments()
-        return with_variances(found, variance.mT)
+        _, variance = self(X).of(response).moments()
+        return with_variances(super().covariance(X, streams, response), variance.mT)
+
+    def _components(self, X: Tensor, streams: Streams) -> Components:
+        """Functions that are drawn, as components without variance."""
+        values = []
+        for part in torch.arange(COVARIANCE_FUNCTIONS).split(len(streams)):
+            own = Streams(part.tolist(), X.device)
+            *hidden, last = self._layer_draws(own)
+            n_copies, route_of = self.propagation.of_copies(own, hidden=True)
+            rows = X.repeat(n_copies, 1)
+            values.append(last(*self._inputs(hidden, route_of)(rows)[-1]))  # (s, R·B, P)
+        weight = X.new_full((COVARIANCE_FUNCTIONS,), 1 / COVARIANCE_FUNCTIONS)
+        return Components(_Values(), torch.cat(values), rows, weight, n_copies)
 
     def gradient_variance(self, X: Tensor) -> None:
         """None: there is no closed form."""
         return None
+
+
+class _Values(Layer):
+    """Stands for a layer whose values are known: they are its inputs."""
+
+    def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """The inputs, without variance."""
+        return x, torch.zeros_like(x), x.new_zeros(())
+
+    def covariance(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
+        """Zeros (P, B, B)."""
+        return x.new_zeros(()).expand(x.shape[-1], x.shape[1], x.shape[1])
 
 
 class Joint(CoupledGP):

@@ -14,11 +14,9 @@ from torch import Tensor, nn
 from .conditionals import with_variances
 from .layers import Layer, LayerDraw
 from .likelihoods import Likelihood
+from .mixtures import Components, Response, covariance_of_rows
 from .propagation import Propagation, Route, Share, Source
 from .waves import Streams
-
-#: Number of values of a row's latent variables over which a joint covariance is averaged.
-COPIES = 8
 
 
 class Marginals(NamedTuple):
@@ -36,6 +34,13 @@ class Marginals(NamedTuple):
         weight = self.log_weight.exp()[..., None]
         mean = (weight * self.mean).sum(0)
         return mean, (weight * (self.variance + (self.mean - mean).square())).sum(0)
+
+    def of(self, response: Response | None) -> "Marginals":
+        """Marginals of a response to the values; the same if there is none."""
+        if response is None:
+            return self
+        mean, variance = response(self.mean[..., None], self.variance[..., None, None])  # each row by itself
+        return self._replace(mean=mean[..., 0], variance=variance[..., 0, 0])
 
     def rows(self, index: slice) -> "Marginals":
         """Marginals of some of the rows."""
@@ -214,7 +219,7 @@ class DeepGP(nn.Module):
         components = None
         if not (self.draws_hidden or self.has_latents) and len(self.layers) > 1:
             components = streams.choice(self.propagation.weight)
-        inputs = self._inputs(hidden, streams, of_rows=of_rows)
+        inputs = self._inputs(hidden, self.propagation.of_functions(streams, of_rows=of_rows))
 
         def function(X: Tensor) -> list[Tensor]:
             _, *values = steps = inputs(X)
@@ -234,8 +239,8 @@ class DeepGP(nn.Module):
     def _hidden_draws(self, streams: Streams) -> list[LayerDraw]:
         return [layer.draw(streams) for layer in self._layers[:-1]] if self.draws_hidden else []
 
-    def covariance(self, X: Tensor, streams: Streams) -> Tensor:
-        """Joint covariance of the function values of rows, (P, B, B): the law of total covariance over the mixture.
+    def covariance(self, X: Tensor, streams: Streams, response: Response | None = None) -> Tensor:
+        """Joint covariance of rows, (P, B, B): the law of total covariance over the mixture.
 
         Parameters
         ----------
@@ -243,33 +248,24 @@ class DeepGP(nn.Module):
         streams : Streams
             S streams. If hidden layers have functions of their own, the mixture has S components. Otherwise it is the
             mixture of the stored points, and covariances within components are averaged over the S components of
-            largest weight. With latent variables, of which each row has its own, everything is averaged over S draws.
+            largest weight.
+        response : callable, default=None
+            Response to function values whose covariance is wanted, instead of that of the values.
         """
-        if self.has_latents:
-            return self._covariance_over_latents(X, streams)
-        F, anchor = self._inputs(self._hidden_draws(streams), streams)(X)[-1]
-        weight = X.new_full((len(F),), 1 / len(F)) if self.draws_hidden else self.propagation.weight
-        last = self._layers[-1]
-        mean, variance, _ = last(F, anchor)
-        spread = _covariance_of_means(mean, weight)
-        if len(weight) <= len(streams):
-            return spread + last.covariance(F, anchor, weight)
-        some = weight.topk(len(streams)).indices
-        anchor, share = anchor[some] if anchor.dim() == 3 else anchor, weight[some] / weight[some].sum()
-        within = last.covariance(F[some], anchor, share)
-        return spread + with_variances(within, (weight[:, None, None] * variance).sum(0).mT)
-
-    def _covariance_over_latents(self, X: Tensor, streams: Streams) -> Tensor:
-        """The same if each row has latent variables of its own, so that rows share only the function."""
-        inputs = self._inputs(self._hidden_draws(streams), streams, of_rows=True)
-        F, anchor = inputs(X.repeat(COPIES, 1))[-1]  # (S, COPIES·B, D): one function for all copies of a row
-        weight = X.new_full((len(F),), 1 / len(F))
-        found = self._layers[-1].covariance(F[:, : len(X)], anchor[..., : len(X), :], weight)
-        if len(self.layers) > 1:  # the part of hidden functions, by means over copies
-            mean, _, _ = self._layers[-1](F, anchor)
-            found = found + _covariance_of_means(mean.unflatten(1, (COPIES, -1)).mean(1), weight)
-        _, variance = self(X).moments()
+        found = covariance_of_rows(self._components(X, streams), len(streams), response)
+        if not self.has_latents:
+            return found
+        _, variance = self(X).of(response).moments()
         return with_variances(found, variance.mT, most=1.0)  # latent variables are a row's own
+
+    def _components(self, X: Tensor, streams: Streams) -> Components:
+        """Components of the mixture, with copies of the rows if these have latent variables."""
+        draws = self._hidden_draws(streams)
+        n_copies, route_of = self.propagation.of_copies(streams, hidden=len(self.layers) > 1)
+        F, anchor = self._inputs(draws, route_of)(X.repeat(n_copies, 1))[-1]
+        equal = self.draws_hidden or self.has_latents
+        weight = X.new_full((len(F),), 1 / len(F)) if equal else self.propagation.weight
+        return Components(self._layers[-1], F, anchor, weight, n_copies)
 
     def output_covariance(self, X: Tensor) -> Tensor:
         """Covariances (B, P, P) between the function values of a row, of the mixture of the stored points."""
@@ -290,14 +286,13 @@ class DeepGP(nn.Module):
         return self.propagation.sampled and len(self.layers) > 1
 
     def _inputs(
-        self, draws: Sequence[LayerDraw], streams: Streams, *, of_rows: bool = False
+        self, draws: Sequence[LayerDraw], route_of: Callable[[Tensor], Route]
     ) -> Callable[[Tensor], list[tuple[Tensor, Tensor]]]:
         """A function of rows that returns each layer's inputs (S or 1, B, D) and anchors.
 
         ``draws`` are the functions of hidden layers, if they have any.
         """
         propagation, n_hidden = self.propagation, len(self.layers) - 1
-        route_of = propagation.of_functions(streams, of_rows=of_rows)
 
         def inputs(X: Tensor) -> list[tuple[Tensor, Tensor]]:
             route = route_of(X)
@@ -322,9 +317,3 @@ def _correlated(root: Tensor, point: Tensor) -> Tensor:
     K = root.shape[-1]
     noise = point.unflatten(-3, (-1, K)).movedim(-3, -1)[..., None]  # (S/K, B, D, K, 1)
     return (root @ noise)[..., 0].movedim(-1, -3).flatten(-4, -3)
-
-
-def _covariance_of_means(mean: Tensor, weight: Tensor) -> Tensor:
-    """Covariances (P, B, B) between rows of means (S, B, P) of the components of a mixture."""
-    centred = (mean - (weight[:, None, None] * mean).sum(0)) * weight.sqrt()[:, None, None]
-    return centred.permute(2, 1, 0) @ centred.permute(2, 0, 1)

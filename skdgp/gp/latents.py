@@ -27,6 +27,9 @@ from .waves import Streams
 #: Smallest number of values of the latent variables in the mixture that a prediction is.
 N_VALUES = 64
 
+#: Number of values of a row's latent variables for each drawn function of hidden layers, in joint covariances.
+COPIES = 8
+
 #: Units of the encoder's two hidden layers.
 ENCODER_WIDTH = 32
 
@@ -155,15 +158,30 @@ class Latents(Propagation):
         Each function has one value of the latent variables. With ``of_rows`` each row has new values in each call, as
         observed rows have.
         """
-        chosen = None if self.sampled else streams.choice(self.inner.weight)
-        fixed = streams.normal(1, self.n_dims)
+        chosen, fixed = self._chosen(streams), streams.normal(1, self.n_dims)
+        return lambda X: self._known(X, streams.normal(len(X), self.n_dims) if of_rows else fixed, chosen)
 
-        def route(X: Tensor) -> Route:
-            h = streams.normal(len(X), self.n_dims) if of_rows else fixed
-            points = [] if chosen is None else [point[chosen] for point in self.inner(X).points]
-            return Route(joined(X, h), points, X.new_full((len(h), 1), -math.log(len(h))))
+    def of_copies(self, streams: Streams, *, hidden: bool) -> tuple[int, Callable[[Tensor], Route]]:
+        """See :meth:`.Propagation.of_copies`.
 
-        return route
+        Without hidden layers the values are those of predictions. Otherwise each stream has values of its own, which
+        are fewer.
+        """
+        chosen, h = None, self.points.movedim(0, 1)  # (1, R, H)
+        if hidden:
+            chosen = self._chosen(streams)
+            h = torch.cat([_even_normal(COPIES, self.n_dims, each) for each in streams.generators], 1).movedim(0, 1)
+        n_copies = h.shape[1]
+        return n_copies, lambda X: self._known(X, h.repeat_interleave(len(X) // n_copies, dim=1), chosen)
+
+    def _chosen(self, streams: Streams) -> Tensor | None:
+        """For each stream the number of the learnt point that its function follows; None if points are not learnt."""
+        return None if self.sampled else streams.choice(self.inner.weight)
+
+    def _known(self, X: Tensor, h: Tensor, chosen: Tensor | None) -> Route:
+        """The route of rows (B, Q) whose latent variables are h (S, B or 1, H)."""
+        points = [] if chosen is None else [point[chosen] for point in self.inner(X).points]
+        return Route(joined(X, h), points, X.new_full((len(h), 1), -math.log(len(h))))
 
 
 def joined(X: Tensor, h: Tensor) -> Tensor:

@@ -111,6 +111,9 @@ class Regression(Likelihood):
     #: Whether the nearest rows may correct predictions. That needs noise which is the same everywhere, and no outliers.
     kriged: ClassVar[bool] = False
 
+    #: Whether observations without noise are linear in function values.
+    linear: ClassVar[bool] = False
+
     @property
     def n_targets(self) -> int:
         """P, number of targets."""
@@ -146,15 +149,15 @@ class Regression(Likelihood):
         """Random observations (B, P) in the user's units, given function values (B, n_outputs)."""
         raise NotImplementedError
 
-    def joint(self, covariance: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """Covariances (B, B, P) of observations without noise, in the square of the user's units.
+    def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+        """Means (..., P, B) and covariances (..., P, B, B) of B rows' observations without noise, in the user's units.
 
         Parameters
         ----------
-        covariance : ndarray of shape (n_outputs, B, B)
+        mean : Tensor of shape (..., n_outputs, B)
+            Means of function values, which are jointly Gaussian.
+        covariance : Tensor of shape (..., n_outputs, B, B)
             Covariances of function values.
-        deviation : ndarray of shape (B, P)
-            Standard deviations of each row's observations without noise, in the user's units.
         """
         raise NotImplementedError
 
@@ -162,6 +165,7 @@ class Regression(Likelihood):
 class Standardised(Regression):
     """Likelihood of numbers that are standardised, since their noise has the scale of the targets."""
 
+    linear = True
     units: Units
 
     def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
@@ -216,9 +220,9 @@ class AdditiveNoise(Standardised):
         noise = deviation[component, np.arange(f.shape[-1])] * rng.standard_normal(f.shape)
         return f * np.asarray(self.units.scale) + np.asarray(self.units.shift) + noise
 
-    def joint(self, covariance: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`Regression.joint`."""
-        return np.moveaxis(covariance, 0, -1) * np.square(self.units.scale)
+        return self.response(mean.mT).mT, covariance * covariance.new_tensor(self.units.scale).square()[:, None, None]
 
     def noise_variance(self) -> np.ndarray:
         """Variances of the noise (P,), in the square of the user's units."""

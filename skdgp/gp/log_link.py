@@ -112,15 +112,14 @@ class LogLink(Regression):
         m = np.clip(f + np.asarray(self.shift), *np.asarray(self.limits))[None]
         return self.family(m, np.zeros_like(m), np.broadcast_to(self.dispersion_of(), m.shape), [1.0]).rvs(None, rng)
 
-    def joint(self, covariance: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """See :meth:`.Regression.joint`; correlations are those of exponentials of jointly Gaussian values."""
-        covariance = np.moveaxis(covariance, 0, -1)  # (B, B, P)
-        variance = np.einsum("iip->ip", covariance)
-        less = np.sqrt(np.minimum(1.0, MOST_VARIANCE / np.maximum(variance, 1e-300)))
-        rates = np.expm1(covariance * less[:, None] * less)
-        index = np.arange(len(rates))
-        own = np.sqrt(np.maximum(rates[index, index], 1e-300))  # (B, P)
-        return rates / (own[:, None] * own) * (deviation[:, None] * deviation)
+    def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`.Regression.joint`: log-normal, with means M = exp(m + ½ v) and covariances M Mᵀ (exp(K) − 1)."""
+        variance = covariance.diagonal(dim1=-2, dim2=-1)  # (..., P, B)
+        m, v = (each.mT for each in self._moments(mean.mT, variance.mT))
+        less = (v / variance.clamp(min=torch.finfo(v.dtype).tiny)).clamp(max=1.0).sqrt()  # 1 but for limited variances
+        M = (m + 0.5 * v).exp()
+        K = covariance * less[..., :, None] * less[..., None, :]
+        return M, M[..., :, None] * M[..., None, :] * K.expm1()
 
     # What each family defines.
 

@@ -337,7 +337,7 @@ class Corrected(nn.Module):
         return lambda X: model(X) + local(X.double()).to(X)
 
     def covariance(self, X: Tensor, streams: Streams) -> Tensor:
-        """See :meth:`.DeepGP.covariance`."""
+        """See :meth:`.DeepGP.covariance`. There is no response, since noise is added to function values."""
         return self.model.covariance(X, streams) + self.local.covariance(X.double()).to(X)
 
     def gradient_variance(self, X: Tensor) -> None:

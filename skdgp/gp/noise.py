@@ -294,9 +294,10 @@ class Heteroskedastic(Standardised):
         standard = f + deviation * rng.standard_normal(f.shape)
         return standard * np.asarray(self.units.scale) + np.asarray(self.units.shift)
 
-    def joint(self, covariance: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`.Regression.joint`."""
-        return np.moveaxis(covariance[: self.n_targets], 0, -1) * np.square(self.units.scale)
+        own, scale = covariance[..., : self.n_targets, :, :], covariance.new_tensor(self.units.scale)
+        return self.response(mean.mT).mT, own * scale.square()[:, None, None]
 
     def _parts(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Means of f and of log variances, and variances of both."""

@@ -136,6 +136,15 @@ class Propagation(nn.Module):
         """A callable that returns routes of rows for drawn functions, one for each stream; see :meth:`.DeepGP.draw`."""
         return self
 
+    def of_copies(self, streams: Streams, *, hidden: bool) -> tuple[int, Callable[[Tensor], Route]]:
+        """The number R of values that latent variables take in joint covariances; 1 if there are none.
+
+        The callable returns the route of R copies of rows, (R·B, Q): first all rows with the first value, then all with
+        the second, and so on. All rows have the same values, whatever the other rows are. ``hidden`` says whether there
+        are hidden layers, of which each stream has functions of its own.
+        """
+        return 1, self
+
 
 class MonteCarlo(Propagation):
     """Random samples: fresh for every row in training, stored and shared by all rows in prediction.

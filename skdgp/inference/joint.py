@@ -16,7 +16,7 @@ from torch import Tensor
 from ..gp.blend import Blended
 from ..gp.conditionals import with_variances
 from ..gp.deep_gp import DeepGP, Marginals
-from ..gp.likelihoods import Likelihood
+from ..gp.likelihoods import Likelihood, Regression
 from ..gp.neighbours import Corrected
 from ..gp.waves import Streams
 from .ensemble import PREDICT_NUMBERS, Ensemble
@@ -43,32 +43,40 @@ Mean = Callable[[Likelihood, Marginals], Tensor]
 
 
 def joint_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
-    """Covariances (P, n, n) of function values between rows, in the units of the models.
+    """Covariances (P, n, n) between rows of observations without noise, in the square of the user's units.
 
     Correlations are exact if the mixture has at most ``COMPONENTS`` components, which are all stored. Otherwise they
-    are an average over this many components. Variances are always those of predictions.
+    are an average over this many components.
     """
     rows = torch.as_tensor(X, dtype=torch.float64, device=ensemble.device)
     models = exact_copies(ensemble)
+    likelihood = cast(Regression, models[0].likelihood)
     with torch.no_grad(), threads_for(max(model.products(len(rows)) for model in models)):
-        _, covariance = joint_moments(models, rows)
+        mean, covariance = joint_moments(models, rows, observed=not likelihood.linear)
+        if likelihood.linear:
+            _, covariance = likelihood.joint(mean, covariance)
     return covariance.cpu().numpy()
 
 
-def joint_moments(models: Sequence[Predictor], rows: Tensor, *, joint: bool = True) -> tuple[Tensor, Tensor]:
+def joint_moments(
+    models: Sequence[Predictor], rows: Tensor, *, joint: bool = True, observed: bool = False
+) -> tuple[Tensor, Tensor]:
     """Means (P, n) and covariances (P, n, n) of the function values of the ensemble of these models at rows (n, Q).
 
-    They can be differentiated. Without ``joint`` there are variances (P, n) instead of covariances.
+    They can be differentiated. Without ``joint`` there are variances (P, n) instead of covariances. With ``observed``
+    they are those of observations without noise, in the user's units.
     """
     n_components = max(MEMBER_COMPONENTS, -(-COMPONENTS // len(models)))
     local = models[0].local if isinstance(models[0], Corrected) else None  # the same for all members
-    models = [model.model if isinstance(model, Corrected) else model for model in models]
+    members = [model.model if isinstance(model, Corrected) else model for model in models]
     means, total = [], rows.new_zeros(())
-    for model in models:
-        mean, variance = (column.mT for column in model(rows).moments())  # (P, n)
+    for model in members:
+        response = cast(Regression, model.likelihood).joint if observed else None
+        mean, variance = (column.mT for column in model(rows).of(response).moments())  # (P, n)
         spread = variance
         if joint:
-            spread = with_variances(model.covariance(rows, Streams(range(n_components), rows.device)), variance)
+            streams = Streams(range(n_components), rows.device)
+            spread = with_variances(model.covariance(rows, streams, response), variance)
             spread = 0.5 * (spread + spread.mT)
         means.append(mean)
         total = total + spread  # one matrix, however many members
@@ -83,7 +91,7 @@ def joint_moments(models: Sequence[Predictor], rows: Tensor, *, joint: bool = Tr
 
 
 def over_copies(covariance: np.ndarray, row: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Covariances (P, n, n) of n rows, of which some are several copies that could each be the row.
+    """Covariances (P, n, n) of n rows with known variances, of which some are several copies that could be the row.
 
     Which copy a row is has nothing to do with other rows. By the law of total covariance, the covariance of two rows is
     then the mean over all pairs of their copies.

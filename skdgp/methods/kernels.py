@@ -9,15 +9,14 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from ..gp import composed
-from ..gp.composed import EDGE, Part, Positive
+from ..gp.composed import EDGE, Part, Positive, Stationary
 from ..gp.images import Convolution, ConvolutionalSum
 from ..gp.kernels import PROFILES, Kernel, by_name, make_kernel
 from ..gp.units import Units
@@ -68,14 +67,14 @@ def layer_kernel(
     if not is_object(kernel) and not (n_inputs > 1 and is_additive(method, kernel)):
         return make_kernel(kernel, n_inputs, n_outputs, ard=method.ard, groups=groups)
     units, names = Units(n_inputs * [0.0], n_inputs * [1.0]), list[Any]()
+    if not is_object(kernel):  # a function of every column by itself, also of those that belong to one feature
+        return _Converter(n_outputs, units).part(additive_object(kernel, n_inputs * [1.0]), range(n_inputs))
     if depth == 0 and table is not None:
         units, names = table.units, [] if table.names is None else list(table.names)
         n_latent = n_inputs - len(units.scale)  # latent variables, which come after the features
         units = Units([*units.shift, *n_latent * [0.0]], [*units.scale, *n_latent * [1.0]])
         n_features = n_inputs - n_latent if groups is None else groups[-1 - n_latent] + 1
         names = names and [*names, *range(n_features, n_features + n_latent)]
-    if not is_object(kernel):  # a function of every column by itself, also of those that belong to one feature
-        return _Converter(n_outputs, units).part(additive_object(kernel, units.scale), range(n_inputs))
     if any(type(each).__name__ == "Convolutional" for each in _added(kernel)):
         _check_patches(method)
         convolution, others = _split(kernel)
@@ -160,16 +159,15 @@ def is_additive(method, kernel: KernelLike) -> bool:
     return "fourier" in method.feature_kinds and kernel in ("matern12", "matern32", "matern52")
 
 
-def additive_object(profile: str, scale: ArrayLike) -> KernelLike:
-    """A kernel object that is a sum of Matérn kernels, one for each input, whose deviations are given."""
+def additive_object(profile: str, lengths: Sequence[float], variances: Sequence[float] | None = None) -> KernelLike:
+    """A kernel object that is a sum of Matérn kernels, one for each input. By default they share the variance 1."""
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
     from ..kernels import Select
 
-    lengths = np.asarray(scale, dtype=np.float64).tolist()
-    nu, share = PROFILES[profile].nu, 1 / len(lengths)
-    parts = [ConstantKernel(share) * Select(Matern(each, nu=nu), i) for i, each in enumerate(lengths)]
-    return reduce(add, parts)
+    nu, shares = PROFILES[profile].nu, variances or len(lengths) * [1 / len(lengths)]
+    numbers = enumerate(zip(shares, lengths, strict=True))
+    return reduce(add, [ConstantKernel(share) * Select(Matern(length, nu=nu), i) for i, (share, length) in numbers])
 
 
 def is_object(kernel: KernelLike) -> bool:
@@ -198,10 +196,7 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
         _fill(found, kernel)
         return found
     if isinstance(kernel, Part) and isinstance(given, str):
-        scale = np.ones(len(kernel.terms()))
-        if units is not None:  # units of features; latent variables may come after them
-            scale[: len(units.scale)] = units.scale
-        return to_object(additive_object(given, scale), kernel, units)
+        return _learnt_sum(given, kernel, units)
     if not by_name(kernel):
         return None
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
@@ -213,6 +208,16 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
     length = float(lengths[0]) if len(set(lengths.tolist())) == 1 else lengths
     nu = PROFILES[kernel.profile].nu
     return ConstantKernel(float(kernel.variance[0])) * (Matern(length, nu=nu) if np.isfinite(nu) else RBF(length))
+
+
+def _learnt_sum(given: str, kernel: Part, units: Units | None) -> KernelLike:
+    """A sum of Matérn kernels, one for each input, as a kernel object in the units of the features."""
+    terms = kernel.terms()
+    scale = np.ones(len(terms))
+    if units is not None:  # units of features; latent variables may come after them
+        scale[: len(units.scale)] = units.scale
+    rates = [_numbers(cast(Stationary, term.waves[0][0]).rate())[0, 0] for term in terms]  # per unit of an input
+    return additive_object(given, (scale / rates).tolist(), [float(_numbers(term.scale)[0]) for term in terms])
 
 
 def _fill(target: Any, source: Any) -> None:
