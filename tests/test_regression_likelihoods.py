@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import REGRESSORS, any_options, name_of, normal
-from scipy.stats import gamma, nbinom, norm, poisson
+from scipy.special import gammaln
+from scipy.stats import gamma, norm, poisson
 from scipy.stats import t as student_t
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression
@@ -26,6 +27,8 @@ from skdgp.methods.likelihoods import LIKELIHOODS
 from skdgp.metrics import crps_scorer, predictive_distribution
 
 NAMES = [name for name in LIKELIHOODS if name != "gaussian"]
+
+NAME_OF = {LIKELIHOODS[name]: name for name in NAMES}
 
 every_likelihood = pytest.mark.parametrize("name", NAMES)
 every_regressor = pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
@@ -66,7 +69,9 @@ def log_density(name, likelihood, y, f):
         return poisson.logpmf(y, mean)
     d = likelihood.dispersion.item()
     if name == "negative_binomial":
-        return nbinom.logpmf(y, 1 / d, 1 / (1 + d * mean))
+        log_odds = f[0] + likelihood.shift[0] + np.log(d)  # SciPy rounds the probability of success to one
+        level = gammaln(y + 1 / d) - gammaln(1 / d) - gammaln(y + 1)
+        return level + y * log_odds - (y + 1 / d) * np.logaddexp(0, log_odds)
     return gamma.logpdf(y, 1 / d, scale=d * mean)
 
 
@@ -205,7 +210,7 @@ class TestLimits:
         mean = y.log()[None] + 0.5 * dispersion**0.5
         variance = torch.full_like(mean, 0.1 * dispersion)
         for method, args in {
-            "log_prob": [y[..., None], mean[..., None]],
+            "log_predictive": [y, mean, variance],
             "expected_log_prob": [y, mean, variance],
         }.items():
             found = getattr(likelihood, method)(*args).sum()
@@ -232,6 +237,29 @@ class TestLimits:
         slope, _ = likelihood.derivatives(rows.y[None], f[None] + likelihood.shift[0])
         np.testing.assert_allclose(f, K @ slope[0].detach(), atol=2e-2)  # f = K ∇ log p(y | f); 40 rows, all inducing
         assert (learnt.weight > 0).all()
+
+
+@pytest.mark.parametrize("kind", [Poisson, NegativeBinomial, Gamma])
+@pytest.mark.parametrize("uncertain", [1e-6, 0.1, 4.0, 25.0])
+@torch.no_grad()
+def test_means_of_any_uncertainty(kind, uncertain):
+    """Expectations and log densities against fine grids, for few and for many counts, near and far from the mean."""
+    likelihood = kind(1).double()
+    likelihood.shift = (0.0,)
+    z = np.linspace(-14, 14, 40_001)
+    share = norm.pdf(z) / norm.pdf(z).sum()
+    for y in (1.0 if kind is Gamma else 0.0, 20.0, 1e5):
+        for far in (-4.0, 0.0, 4.0):
+            m = np.log(max(y, 0.1)) + far * uncertain**0.5
+            moments = torch.tensor([[[m]]]).double(), torch.tensor([[[uncertain]]]).double()
+            log_p = log_density(NAME_OF[kind], likelihood, y, [m + uncertain**0.5 * z])
+            expected, found = share @ log_p, likelihood.expected_log_prob(torch.tensor([[y]]).double(), *moments).item()
+            assert found == pytest.approx(expected, rel=1e-8, abs=1e-4)
+            found = likelihood.log_predictive(torch.tensor([[y]]).double(), *moments).item()
+            dist = likelihood.predictive(*moments, torch.zeros(1, 1).double(), latent=False)
+            assert found == pytest.approx(dist.logpdf([[y]])[0, 0], abs=1e-3 if uncertain > 4 else 5e-5)
+            if uncertain >= 4 and y < 1e5:  # so that the grid is fine enough
+                assert dist.logpdf([[y]])[0, 0] == pytest.approx(np.log(share @ np.exp(log_p)), abs=1e-5)
 
 
 class TestTails:
