@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import REGRESSORS, any_options, name_of, normal
-from scipy.special import gammaln
+from scipy.special import gammaln, log_softmax, logsumexp
 from scipy.stats import gamma, norm, poisson
 from scipy.stats import t as student_t
 from sklearn.compose import TransformedTargetRegressor
@@ -278,7 +278,24 @@ class TestTails:
         assert dist.var.item() == pytest.approx(expected, rel=1e-6)
         y = np.array([0.0, 3.0, 50.0])
         exact = student_t.logpdf(y, freedom, scale=2 * likelihood.scale.item() ** 0.5)
-        np.testing.assert_allclose(dist.logpdf(y[:, None, None])[:, 0, 0], exact, atol=2e-4)
+        np.testing.assert_allclose(dist.logpdf(y[:, None, None])[:, 0, 0], exact, atol=1e-6)
+
+    @pytest.mark.parametrize("freedom", [2.01, 3.0, 20.0, 100.0, 1e5])
+    @pytest.mark.parametrize("variance", [0.0, 1.0, 100.0])
+    @torch.no_grad()
+    def test_density_of_student_t(self, freedom, variance):
+        """Against a fine grid of logarithms of precisions, up to twenty deviations from the mean."""
+        likelihood = StudentT(1).double()
+        likelihood.log_freedom.data.fill_(np.log(freedom - 2))
+        s2 = likelihood.scale.item()
+        u = np.linspace(*((-40, 5) if freedom < 1e3 else (-0.2, 0.1)), 100_001)
+        log_share = log_softmax(0.5 * freedom * (u - np.expm1(u)))
+        for far in (0.0, 1.0, 5.0, 20.0):
+            y = far * np.sqrt(s2 * (1 + variance))
+            exact = logsumexp(log_share + norm.logpdf(y, 0, np.sqrt(s2 * (variance + np.exp(-u)))))
+            moments = torch.zeros(1, 1, 1).double(), torch.full((1, 1, 1), variance * s2).double()
+            found = likelihood.log_predictive(torch.tensor([[y]]).double(), *moments).item()
+            assert found == pytest.approx(exact, abs=2e-5)
 
     @pytest.mark.parametrize("variance", [0.0, 1.0, 100.0, 1e6])
     @pytest.mark.parametrize("far", [0.0, 4.0])
