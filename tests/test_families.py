@@ -122,6 +122,15 @@ class TestUncertainRates:
         np.testing.assert_allclose(dist.logpmf([[k] for k in some])[:, 0], np.log(p[some]), atol=1e-5)
         np.testing.assert_allclose(dist.cdf([[k] for k in some])[:, 0], p.cumsum()[some], rtol=1e-5)
 
+    @pytest.mark.parametrize("d", [0.2, 3.0])
+    @pytest.mark.parametrize("v", [25.0, 100.0])
+    def test_probabilities_of_rates_that_are_hardly_known(self, v, d):
+        z = np.linspace(-12, 12, 20_001)
+        share, y = norm.pdf(z) / norm.pdf(z).sum(), np.array([0.0, 1.0, 10.0, 1e3])
+        expected = share @ mass(d)(y, np.exp(1.0 + np.sqrt(v) * z)[:, None])
+        found = CountDistribution([[1.0]], [[v]], [[d]], [1.0]).logpmf(y[:, None])[:, 0]
+        np.testing.assert_allclose(found, np.log(expected), atol=2e-7 if v < 100 else 5e-5)
+
     def test_a_quantile_far_out(self):
         assert CountDistribution([[1.0]], [[4.0]], [[0.0]], [1.0]).ppf(0.99)[0] == 286
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import REGRESSORS, any_options, name_of, normal
-from scipy.stats import gamma, nbinom, norm, poisson
+from scipy.special import gammaln, log_softmax, logsumexp
+from scipy.stats import gamma, norm, poisson
 from scipy.stats import t as student_t
 from skdgp.estimators._inputs import prepared
 from sklearn.compose import TransformedTargetRegressor
@@ -29,6 +30,8 @@ from skdgp.methods.likelihoods import LIKELIHOODS
 from skdgp.metrics import crps_scorer, predictive_distribution
 
 NAMES = [name for name in LIKELIHOODS if name != "gaussian"]
+
+NAME_OF = {LIKELIHOODS[name]: name for name in NAMES}
 
 every_likelihood = pytest.mark.parametrize("name", NAMES)
 every_regressor = pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
@@ -69,7 +72,9 @@ def log_density(name, likelihood, y, f):
         return poisson.logpmf(y, mean)
     d = likelihood.dispersion.item()
     if name == "negative_binomial":
-        return nbinom.logpmf(y, 1 / d, 1 / (1 + d * mean))
+        log_odds = f[0] + likelihood.shift[0] + np.log(d)  # SciPy rounds the probability of success to one
+        level = gammaln(y + 1 / d) - gammaln(1 / d) - gammaln(y + 1)
+        return level + y * log_odds - (y + 1 / d) * np.logaddexp(0, log_odds)
     return gamma.logpdf(y, 1 / d, scale=d * mean)
 
 
@@ -208,7 +213,7 @@ class TestLimits:
         mean = y.log()[None] + 0.5 * dispersion**0.5
         variance = torch.full_like(mean, 0.1 * dispersion)
         for method, args in {
-            "log_prob": [y[..., None], mean[..., None]],
+            "log_predictive": [y, mean, variance],
             "expected_log_prob": [y, mean, variance],
         }.items():
             found = getattr(likelihood, method)(*args).sum()
@@ -237,6 +242,29 @@ class TestLimits:
         assert (learnt.weight > 0).all()
 
 
+@pytest.mark.parametrize("kind", [Poisson, NegativeBinomial, Gamma])
+@pytest.mark.parametrize("uncertain", [1e-6, 0.1, 4.0, 25.0])
+@torch.no_grad()
+def test_means_of_any_uncertainty(kind, uncertain):
+    """Expectations and log densities against fine grids, for few and for many counts, near and far from the mean."""
+    likelihood = kind(1).double()
+    likelihood.shift = (0.0,)
+    z = np.linspace(-14, 14, 40_001)
+    share = norm.pdf(z) / norm.pdf(z).sum()
+    for y in (1.0 if kind is Gamma else 0.0, 20.0, 1e5):
+        for far in (-4.0, 0.0, 4.0):
+            m = np.log(max(y, 0.1)) + far * uncertain**0.5
+            moments = torch.tensor([[[m]]]).double(), torch.tensor([[[uncertain]]]).double()
+            log_p = log_density(NAME_OF[kind], likelihood, y, [m + uncertain**0.5 * z])
+            expected, found = share @ log_p, likelihood.expected_log_prob(torch.tensor([[y]]).double(), *moments).item()
+            assert found == pytest.approx(expected, rel=1e-8, abs=1e-4)
+            found = likelihood.log_predictive(torch.tensor([[y]]).double(), *moments).item()
+            dist = likelihood.predictive(*moments, torch.zeros(1, 1).double(), latent=False)
+            assert found == pytest.approx(dist.logpdf([[y]])[0, 0], abs=1e-3 if uncertain > 4 else 5e-5)
+            if uncertain >= 4 and y < 1e5:  # so that the grid is fine enough
+                assert dist.logpdf([[y]])[0, 0] == pytest.approx(np.log(share @ np.exp(log_p)), abs=1e-5)
+
+
 class TestTails:
     """Noise of heavy tails, and uncertain noise, against SciPy and fine grids."""
 
@@ -253,7 +281,24 @@ class TestTails:
         assert dist.var.item() == pytest.approx(expected, rel=1e-6)
         y = np.array([0.0, 3.0, 50.0])
         exact = student_t.logpdf(y, freedom, scale=2 * likelihood.scale.item() ** 0.5)
-        np.testing.assert_allclose(dist.logpdf(y[:, None, None])[:, 0, 0], exact, atol=2e-4)
+        np.testing.assert_allclose(dist.logpdf(y[:, None, None])[:, 0, 0], exact, atol=1e-6)
+
+    @pytest.mark.parametrize("freedom", [2.01, 3.0, 20.0, 100.0, 1e5])
+    @pytest.mark.parametrize("variance", [0.0, 1.0, 100.0])
+    @torch.no_grad()
+    def test_density_of_student_t(self, freedom, variance):
+        """Against a fine grid of logarithms of precisions, up to twenty deviations from the mean."""
+        likelihood = StudentT(1).double()
+        likelihood.log_freedom.data.fill_(np.log(freedom - 2))
+        s2 = likelihood.scale.item()
+        u = np.linspace(*((-40, 5) if freedom < 1e3 else (-0.2, 0.1)), 100_001)
+        log_share = log_softmax(0.5 * freedom * (u - np.expm1(u)))
+        for far in (0.0, 1.0, 5.0, 20.0):
+            y = far * np.sqrt(s2 * (1 + variance))
+            exact = logsumexp(log_share + norm.logpdf(y, 0, np.sqrt(s2 * (variance + np.exp(-u)))))
+            moments = torch.zeros(1, 1, 1).double(), torch.full((1, 1, 1), variance * s2).double()
+            found = likelihood.log_predictive(torch.tensor([[y]]).double(), *moments).item()
+            assert found == pytest.approx(exact, abs=2e-5)
 
     @pytest.mark.parametrize("variance", [0.0, 1.0, 100.0, 1e6])
     @pytest.mark.parametrize("far", [0.0, 4.0])

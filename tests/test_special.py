@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import special
 
-from skdgp.gp.special import MOST_NODES, gauss_hermite, graded, log_ndtr
+from skdgp.gp.special import MOST_NODES, gauss_hermite, graded, log_ndtr, mean_softplus
 
 #: Dense where the branches meet, and far out on both sides.
 POINTS = np.concatenate([np.linspace(-12.0, 12.0, 481), np.linspace(-1e3, 1e3, 401), [-1e-20, 1e-20]])
@@ -128,3 +128,19 @@ def test_cached_nodes_serve_gradients_even_if_inference_mode_asked_for_them_firs
         nodes, weights = gauss_hermite(29, like)
     (weights * (x * nodes).square()).sum().backward()
     assert x.grad.item() == pytest.approx(2.0)
+
+
+class TestMeanSoftplus:
+    @pytest.mark.parametrize("variance", [1e-14, 1e-3, 1.0, 25.0, 1e4])
+    def test_value(self, variance):
+        z = np.linspace(-10, 10, 100_001)
+        share = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
+        mean = np.array([-12.0, -1.0, 0.0, 0.3, 40.0])
+        expected = np.logaddexp(0, mean[:, None] + np.sqrt(variance) * z) @ share
+        found = mean_softplus(torch.as_tensor(mean), torch.tensor(variance).double())
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-12)
+
+    def test_gradients(self):
+        mean = torch.tensor([-5.0, 0.0, 2.0]).double().requires_grad_()
+        variance = torch.tensor([[0.1], [30.0]]).double().requires_grad_()
+        assert torch.autograd.gradcheck(mean_softplus, (mean, variance))

@@ -2,9 +2,9 @@
 
     y | f ~ family(rate exp(f), dispersion d),        f ~ Σ_s ω_s N(m_s, v_s)
 
-A component is the family averaged over one Gaussian, an integral over f. For the density, nodes lie around the largest
-value of its integrand p(y | f) N(f | m, v). For the distribution function there are two forms. Given f it is
-P(L > f), where L has the density y p(y | f), and y is the next count if y is one. So P(L > f) is
+A component is the family averaged over one Gaussian, an integral over f. The module ``families`` has the density. For
+the distribution function there are two forms. Given f it is P(L > f), where L has the density y p(y | f), and y is the
+next count if y is one. So P(L > f) is
 
     ∫ P(L > f) N(f | m, v) df = ∫ Φ((l − m)/√v) p_L(l) dl.
 
@@ -17,11 +17,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 from scipy.optimize.elementwise import find_root
 from scipy.special import betainc, gammainc, gammaincc, gammaincinv, ndtr, ndtri, pdtr, pdtrik
 
-from ._log_rates import DROP, EVEN_NODES, LARGEST_EVEN, even_nodes, mode_between, nodes_around, panels, stirling_error
+from ._log_rates import DROP, EVEN_NODES, LARGEST_EVEN, even_nodes, nodes_around, panels
 from ._mixture import Mixture
+from .families import GAMMA, NEGATIVE_BINOMIAL, POISSON, log_average
+
+#: Number of nodes for densities, and the number of them that are computed together, so that they stay in the cache.
+N_NODES, BLOCK_NODES = 64, 2**17
 
 #: Smallest variance of the logarithm of a rate in integrals.
 LEAST_VARIANCE = 1e-14
@@ -56,9 +61,6 @@ SLACK = 1e-13
 
 #: Stands for the rate zero where its logarithm is needed, and the largest logarithm of a number.
 LEAST_RATE, _FARTHEST = 1e-18, 700.0
-
-#: Steps of the search for the mode where nodes around it are so wide that its place need not be precise.
-EVEN_MODE_STEPS = 10
 
 #: Stands for nodes of the family alone.
 _SINGLE = -1
@@ -106,51 +108,30 @@ class _LogLink(Mixture):
 
     def _log_density(self, y, *numbers):
         m, v, d = (np.broadcast_to(each, (len(each), len(y))) for each in numbers)
-        v, y = np.maximum(v, LEAST_VARIANCE), np.broadcast_to(y, m.shape)
-        parts = np.empty(m.shape)
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        possible = self._possible(y) & np.isfinite(y)
+        v, y = np.maximum(v, LEAST_VARIANCE), np.broadcast_to(np.where(possible, y, 1.0), m.shape)
+        parts = self._per_family(_log_averages, y, m, v, d)
+        with np.errstate(divide="ignore"):
             sharp = (self._squared_width(y, d) < SHARP) & (v > SHARP)
-            n_nodes = np.where(sharp, _SINGLE, _even_number(v, self._most_curved(y, m, d)))
-            for number in np.unique(n_nodes):
-                these = n_nodes == number
-                form = {_SINGLE: self._single_density, 0: self._peaked_density}.get(number, self._even_density)
-                parts[these] = form(y[these], m[these], v[these], d[these], number)
-            parts += np.log(self.weights)[:, None]
-            found = np.logaddexp.reduce(parts, axis=0)
-        return np.where(self._possible(y[0]), found, -np.inf)
+            parts = np.where(sharp, _log_normal_density(y, m, v), parts) + np.log(self.weights)[:, None]
+        return np.where(possible, np.logaddexp.reduce(parts, axis=0), -np.inf)
 
-    def _single_density(self, y, m, v, d, n_nodes):
-        """Of exp(f), where the family adds nothing to it."""
-        target = np.log(y)
-        return -0.5 * ((target - m) ** 2 / v + _LOG_2PI + np.log(v)) - target
+    def _family_log_density(self, y, log_rate, dispersion):
+        """log p(y | f) for f = ``log_rate``."""
+        return self._per_family(lambda family, *columns: family.log_density(*columns), y, log_rate, dispersion)
 
-    def _even_density(self, y, m, v, d, n_nodes):
-        """By equally spaced nodes around the largest value of the integrand."""
-        s, (z, _) = np.sqrt(v), even_nodes(n_nodes)
-        # Its place is the family's slope there, which lies between the slope at m and a known part of it.
-        most, sign = np.abs(s * self._slope(y, m, d)), np.sign(self._slope(y, m, d))
-        low, high = np.log(most / (1 + v * self._most_curved(y, m, d)) + SLACK), np.log(most + SLACK)
-        size = mode_between(
-            lambda u: sign * s * self._slope(y, m + s * sign * np.exp(u), d) - np.exp(u), low, high, EVEN_MODE_STEPS
-        )
-        z = sign * np.exp(size) + z  # (K, N), in deviations from m
-        log_value = self._family_log_density(y, m + s * z, d) - 0.5 * z**2
-        top = log_value.max(axis=0)
-        return top + np.log(np.exp(log_value - top).sum(axis=0) * (z[1] - z[0])) - 0.5 * _LOG_2PI
+    def _per_family(self, function, *columns):
+        """``function(family, *columns)`` of tensors, where the last column has the dispersions."""
+        columns = np.broadcast_arrays(*columns)
+        found = np.empty(columns[0].shape)
+        for family, these in self._families(columns[-1]):
+            if these.any():
+                found[these] = function(family, *(torch.from_numpy(each[these]) for each in columns)).numpy()
+        return found
 
-    def _peaked_density(self, y, m, v, d, n_nodes):
-        """By nodes that are placed where the integrand is."""
-
-        def log_value(f):
-            return self._family_log_density(y, f, d) - 0.5 * (f - m) ** 2 / v
-
-        target = self._log_target(y)
-        mode = mode_between(lambda f: self._slope(y, f, d) - (f - m) / v, np.minimum(m, target), np.maximum(m, target))
-        f, share = nodes_around(log_value, mode[None], np.sqrt(2 * DROP * v)[None])
-        parts = (log_value(f) + np.log(share))[:, 0]
-        top = parts.max(axis=0)
-        found = top + np.log(np.exp(parts - top).sum(axis=0)) - 0.5 * (_LOG_2PI + np.log(v))
-        return np.where(top > -np.inf, found, -np.inf)
+    def _families(self, dispersion):
+        """Families, and for which dispersions they are meant."""
+        raise NotImplementedError
 
     def _cdf(self, y, *numbers):
         return np.where(y >= 0, self._smooth_cdf(np.maximum(np.floor(y) if self.discrete else y, 0.0), *numbers), 0.0)
@@ -234,23 +215,8 @@ class _LogLink(Mixture):
         """Whether the family allows such values."""
         raise NotImplementedError
 
-    def _log_target(self, y):
-        """Logarithm of the rate that makes y most likely, or a number below which the likelihood is flat."""
-        return np.log(np.maximum(y, LEAST_RATE))
-
     def _squared_width(self, y, dispersion):
         """Squared width of p(y | f) as a function of f."""
-        raise NotImplementedError
-
-    def _most_curved(self, y, log_rate, dispersion):
-        """The largest curvature of −log p(y | f) between f = ``log_rate`` and the f that makes y most likely."""
-        raise NotImplementedError
-
-    def _slope(self, y, log_rate, dispersion):
-        """Derivative of the log density by the logarithm of the rate."""
-        raise NotImplementedError
-
-    def _family_log_density(self, y, log_rate, dispersion):
         raise NotImplementedError
 
     def _family_cdf(self, level, log_rate, dispersion):
@@ -355,35 +321,9 @@ class CountDistribution(_LogLink):
     def _squared_width(self, y, dispersion):
         return 1 / y + dispersion
 
-    def _most_curved(self, y, log_rate, dispersion):
-        target, bend = self._log_target(y), -np.log(np.maximum(dispersion, LEAST_DISPERSION))  # largest at the bend
-        low, high = np.minimum(log_rate, target), np.maximum(log_rate, target)
-        rate = np.exp(np.clip(bend, low, high))
-        return rate * (1 + dispersion * y) / (1 + dispersion * rate) ** 2
-
-    def _slope(self, y, log_rate, dispersion):
-        rate = np.exp(log_rate)
-        return (y - rate) / (1 + dispersion * rate)
-
-    def _family_log_density(self, y, log_rate, dispersion):
-        """Relative to the rate y, which has the largest probability, so that large terms do not cancel."""
+    def _families(self, dispersion):
         spread = dispersion > LEAST_DISPERSION
-        if not spread.any():
-            n = np.where(y > 0, y, 1.0)
-            c = log_rate - np.log(n)
-            level = -0.5 * (_LOG_2PI + np.log(n)) - stirling_error(n)
-            return np.where(y > 0, level - n * (np.expm1(c) - c), -np.exp(log_rate))
-        d = np.where(spread, dispersion, 1.0)
-        none = -np.where(spread, np.log1p(d * np.exp(log_rate)) / d, np.exp(log_rate))  # of y = 0
-        n = np.where(y > 0, y, 1.0)
-        c = log_rate - np.log(n)
-        # (1/d + y) log((1 + dμ)/(1 + dy)) − y c, in the form without cancellation; and its limit for d = 0
-        few = (1 / d + n) * np.log1p(d * n / (1 + d * n) * np.expm1(c)) - n * c
-        many = c / d + (1 / d + n) * np.log1p(np.expm1(-c) / (1 + d * n))
-        less = np.where(spread, np.where(d * n > 1, many, few), n * (np.expm1(c) - c))
-        level = -0.5 * (_LOG_2PI + np.log(n) + np.where(spread, np.log1p(d * n), 0.0)) - stirling_error(n)
-        level = level + np.where(spread, stirling_error(n + 1 / d) - stirling_error(1 / d), 0.0)
-        return np.where(y > 0, level - less, none)
+        return (POISSON, ~spread), (NEGATIVE_BINOMIAL, spread)
 
     def _family_cdf(self, level, log_rate, dispersion):
         rate, spread = np.exp(log_rate), dispersion > LEAST_DISPERSION
@@ -510,16 +450,8 @@ class GammaDistribution(_LogLink):
     def _squared_width(self, y, dispersion):
         return dispersion + 0.0 * y
 
-    def _most_curved(self, y, log_rate, dispersion):
-        return np.exp(np.maximum(np.log(y) - log_rate, 0.0)) / dispersion
-
-    def _slope(self, y, log_rate, dispersion):
-        return np.expm1(np.log(y) - log_rate) / dispersion
-
-    def _family_log_density(self, y, log_rate, dispersion):
-        a = 1 / dispersion
-        z = np.log(y) - log_rate  # logarithm of y over its mean
-        return 0.5 * (np.log(a) - _LOG_2PI) - stirling_error(a) - a * (np.expm1(z) - z) - np.log(y)
+    def _families(self, dispersion):
+        return ((GAMMA, dispersion > 0),)
 
     def _family_cdf(self, level, log_rate, dispersion):
         return gammainc(1 / dispersion, level / dispersion * np.exp(-log_rate))
@@ -566,6 +498,18 @@ class GammaDistribution(_LogLink):
                 u, weight = panels(self._parts(first, last, *numbers))
                 total += weight @ ((self._smooth_cdf(np.exp(u), *columns) - above) ** 2 * np.exp(u))
         return total
+
+
+def _log_averages(family, *columns):
+    """:func:`.log_average` of columns (N,), one block after another."""
+    y, m, v, d = (column.split(BLOCK_NODES // N_NODES) for column in columns)
+    return torch.cat([log_average(family, *block, n_nodes=N_NODES) for block in zip(y, m, v, d, strict=True)])
+
+
+def _log_normal_density(y, m, v):
+    """Of exp(f), to which the family adds nothing where it is sharp."""
+    target = np.log(np.where(y > 0, y, LEAST_RATE))
+    return -0.5 * ((target - m) ** 2 / v + _LOG_2PI + np.log(v)) - target
 
 
 def _even_number(v: np.ndarray, curvature: np.ndarray) -> np.ndarray:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import gammaln
 
 #: Number of nodes on either side of the maximum.
 SIDE_NODES = 32
@@ -24,23 +23,11 @@ EVEN_NODES = ((16, 0.3), (32, 3.0), (64, 12.0))
 #: How far they reach, in deviations of the Gaussian, and the largest variance for which they are used.
 EVEN_REACH, LARGEST_EVEN = 6.0, 1.0
 
-#: Steps of the searches for a maximum, and for the distance at which an integrand has dropped.
-MODE_STEPS, LIMIT_STEPS = 60, 16
-
-#: From this number on Stirling's series has an error of less than 1e-15.
-_LARGE = 64.0
+#: Steps of the search for the distance at which an integrand has dropped.
+LIMIT_STEPS = 16
 
 _x, _w = np.polynomial.legendre.leggauss(SIDE_NODES)
 _PLACES, _SHARES = 0.5 * (1 + _x)[:, None, None], 0.5 * _w[:, None, None]
-
-
-def mode_between(slope: Callable, low: np.ndarray, high: np.ndarray, n_steps: int = MODE_STEPS) -> np.ndarray:
-    """Where a falling function ``slope`` is zero between two limits, by bisection."""
-    for _ in range(n_steps):
-        middle = 0.5 * (low + high)
-        rising = slope(middle) > 0
-        low, high = np.where(rising, middle, low), np.where(rising, high, middle)
-    return 0.5 * (low + high)
 
 
 def nodes_around(log_value: Callable, mode: np.ndarray, start: np.ndarray, bend: np.ndarray | None = None):
@@ -71,15 +58,6 @@ def even_nodes(n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     z = np.linspace(-EVEN_REACH, EVEN_REACH, n_nodes)[:, None]
     weight = np.exp(-0.5 * z**2)
     return z, weight / weight.sum()
-
-
-def stirling_error(x: np.ndarray) -> np.ndarray:
-    """log Γ(x) − [(x − ½) log x − x + ½ log 2π] for x > 0, which is about 1/12x, without cancellation."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        inverse = 1 / np.square(x)
-        series = (1 / 12 - inverse * (1 / 360 - inverse * (1 / 1260 - inverse / 1680))) / x
-        exact = gammaln(x) - ((x - 0.5) * np.log(x) - x + 0.5 * np.log(2 * np.pi))
-    return np.where(x > _LARGE, series, exact)
 
 
 def panels(ends: np.ndarray, n_nodes: int = 10) -> tuple[np.ndarray, np.ndarray]:

@@ -18,8 +18,9 @@ from ..distributions import (
     PredictiveDistribution,
     TransformedDistribution,
 )
+from ..distributions.families import GAMMA, NEGATIVE_BINOMIAL, POISSON, Family, log_average
 from .likelihoods import Regression
-from .special import N_NODES, gauss_hermite
+from .special import mean_softplus
 
 #: Initial dispersion, and smallest dispersion.
 INITIAL_DISPERSION, LEAST_DISPERSION = 0.2, 1e-6
@@ -31,8 +32,8 @@ LEAST_START = 1e-3
 #: them. Its variance is limited, too, to that of a factor exp(±10), which says that nothing is known.
 BEYOND, MOST_VARIANCE = math.log(1e6), 100.0
 
-#: Number of steps of Newton's method towards the most likely function value given its target, and the longest step.
-NEWTON_STEPS, LONGEST = 12, 2.0
+#: Number of nodes of log predictive densities, and of steps that place them. Predictions have more of both.
+N_TRAINING_NODES, N_TRAINING_STEPS = 24, 8
 
 
 class LogLink(Regression):
@@ -83,21 +84,9 @@ class LogLink(Regression):
         return (log_weight.double().exp()[..., None] * (m + 0.5 * v).exp()).sum(0)
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """Σ_p log ∫ p(y | f) N(f | m, v) df, by Gauss-Hermite quadrature around the largest value of the integrand."""
+        """Σ_p log ∫ p(y | f) N(f | m, v) df, as in predictions but with fewer nodes."""
         m, v, y = self._log_mean(mean), variance.clamp(min=1e-12), y.unsqueeze(-3)
-        with torch.no_grad():
-            eta = (m / v + y * (y + 0.5).log()) / (1 / v + y)
-            for _ in range(NEWTON_STEPS):
-                slope, curvature = self.derivatives(y, eta)
-                step = (slope - (eta - m) / v) / (curvature + 1 / v)
-                eta = eta + step.clamp(-LONGEST, LONGEST)
-            _, curvature = self.derivatives(y, eta)
-            s = (curvature + 1 / v).rsqrt()
-            nodes, weights = gauss_hermite(N_NODES, mean)
-            there = eta[..., None] + s[..., None] * nodes  # (..., S, B, P, K)
-            log_weight = weights.log() + 0.5 * nodes.square() + s.log()[..., None]
-        prior = -0.5 * ((there - m[..., None]).square() / v[..., None] + v.log()[..., None])
-        return torch.logsumexp(self.log_prob(y[..., None], there) + prior + log_weight, dim=-1).sum(-1)
+        return log_average(self.conditional, y, m, v, self.spread(m), N_TRAINING_NODES, N_TRAINING_STEPS).sum(-1)
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> Mixture:
         """See :meth:`.Regression.predictive`; with ``latent`` it is the distribution of the mean."""
@@ -123,23 +112,25 @@ class LogLink(Regression):
 
     # What each family defines.
 
-    #: Class of predicted distributions.
+    #: Class of predicted distributions, and the distribution of targets given f.
     family: ClassVar
+    conditional: ClassVar[Family]
 
-    def dispersion_of(self) -> np.ndarray:
-        """Dispersions (P,), as in :mod:`skdgp.distributions`."""
+    def spread(self, like: Tensor) -> Tensor:
+        """Dispersions d (..., 1, 1, P), which broadcast with function values ``like``."""
         raise NotImplementedError
+
+    @torch.no_grad()
+    def dispersion_of(self) -> np.ndarray:
+        """Dispersions d (P,), as in :mod:`skdgp.distributions`."""
+        return self.spread(torch.zeros(0, dtype=torch.float64, device="cpu")).double().cpu().numpy().reshape(-1)
 
     def start_dispersion(self, noise: float) -> None:
         """Set the dispersion from the noise variance of the targets' logarithms."""
 
-    def log_prob(self, y: Tensor, log_mean: Tensor) -> Tensor:
-        """log p(y | μ), elementwise; the dimension of outputs is the last but one."""
-        raise NotImplementedError
-
     def derivatives(self, y: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
         """First derivative of log p(y | μ) by log μ, and minus the second one; outputs are the last dimension."""
-        raise NotImplementedError
+        return self.conditional.derivatives(y, log_mean, self.spread(log_mean))
 
     def _log_mean(self, f: Tensor) -> Tensor:
         return f + f.new_tensor(self.shift)
@@ -168,13 +159,13 @@ class _Dispersed(LogLink):
         """Dispersions d, (P,)."""
         return LEAST_DISPERSION + self.log_dispersion.exp()
 
+    def spread(self, like: Tensor) -> Tensor:
+        """See :meth:`LogLink.spread`."""
+        return self.dispersion[..., None, None, :]
+
     def calibrated(self) -> list[nn.Parameter]:
         """The parameter log d."""
         return [self.log_dispersion]
-
-    def dispersion_of(self) -> np.ndarray:
-        """Dispersions d, (P,)."""
-        return self.dispersion.detach().double().cpu().numpy()
 
     @torch.no_grad()
     def start_dispersion(self, noise: float) -> None:
@@ -203,24 +194,16 @@ class Poisson(_Counts):
     """Likelihood y ~ Poisson(μ)."""
 
     stackable = True
+    conditional = POISSON
 
-    def dispersion_of(self) -> np.ndarray:
-        """Zeros (P,): there is no dispersion."""
-        return np.zeros(self.n_outputs)
+    def spread(self, like: Tensor) -> Tensor:
+        """Zeros: there is no dispersion."""
+        return like.new_zeros(1, 1, self.n_outputs)
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """Σ_p y m − exp(m + ½ v) − log y!."""
         m, v, exact = self._log_mean(mean.double()), variance.double(), y.double().unsqueeze(-3)  # large terms cancel
         return (exact * m - (m + 0.5 * v).exp() - torch.lgamma(exact + 1)).sum(-1).to(mean)
-
-    def log_prob(self, y: Tensor, log_mean: Tensor) -> Tensor:
-        """See :meth:`LogLink.log_prob`."""
-        return y * log_mean - log_mean.exp() - torch.lgamma(y + 1)
-
-    def derivatives(self, y: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`LogLink.derivatives`."""
-        mu = log_mean.exp()
-        return y - mu, mu
 
 
 class NegativeBinomial(_Dispersed, _Counts):
@@ -233,26 +216,14 @@ class NegativeBinomial(_Dispersed, _Counts):
     """
 
     stackable = True
+    conditional = NEGATIVE_BINOMIAL
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """See :meth:`.Likelihood.expected_log_prob`. One term needs Gauss-Hermite quadrature."""
-        m, y, d = self._log_mean(mean), y.unsqueeze(-3), self.dispersion[..., None, None, :]
-        nodes, weights = gauss_hermite(N_NODES, mean)
-        place = (m + d.log())[..., None] + variance.sqrt()[..., None] * nodes
-        bend = (nn.functional.softplus(place) * weights).sum(-1)
-        return (_level(y, d) + y * (m + d.log()) - (y + 1 / d) * bend).sum(-1)
-
-    def log_prob(self, y: Tensor, log_mean: Tensor) -> Tensor:
-        """See :meth:`LogLink.log_prob`."""
-        d = self.dispersion[..., None, None, :, None]
-        place = log_mean + d.log()
-        return _level(y, d) + y * place - (y + 1 / d) * nn.functional.softplus(place)
-
-    def derivatives(self, y: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`LogLink.derivatives`."""
-        d = self.dispersion[..., None, None, :]
-        share = torch.sigmoid(log_mean + d.log())
-        return y - (y + 1 / d) * share, (y + 1 / d) * share * (1 - share)
+        """Σ_p log Γ(y + r) − log Γ(r) − log y! + y l − (y + r) E log(1 + exp l), r = 1/d, l = log d + m + √v z."""
+        y, v, d = y.double().unsqueeze(-3), variance.double(), self.spread(mean).double()  # large terms cancel
+        place, r = self._log_mean(mean.double()) + d.log(), 1 / d
+        level = torch.lgamma(y + r) - torch.lgamma(r) - torch.lgamma(y + 1)
+        return (level + y * place - (y + r) * mean_softplus(place, v)).sum(-1).to(mean)
 
 
 class Gamma(_Dispersed):
@@ -267,6 +238,7 @@ class Gamma(_Dispersed):
     stackable = True
 
     family = GammaDistribution
+    conditional = GAMMA
 
     def checked(self, y: np.ndarray) -> np.ndarray:
         """Targets (N, P); ValueError that names a row with numbers that are not positive."""
@@ -289,32 +261,11 @@ class Gamma(_Dispersed):
         change = m - y.log()
         return (_gamma_level(y, a) - a * (change + (0.5 * variance - change).expm1())).sum(-1)
 
-    def log_prob(self, y: Tensor, log_mean: Tensor) -> Tensor:
-        """See :meth:`LogLink.log_prob`."""
-        a = 1 / self.dispersion[..., None, None, :, None]
-        change = log_mean - y.log()
-        return _gamma_level(y, a) - a * (change + (-change).expm1())
-
-    def derivatives(self, y: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`LogLink.derivatives`."""
-        a = 1 / self.dispersion[..., None, None, :]
-        ratio = y * (-log_mean).exp()
-        return a * (ratio - 1), a * ratio
-
 
 def _first(wrong: np.ndarray) -> int | None:
     """Number of the first row with a True in ``wrong`` (N, P); None if there is none."""
     rows = np.flatnonzero(wrong.any(axis=1))
     return int(rows[0]) if len(rows) else None
-
-
-def _level(y: Tensor, d: Tensor) -> Tensor:
-    """Terms of the negative binomial log probability that do not depend on the mean.
-
-    They are computed in float64. In float32 the difference of the first two has an error of one if d is 1e-6.
-    """
-    exact, r = y.double(), 1 / d.double()
-    return (torch.lgamma(exact + r) - torch.lgamma(r) - torch.lgamma(exact + 1)).to(d)
 
 
 def _gamma_level(y: Tensor, a: Tensor) -> Tensor:

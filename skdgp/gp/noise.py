@@ -14,9 +14,9 @@ from .units import Units
 #: Initial degrees of freedom, and their lower limit, above which the variance is finite.
 INITIAL_FREEDOM, LEAST_FREEDOM = 5.0, 2.0
 
-#: Number of Gaussians whose mixture stands for a Student t distribution. Very small and very large precisions are left
-#: out. Together they have a probability of less than exp(−LEFT_OUT/2).
-N_PRECISIONS, LEFT_OUT = 48, 50.0
+#: Number of Gaussians whose mixture stands for a Student t distribution, and the steps between the logarithms of their
+#: precisions, in widths of these. The largest precisions are left out. Their probability is less than exp(−LEFT_OUT/2).
+N_PRECISIONS, PRECISION_STEP, LEFT_OUT = 48, 1.0, 36.0
 
 #: Number of Gaussians whose mixture stands for noise of an uncertain variance; and the range of their places, in
 #: deviations of the logarithm of the variance. Targets far out need large variances most.
@@ -95,18 +95,23 @@ class StudentT(AdditiveNoise):
         return [self.log_excess]
 
     def noise(self) -> tuple[Tensor, Tensor]:
-        """The mixture, by the trapezoidal rule in u = log λ, whose density is proportional to exp(ν/2 (u − exp u))."""
-        freedom = self.degrees_of_freedom
+        """The mixture, by the trapezoidal rule in u = log λ, whose density is proportional to exp(ν/2 (u − exp u)).
+
+        Given a target, λ has a gamma distribution, too, and log λ a width of about √(2/ν), however far out the target
+        is. So steps need not be shorter than this, and the nodes reach far down. Farther below, weights and variances
+        are geometric series. The first Gaussian stands for their sums.
+        """
+        freedom, excess = self.degrees_of_freedom, self.log_freedom.exp()
         with torch.no_grad():
             reach = LEFT_OUT / freedom + (2 * LEFT_OUT / freedom).sqrt()
-            high = reach.log1p()  # exp(u) = 1 + reach
-            place = torch.linspace(0, 1, N_PRECISIONS, dtype=freedom.dtype, device=freedom.device)
-            u = -reach[..., None] + (reach + high)[..., None] * place  # (..., 1, K)
-        log_weight = (0.5 * freedom[..., None] * (u - u.expm1())).log_softmax(-1)[..., 0, :]
+            step = PRECISION_STEP * (2 / (freedom + 6)).sqrt()
+            number = torch.arange(N_PRECISIONS - 1, -1, -1, dtype=freedom.dtype, device=freedom.device)
+            u = reach.log1p()[..., None] - step[..., None] * number  # (..., 1, K)
+        log_weight = (0.5 * freedom[..., None] * (u - u.expm1()))[..., 0, :]
+        one_less, one_less_variance = (-(-0.5 * step * rate).expm1() for rate in (freedom, excess))
+        log_weight = torch.cat([log_weight[..., :1] - one_less.log(), log_weight[..., 1:]], dim=-1).log_softmax(-1)
         variance = (-u).exp().mT  # (..., K, 1)
-        # The first Gaussian stands for all smaller precisions, too: with it the variance is ν/(ν − 2).
-        rest = freedom / self.log_freedom.exp() - (log_weight.exp()[..., None, :] @ variance)[..., 0, :]
-        first = variance[..., :1, :] + (rest.clamp(min=0.0) * (-log_weight[..., :1]).exp())[..., None, :]
+        first = variance[..., :1, :] * (one_less / one_less_variance)[..., None]
         return log_weight, torch.cat([first, variance[..., 1:, :]], dim=-2) * self.scale[..., None, :]
 
     def noise_variance(self) -> np.ndarray:

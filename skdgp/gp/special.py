@@ -101,3 +101,63 @@ def graded(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     step = (end - start) / numbers
     t = torch.minimum(start + step * (place + 0.5), end)
     return t.sinh(), t.cosh() * step * (place < numbers)
+
+
+#: Number of Gaussians whose mixture stands for a logistic distribution, and the logarithms of their deviations.
+_N_DEVIATIONS, _DEVIATIONS = 24, (-1.3, 2.2)
+
+#: Terms of Kolmogorov's series, of which so many matter for the smallest deviation.
+_KOLMOGOROV_TERMS = 40
+
+
+class _MeanSoftplus(Function):
+    """E log(1 + exp x) and its derivatives by the mean and the variance of x; see :func:`mean_softplus`.
+
+    The mean of the positive part of a Gaussian N(μ, s²) is s φ(μ/s) + μ Φ(μ/s). Its derivatives by μ and s² are Φ(μ/s)
+    and φ(μ/s)/2s.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        square, weight = _logistic_mixture(mean.device)
+        rate = (variance[..., None] + square).rsqrt()  # (..., K)
+        z = mean[..., None] * rate
+        density = (-0.5 * (z.square() + LOG_2PI)).exp()
+        by_mean = torch.special.ndtr(z) @ weight
+        by_variance = 0.5 * (density * rate) @ weight
+        return (density / rate) @ weight + mean * by_mean, by_mean, by_variance
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*output[1:])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, bar: Tensor | None, *_) -> tuple[Tensor | None, Tensor | None]:
+        by_mean, by_variance = ctx.saved_tensors
+        return (None, None) if bar is None else (bar * by_mean, bar * by_variance)
+
+
+def mean_softplus(mean: Tensor, variance: Tensor) -> Tensor:
+    """E log(1 + exp x) for x ~ N(mean, variance) in float64, with an error of about 1e-12 whatever the variance is.
+
+    log(1 + exp x) is E max(x + e, 0) for e with a logistic distribution. e is a Gaussian whose deviation is twice a
+    random number with Kolmogorov's distribution (Andrews and Mallows, "Scale Mixtures of Normal Distributions", 1974).
+    So x + e is a mixture of Gaussians, too, and the positive part of a Gaussian has a mean in closed form.
+    """
+    return _MeanSoftplus.apply(*torch.broadcast_tensors(mean, variance))[0]
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
+def _logistic_mixture(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Variances and weights of Gaussians, by the trapezoidal rule for the logarithm of their deviations."""
+    deviation = np.exp(np.linspace(*_DEVIATIONS, _N_DEVIATIONS))
+    k = np.arange(1, _KOLMOGOROV_TERMS)[:, None]
+    # Kolmogorov's density at deviation/2, times the deviation
+    weight = ((-1.0) ** (k + 1) * k**2 * np.exp(-0.5 * (k * deviation) ** 2)).sum(axis=0) * deviation**2
+    return torch.as_tensor(deviation**2, device=device), torch.as_tensor(weight / weight.sum(), device=device)
