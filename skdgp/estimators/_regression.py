@@ -13,7 +13,7 @@ from torch import Tensor
 from .._sklearn import fit_context
 from ..distributions import Mixture, TransformedDistribution, central_levels
 from ..gp.deep_gp import Marginals
-from ..gp.likelihoods import AdditiveNoise, Likelihood, Regression
+from ..gp.likelihoods import AdditiveNoise, Gaussian, Likelihood, Regression
 from ..gp.log_link import LogLink
 from ..inference.joint import joint_covariance, mean_gradient, over_copies
 from ..inference.threads import threads_for
@@ -69,7 +69,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
                 f"target_transform={self.target_transform!r} does not go with likelihood={self.likelihood!r}, which "
                 "models the logarithm of the mean already: leave out one of them."
             )
-        self.target_transformer_ = fitted_transform(self.target_transform, numbers)
+        gaussian = isinstance(likelihood, Gaussian)
+        self.target_transformer_ = fitted_transform(self.target_transform, numbers, gaussian=gaussian)
         return likelihood
 
     def make_likelihood(self, n_outputs: int) -> Regression:
