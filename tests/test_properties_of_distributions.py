@@ -61,11 +61,11 @@ def gaussians(draw, n_components=(1, 3, 24, 320)):
 
 
 @st.composite
-def rates(draw, most_variance=4.0):
+def rates(draw):
     """Means and variances of the logarithms of rates, and weights: rows differ much."""
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     shape = draw(st.sampled_from([1, 1, 3])), N_ROWS
-    variance = draw(st.sampled_from([0.0, 1e-4, 0.03, 0.5, 1.0, 2.0, most_variance]))
+    variance = draw(st.one_of(st.sampled_from([0.0, 1e-4, 0.03]), st.floats(0.3, 4), st.floats(2, 4)))
     means = draw(st.floats(-2, 4)) + rng.uniform(-0.5, 0.5, shape) + [0.0, 1.0, -2.0]
     return np.minimum(means, 4.0), variance * rng.uniform(0.8, 1, shape) * [1.0, 0.01, 0.5], weights(rng, shape[0])
 
@@ -144,7 +144,7 @@ def test_quantiles_invert_the_distribution_function(dist):
 def test_density_is_the_slope_of_the_distribution_function(dist):
     x = dist.ppf(LEVELS)
     density = dist.pdf(x)
-    step = 1e-3 * np.minimum(LEVELS, 1 - LEVELS) / density
+    step = 1e-4 * np.minimum(LEVELS, 1 - LEVELS) / density
     np.testing.assert_allclose((dist.cdf(x + step) - dist.cdf(x - step)) / (2 * step), density, rtol=1e-3)
 
 
@@ -229,7 +229,7 @@ def test_probabilities_of_counts_are_integrals_over_the_rate(dist):
     np.testing.assert_allclose(dist.cdf(k[:, None])[:, 0], count_cdf(dist, k), atol=2e-4)
 
 
-@examples(20)
+@examples(40)
 @given(dist=counts())
 def test_scores_of_counts_are_sums(dist):
     y = float(dist.ppf(0.8)[0])
