@@ -15,7 +15,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from skdgp import PredictiveDistribution
+from skdgp import PredictiveDistribution, SOLVEGPRegressor
 from skdgp.distributions import CountDistribution, GammaDistribution, TransformedDistribution
 from skdgp.tables.transforms import fitted_transform
 
@@ -408,6 +408,18 @@ def test_scores_under_transforms_at_every_scale(transformer, scale):
     observed = np.array([y.min(), np.median(y), 2 * y.max()])  # the last is beyond many images
     np.testing.assert_allclose(dist.crps(observed), plain_score(dist, observed), rtol=2e-3)
     np.testing.assert_allclose(dist[:1].crps(observed[:1]), dist.crps(observed)[:1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("likelihood", ["student_t", "heteroskedastic"])
+def test_the_exponential_of_heavy_tails_has_a_mean(likelihood):
+    """Without limits it would be infinite: those are ten times the range of the targets."""
+    X = np.random.default_rng(0).uniform(-2, 2, (40, 1))
+    y = np.exp(np.sin(2 * X[:, 0]) + 0.1 * np.random.default_rng(1).standard_t(2.5, 40))
+    model = SOLVEGPRegressor(6, 0, likelihood=likelihood, target_transform="log", max_iter=5, random_state=0).fit(X, y)
+    dist = model.predict_dist(X[:4])
+    most = y.max() + 10 * np.ptp(y)
+    assert (dist.ppf(1 - 1e-15) < (1 + 1e-9) * most).all()
+    assert (dist.mean < y.max()).all() and (dist.std < most).all()
 
 
 def uncertain(transformer, scale):

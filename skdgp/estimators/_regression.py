@@ -19,7 +19,7 @@ from ..inference.joint import joint_covariance, mean_gradient, over_copies
 from ..inference.threads import threads_for
 from ..methods.inducing import Auto
 from ..methods.kernels import has_corners
-from ..methods.likelihoods import POSITIVE_TARGETS, make_incomplete, make_likelihood
+from ..methods.likelihoods import POSITIVE_TARGETS, is_gaussian, make_incomplete, make_likelihood
 from ..methods.options import computing, modelling, parameter, tabular, training
 from ..tables.targets import Numbers
 from . import _predicting, _training
@@ -59,7 +59,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _kind_of_targets(self) -> Numbers:
         """What kind the targets are of. If outputs share functions, a row may lack some of them."""
-        return Numbers(self.target_transform, gaps=self._shares_outputs)
+        return Numbers(self.target_transform, is_gaussian(self.likelihood), gaps=self._shares_outputs)
 
     def _make_likelihood(self, targets: Numbers, n_outputs: int) -> Regression:
         """The likelihood of so many targets. It does not know their units yet."""

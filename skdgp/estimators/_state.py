@@ -69,7 +69,7 @@ def _targets(state: dict[str, Any]) -> Numbers | Labels:
         return Labels(state["classes_"])
     transform, transformer = state.get("target_transform"), state.get("target_transformer_")
     gaps = state.get("n_latent_outputs") is not None
-    return Numbers(transform, gaps, transformer, bool(state["_y_is_flat"]))
+    return Numbers(transform, gaps=gaps, transformer=transformer, flat=bool(state["_y_is_flat"]))
 
 
 def _unharmed(state: dict) -> dict:

@@ -32,6 +32,12 @@ def make_incomplete(likelihood, n_targets: int) -> Incomplete:
 POSITIVE_TARGETS = ("poisson", "negative_binomial", "gamma")
 
 
+def is_gaussian(likelihood) -> bool:
+    """Whether a name, a likelihood or a class of one stands for Gaussian noise. Other functions count as none."""
+    kind = LIKELIHOODS[likelihood] if isinstance(likelihood, str) else likelihood
+    return isinstance(kind, Gaussian) or (isinstance(kind, type) and issubclass(kind, Gaussian))
+
+
 def make_likelihood(likelihood: str | Regression | Callable[[int], Regression], n_targets: int) -> Regression:
     """An untrained likelihood of so many targets.
 

@@ -19,6 +19,8 @@ class Numbers:
     ----------
     target_transform : object
         The parameter of this name.
+    gaussian : bool
+        Whether the noise of transformed targets is Gaussian.
     gaps : bool, default=False
         Whether rows may lack some of their targets. No row may lack its only target.
     transformer : transformer or None, default=None
@@ -28,13 +30,15 @@ class Numbers:
     """
 
     target_transform: Any
+    gaussian: bool = True
     gaps: bool = False
     transformer: Any = None
     flat: bool = True
 
     def learn(self, y: np.ndarray) -> Self:
         """The same with what targets like ``y`` say."""
-        return replace(self, flat=y.ndim == 1, transformer=fitted_transform(self.target_transform, self._checked(y)))
+        transformer = fitted_transform(self.target_transform, self._checked(y), gaussian=self.gaussian)
+        return replace(self, flat=y.ndim == 1, transformer=transformer)
 
     def attributes(self) -> dict[str, Any]:
         """Public attributes of an estimator."""

@@ -47,11 +47,17 @@ class Bounded:
             return np.full(len(y), otherwise)
 
 
-def fitted_transform(target_transform, y: np.ndarray):
-    """The transformer, fitted to targets (n, P); None if there is no transformer."""
+def fitted_transform(target_transform, y: np.ndarray, *, gaussian: bool = True):
+    """The transformer, fitted to targets (n, P); None if there is no transformer.
+
+    If the noise is not ``gaussian``, the exponential has limits, too. With heavier tails than a Gaussian's its mean
+    would be infinite.
+    """
     if target_transform is None:
         return None
-    return Logarithm() if isinstance(target_transform, str) else Bounded(clone(target_transform).fit(y), y)
+    if not isinstance(target_transform, str):
+        return Bounded(clone(target_transform).fit(y), y)
+    return Logarithm() if gaussian else Bounded(Logarithm(), y)
 
 
 def transformed(transformer, y: np.ndarray) -> np.ndarray:
