@@ -25,14 +25,15 @@ from ._fitted import fitted
 from ._functions import FunctionDraws, draw_seeds
 from ._inputs import by_feature, feature_units, prepared
 from ._parameters import built_with
-from ._rows import FLOATS, check_query, refuse_dates
-from ._shell import Shell
+from ._rows import FLOATS, check_query, refuse_others
+from ._shell import Shell, nameless
 from ._targets import fitted_transform, transformed
 
 #: Number of drawn functions that estimate the deviation of the gradient, where it has no closed form.
 GRADIENT_DRAWS = 128
 
 
+@nameless
 @dataclass(eq=False, repr=False)
 class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """The public face of a regressor. Estimators derive from it and from a method of :mod:`skdgp.methods`."""
@@ -84,7 +85,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _numbers(self, y: np.ndarray) -> np.ndarray:
         """Targets (n,) or (n, P) as finite numbers (n, P)."""
-        refuse_dates(y)
+        refuse_others(y)
         # If outputs share functions, a row may lack some of its targets. It may not lack its only target.
         finite = "allow-nan" if self._shares_outputs and y.ndim == 2 else True
         return check_array(y.reshape(len(y), -1), dtype=FLOATS, input_name="y", ensure_all_finite=finite)
