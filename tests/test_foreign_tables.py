@@ -1,5 +1,9 @@
 """Tables and targets of other packages and of odd kinds: they work, or an error says what is wrong."""
 
+import pickle
+from datetime import date
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -72,6 +76,113 @@ def test_labels_of_several_types():
     labels[3] = 7
     with pytest.raises(ValueError, match=r"y holds labels of several types, int and str, which cannot be sorted"):
         SOLVEGPClassifier(**OPTIONS).fit(X, labels)
+
+
+def test_labels_of_several_types_in_lists():
+    """NumPy would make text of the numbers."""
+    with pytest.raises(ValueError, match="y holds labels of several types, int and str"):
+        SOLVEGPClassifier(**OPTIONS).fit(X, 15 * [1, "a"])
+    with pytest.raises(ValueError, match="classes holds labels of several types, int and str"):
+        SOLVEGPClassifier(**OPTIONS).partial_fit(X, LABELS, classes=[0, "a", "b"])
+    with pytest.raises(ValueError, match="classes holds None in row 2, which is no label"):
+        SOLVEGPClassifier(**OPTIONS).partial_fit(X, LABELS, classes=["a", "b", None])
+
+
+@pytest.mark.parametrize("label", [date(2020, 1, 1), Decimal(1), ("a",)], ids=repr)
+def test_objects_that_are_no_labels(label):
+    labels = np.empty(30, dtype=object)
+    labels[:] = [label] * 30
+    with pytest.raises(ValueError, match=r"y holds .*, which is neither text nor a number: make text of all labels"):
+        SOLVEGPClassifier(**OPTIONS).fit(X, labels)
+
+
+NUMBERS = (LABELS == "b").astype(int)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        *(pd.array(NUMBERS, dtype=dtype) for dtype in ["Int64", "UInt8", "boolean", "int64[pyarrow]"]),
+        NUMBERS.astype(object),
+        pl.Series(LABELS == "b"),
+        pd.Series(LABELS, dtype="string"),
+        pd.Series(LABELS, dtype="string[pyarrow]"),
+        pd.Categorical(LABELS),
+        pl.Series(LABELS.tolist(), dtype=pl.Categorical),
+    ],
+    ids=lambda labels: str(labels.dtype),
+)
+def test_labels_of_any_dtype(labels):
+    """Predictions are those for plain labels."""
+    model = SOLVEGPClassifier(**OPTIONS)
+    for found in (model.fit(X, labels), SOLVEGPClassifier(**OPTIONS).fit(X[:20], labels[:20], X_val=X, y_val=labels)):
+        assert found.classes_.tolist() in ([0, 1], ["a", "b"])
+    expected = SOLVEGPClassifier(**OPTIONS).fit(X, NUMBERS)
+    np.testing.assert_array_equal(model.predict_proba(X), expected.predict_proba(X))
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "boolean", "string", "string[pyarrow]", "category"])
+def test_nullable_labels_that_are_missing(dtype):
+    values = pd.Series(LABELS if "str" in dtype or dtype == "category" else NUMBERS).astype(dtype)
+    values[3] = None
+    with pytest.raises(ValueError, match=r"y holds .* in row 3, which is no label|Input y contains NaN"):
+        SOLVEGPClassifier(**OPTIONS).fit(X, values)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [LABELS, LABELS.astype("S"), pd.Series(LABELS, dtype="string"), pd.Series([pd.NA, *LABELS[1:]], dtype="string")],
+    ids=["objects", "bytes", "nullable", "missing"],
+)
+def test_regression_of_text(y):
+    with pytest.raises(ValueError, match=r"y holds text, such as b?'[ab]', and a regressor predicts numbers"):
+        regressor().fit(X, y)
+
+
+@pytest.mark.parametrize("make", [np.asarray, np.ndarray.tolist, pd.DataFrame, torch.tensor])
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_complex_numbers(make, dtype):
+    z = X.astype(dtype)
+    with pytest.raises(ValueError, match=r"Complex data not supported, but column [01] of X holds .*j"):
+        regressor().fit(make(z), Y)
+    with pytest.raises(ValueError, match=r"Complex data not supported, but y holds .*j"):
+        regressor().fit(X, make(z))
+
+
+def test_numbers_beyond_floats():
+    with pytest.raises(ValueError, match="X or y holds a whole number of more than 308 digits"):
+        regressor().fit(np.array(15 * [[10**400], [1]]), Y)
+
+
+@pytest.mark.parametrize("thing", [{"a": X}, "table", 3.0, None, iter(X)], ids=lambda thing: type(thing).__name__)
+def test_what_is_no_table(thing):
+    with pytest.raises(TypeError, match=r"X is of type \w+, which is no table: pass an array or a data frame"):
+        regressor().fit(thing, Y)
+
+
+@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame])
+def test_bytes_are_text(make):
+    text = [label.encode() for label in LABELS]
+    model = regressor(categorical_features=["text"]).fit(make({"number": X[:, 0], "text": text}), Y)
+    expected = regressor().fit(pd.DataFrame({"number": X[:, 0], "text": LABELS}), Y)
+    frames = (make({"number": X[:, 0], "text": text}), pd.DataFrame({"number": X[:, 0], "text": LABELS}))
+    np.testing.assert_array_equal(*(each.predict(frame) for each, frame in zip((model, expected), frames, strict=True)))
+    assert pickle.loads(pickle.dumps(model))._columns.levels == model._columns.levels
+    with pytest.raises(ValueError, match=r"Column 'text' of X holds text, such as b'[ab]'"):
+        regressor(categorical_features=None).fit(frames[0], Y)
+
+
+def test_lazy_frames_of_polars():
+    frame = pl.DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    np.testing.assert_array_equal(
+        regressor().fit(frame.lazy(), Y).predict(frame.lazy()), regressor().fit(frame, Y).predict(frame)
+    )
+
+
+def test_errors_about_arguments_name_no_class_of_ours():
+    for call in (regressor().fit, regressor().fit(X, Y).predict, SOLVEGPClassifier().fit, SOLVEGPClassifier().predict):
+        with pytest.raises(TypeError, match=r"^(fit|predict)\(\) "):
+            call(X, nothing=1)
 
 
 @pytest.mark.parametrize("weight", [1e-320, 1e308, 1e38])

@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
+from helpers import generator
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from sklearn.pipeline import make_pipeline
 
 from skdgp import SOLVEGPClassifier, SOLVEGPRegressor
+from skdgp.gp.classes import RobustMax
 from skdgp.gp.global_layer import OrthogonalLayer
 from skdgp.inference import collapsed
 from skdgp.methods import solvegp
@@ -102,6 +105,13 @@ def test_a_collapsed_fit_may_hold_out_rows(wave):
     model = tiny(method="collapsed", early_stopping=True, n_estimators=2, max_iter=30).fit(X, y)
     assert len(model.module_) == 2 and len(model.validation_scores_) == 0
     assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize(("n_classes", "n_points"), [(3, 256), (10, 256), (40, 128), (300, 64)])
+def test_many_classes_have_fewer_inducing_points(n_classes, n_points):
+    X = torch.rand(2000, 2, generator=generator())
+    model = SOLVEGPClassifier().build(X, RobustMax(n_classes), generator())
+    assert [len(each.mean.T) for each in model.layers[0].posteriors] == [n_points, n_points]
 
 
 def test_few_rows_are_shared_by_both_sets(wave):

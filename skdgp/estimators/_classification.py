@@ -11,12 +11,14 @@ from .._sklearn import fit_context
 from ..gp.classes import Bernoulli, Classification, RobustMax
 from ..inference.threads import threads_for
 from ..methods.options import computing, parameter, tabular, training
+from ..tables.rows import check_labels
 from ..tables.targets import Labels
 from . import _predicting, _training
 from ._fitted import learnt, query
-from ._shell import Shell
+from ._shell import Shell, nameless
 
 
+@nameless
 @dataclass(eq=False, repr=False)
 class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
     """The public face of a classifier. Estimators derive from it and from a method of :mod:`skdgp.methods`."""
@@ -163,6 +165,7 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
         if "_learnt" not in vars(self):
             if classes is None or np.size(classes) == 0:
                 raise ValueError("The first call of partial_fit needs the labels of all chunks: pass classes.")
+            classes = check_labels(classes, "classes")
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(
                 f"classes={np.unique(classes)} differ from those of the first call, {self.classes_}: leave them out, "

@@ -25,12 +25,13 @@ from ..tables.targets import Numbers
 from . import _predicting, _training
 from ._fitted import built_with, fitted, learnt, query
 from ._functions import FunctionDraws, draw_seeds
-from ._shell import Shell
+from ._shell import Shell, nameless
 
 #: Number of drawn functions that estimate the deviation of the gradient, where it has no closed form.
 GRADIENT_DRAWS = 128
 
 
+@nameless
 @dataclass(eq=False, repr=False)
 class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """The public face of a regressor. Estimators derive from it and from a method of :mod:`skdgp.methods`."""

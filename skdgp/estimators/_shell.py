@@ -1,9 +1,22 @@
 """What all estimators have in common once they are fitted."""
 
+from inspect import isfunction
+from typing import Any
+
 from .._sklearn import CallbackSupportMixin
 from . import _functions, _predicting
 from ._fitted import fitted, learnt_kernels
 from ._state import from_state, to_state
+
+
+def nameless(cls):
+    """The class, with methods whose errors about arguments name no class, since users never meet this one."""
+    for name, method in vars(cls).items():
+        function: Any = method
+        while isfunction(function):  # and what decorators wrap
+            function.__qualname__ = name
+            function = getattr(function, "__wrapped__", None)
+    return cls
 
 
 class Shell(CallbackSupportMixin):

@@ -36,6 +36,11 @@ from .options import computing, modelling, parameter, training
 INDUCING = 256
 FEW_ROWS, PER_FEATURE, FEWEST = 2000, 16, 64
 
+#: Number of functions with full posteriors of their own, such as those of classes, up to which this rule holds. The
+#: time of a step is in proportion to their number and to the square of the number of inducing points. With more
+#: functions there are fewer points, so that the time stays the same, but at least ``FEWEST``.
+MANY_FUNCTIONS = 10
+
 BUDGET = Budget(
     steps=(1000, 2000), epochs=(20, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=1024
 )
@@ -128,9 +133,7 @@ class SOLVEGP(SOLVEGPParameters):
 
         It warns if there are fewer distinct rows than the inducing points that the user asked for.
         """
-        auto = INDUCING
-        if not isinstance(likelihood, Gaussian) and len(X) < FEW_ROWS:
-            auto = min(INDUCING, max(FEWEST, PER_FEATURE * X.shape[1]))
+        auto = INDUCING if isinstance(likelihood, Gaussian) else _few_enough(len(X), X.shape[1], likelihood.n_outputs)
         check_inducing(self, "inducing", "orthogonal_inducing")
         asked = self.n_points(auto)
         for name, kind in self._kinds().items():
@@ -252,3 +255,9 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
         """Parameters for which the best posterior has no closed form."""
         values = {name: getattr(self, name, needed) for name, needed in CLOSED_NEEDS.items()}
         return {name: value for name, value in values.items() if value != CLOSED_NEEDS[name]}
+
+
+def _few_enough(n_rows: int, n_features: int, n_functions: int) -> int:
+    """The number of inducing points in either set that "auto" stands for, if the noise is not Gaussian."""
+    most = INDUCING if n_rows >= FEW_ROWS else min(INDUCING, PER_FEATURE * n_features)
+    return max(FEWEST, int(most * min(1.0, MANY_FUNCTIONS / n_functions) ** 0.5))

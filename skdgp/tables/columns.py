@@ -2,7 +2,7 @@
 
 from collections import Counter
 from datetime import date, time, timedelta
-from numbers import Number
+from numbers import Complex, Number, Real
 from typing import Any
 
 import numpy as np
@@ -137,15 +137,21 @@ def column(X, j: int):
     return X[:, j] if hasattr(X, "shape") else np.asarray(X, dtype=object)[:, j]
 
 
-def first_text(values: np.ndarray) -> str | None:
-    """The first value that is text and cannot be read as a number."""
+def first_text(values: np.ndarray) -> str | bytes | None:
+    """The first value that is text or bytes and cannot be read as a number."""
     for value in values if values.dtype.kind in "OUST" else ():
-        if isinstance(value, str):
+        if isinstance(value, str | bytes):
             try:
                 float(value)
             except ValueError:
-                return str(value)
+                return value.item() if isinstance(value, np.generic) else value
     return None
+
+
+def first_complex(values: np.ndarray) -> Any:
+    """The first complex number; None if there is none."""
+    objects = values.ravel().tolist() if values.dtype.kind in "cO" else ()
+    return next((each for each in objects if isinstance(each, Complex) and not isinstance(each, Real)), None)
 
 
 def date_columns(X) -> dict:

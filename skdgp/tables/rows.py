@@ -1,10 +1,12 @@
 """Checks the user's tables."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from scipy.sparse import issparse
+from sklearn.base import is_classifier
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import check_consistent_length, validate_data
 
@@ -13,6 +15,7 @@ from .columns import (
     Columns,
     date_columns,
     first_collection,
+    first_complex,
     first_text,
     is_frame,
     is_missing,
@@ -87,6 +90,7 @@ def as_known(X):
         X = X.detach().cpu()
         return (X.float() if X.dtype in HALVES else X).numpy()
     X = X.to_pandas() if hasattr(X, "to_pandas") and hasattr(X, "column_names") else X
+    X = X.collect() if type(X).__name__ == "LazyFrame" else X  # of Polars
     names = list(X.columns) if is_frame(X) else []
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -94,24 +98,30 @@ def as_known(X):
     return X
 
 
-def check_labels(y) -> None:
-    """Raise an error if labels are missing, or cannot be sorted since they are of several kinds."""
-    labels = np.asarray(y)
+def check_labels(y, name: str = "y"):
+    """Labels as they are, or as numbers where a list or an array of objects holds numbers.
+
+    An error says if labels are missing, if they are no labels, or if they cannot be sorted since they are of several
+    kinds.
+    """
+    labels = np.asarray(y, dtype=object if isinstance(y, list | tuple) else None)  # or NumPy would make text of numbers
     if labels.dtype.kind != "O" or not labels.ndim:
-        return
-    labels = labels.ravel()
-    gaps = [row for row, label in enumerate(labels.tolist()) if is_missing(label)]
-    if gaps:
-        raise ValueError(
-            f"y holds {labels[gaps[0]]!r} in row {gaps[0]}, which is no label: leave out rows without one."
-        )
+        return y
+    values = labels.ravel().tolist()
+    for row, label in enumerate(values):
+        if is_missing(label):
+            raise ValueError(f"{name} holds {label!r} in row {row}, which is no label: leave out rows without one.")
+        if not isinstance(label, str | bytes | complex | np.generic | int | float):
+            raise ValueError(f"{name} holds {label!r}, which is neither text nor a number: make text of all labels.")
     try:
         np.unique(labels)
     except TypeError as error:
-        kinds = " and ".join(sorted({type(label).__name__ for label in labels.tolist()}))
+        kinds = " and ".join(sorted({type(label).__name__ for label in values}))
         raise ValueError(
-            f"y holds labels of several types, {kinds}, which cannot be sorted: make text of all, for instance."
+            f"{name} holds labels of several types, {kinds}, which cannot be sorted: make text of all, for instance."
         ) from error
+    numbers = np.array(values).reshape(labels.shape)
+    return y if numbers.dtype.kind in "OUS" else numbers
 
 
 def _validated(estimator, columns: Columns | None, X, *y, **options):
@@ -126,15 +136,25 @@ def _validated(estimator, columns: Columns | None, X, *y, **options):
         if columns is None:
             return validate_data(estimator, X, *y, **_with_missing(options))
         return _checked(columns.coded(X), *y, **_with_missing(options))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         _explain(error, X, columns)
-        if y and isinstance(error, TypeError):
-            refuse_dates(*y)
+        if y and not is_classifier(estimator):
+            refuse_others(y[0], error)
         raise
 
 
 def _explain(error: Exception, X, columns: Columns | None) -> None:
     """Raise an error that names the column that scikit-learn's is about, if a column of ``X`` explains it."""
+    if isinstance(X, str) or not (hasattr(X, "__array__") or issparse(X) or isinstance(X, Sequence)):
+        raise TypeError(
+            f"X is of type {type(X).__name__}, which is no table: pass an array or a data frame with a row for each "
+            "sample."
+        ) from error
+    if isinstance(error, OverflowError):
+        raise ValueError(
+            "X or y holds a whole number of more than 308 digits, which float64 cannot hold: pass its logarithm, for "
+            "instance."
+        ) from error
     for number, (name, column) in enumerate(_columns_by_name(X)):
         if columns is not None and columns.is_categorical[number]:
             continue
@@ -147,6 +167,7 @@ def _explain(error: Exception, X, columns: Columns | None) -> None:
                 f"Column {name!r} of X holds text, such as {text!r}, but is not taken for a category: name it in "
                 'categorical_features, or fit a data frame with categorical_features="from_dtype".'
             ) from error
+        _refuse_complex(f"column {name!r} of X", column, error)
         other = first_collection(column)
         if other is not None:
             raise TypeError(
@@ -162,11 +183,30 @@ def _refuse_column(name, dates, error: Exception | None = None) -> None:
     ) from error
 
 
-def refuse_dates(y) -> None:
-    """Raise an error if there are dates or durations among targets that must be numbers."""
-    dates = kind_of_dates(np.asarray(y))
+def _refuse_complex(what: str, values: np.ndarray, error: Exception | None) -> None:
+    value = first_complex(values)
+    if value is not None:
+        raise ValueError(
+            f"Complex data not supported, but {what} holds {value!r}: pass the real and the imaginary part as two "
+            "columns."
+        ) from error
+
+
+def refuse_others(y, error: Exception | None = None) -> None:
+    """Raise an error if there are dates, complex numbers or text among targets that must be numbers."""
+    values = np.asarray(y)
+    dates = kind_of_dates(values)
     if dates is not None:
-        raise ValueError(f"y holds dates or durations, {dates}: turn them into numbers, such as days, before.")
+        raise ValueError(
+            f"y holds dates or durations, {dates}: turn them into numbers, such as days, before."
+        ) from error
+    _refuse_complex("y", values, error)
+    text = first_text(values.ravel())
+    if text is not None:
+        raise ValueError(
+            f"y holds text, such as {text!r}, and a regressor predicts numbers: take a classifier, or make numbers of "
+            "the text."
+        ) from error
 
 
 def _with_missing(options: dict) -> dict:

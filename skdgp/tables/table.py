@@ -69,7 +69,7 @@ class Table:
         With ``learnt`` models learn from them in ``fit``, so that numbers that stand for levels of a category are
         computed from other rows only.
         """
-        self.targets.check(y)
+        y = self.targets.known(y)
         rows = check_rows(estimator, self.columns, X, y, sample_weight, **self.targets.check_options)
         return self._weighted(rows, rows.y, class_weight, "X", learnt=learnt)
 
@@ -80,7 +80,7 @@ class Table:
             raise ValueError(f"{got} was given without {missing}: give both or neither.")
         if X_val is None:
             return None
-        self.targets.check(y_val)
+        y_val = self.targets.known(y_val)
         rows = check_rows(estimator, self.columns, X_val, y_val, **self.targets.check_options)
         return self._weighted(rows, labels, class_weight, "X_val")
 
@@ -174,9 +174,8 @@ def learn(
     classes : array-like, default=None
         Labels of all chunks together, if the table is one chunk of them.
     """
-    targets.check(y)
     columns = Columns.of(as_known(X), categorical_features)
-    rows = check_rows(estimator, columns, X, y, sample_weight, reset=True, **targets.check_options)
+    rows = check_rows(estimator, columns, X, targets.known(y), sample_weight, reset=True, **targets.check_options)
     labels = rows.y
     targets = targets.learn(labels if classes is None else np.asarray(classes))
     rows = rows.weighted(targets.weights(labels, labels, class_weight), "X")

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils import check_array, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from .rows import FLOATS, check_labels, refuse_dates
+from .rows import FLOATS, as_known, check_labels, refuse_others
 from .transforms import fitted_transform, transformed
 
 
@@ -44,8 +44,9 @@ class Numbers:
         """Public attributes of an estimator."""
         return {"target_transformer_": self.transformer}
 
-    def check(self, y) -> None:
-        """Raise an error if targets cannot be told. scikit-learn's checks find all that is wrong with numbers."""
+    def known(self, y):
+        """Targets for scikit-learn's checks, which find all that is wrong with numbers."""
+        return y
 
     @property
     def check_options(self) -> dict:
@@ -73,7 +74,7 @@ class Numbers:
 
     def _checked(self, y: np.ndarray) -> np.ndarray:
         """Targets (n,) or (n, P) as finite numbers (n, P)."""
-        refuse_dates(y)
+        refuse_others(y)
         finite = "allow-nan" if self.gaps and y.ndim == 2 else True
         return check_array(y.reshape(len(y), -1), dtype=FLOATS, input_name="y", ensure_all_finite=finite)
 
@@ -109,9 +110,9 @@ class Labels:
         """Public attributes of an estimator."""
         return {"classes_": self.classes}
 
-    def check(self, y) -> None:
-        """Raise an error if labels are missing, or cannot be sorted."""
-        check_labels(y)
+    def known(self, y):
+        """Labels for scikit-learn's checks; ValueError if some are missing, or if they cannot be sorted."""
+        return check_labels(as_known(y))
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Numbers (n, 1) of the rows' classes."""

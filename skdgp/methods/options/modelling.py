@@ -61,10 +61,10 @@ N_INDUCING_SOLVEGP = N_INDUCING.but(
     text="""
     Number of inducing points in the first set. They summarise the function that the model has learnt. "auto" is
     256. If there are fewer than 2000 rows and the noise is not Gaussian, as for classes, "auto" is 16 for each
-    feature, and for each level of a category, but at least 64 and at most 256. More points of either set follow
-    more complicated functions, but time grows with their square and in the end with their cube. If both numbers
-    together are larger than the number of distinct rows, ``fit`` takes all of these, with a UserWarning unless one
-    of the two is "auto".
+    feature, and for each level of a category, but at least 64 and at most 256. With K > 10 classes it is smaller by
+    the factor √(10/K), but at least 64. More points of either set follow more complicated functions, but time grows
+    with their square and in the end with their cube. If both numbers together are larger than the number of distinct
+    rows, ``fit`` takes all of these, with a UserWarning unless one of the two is "auto".
     """,
 )
 
