@@ -33,7 +33,7 @@ future = years[:, 0] >= 1990
 #
 # * a smooth trend, which changes over about a century;
 # * a season, which repeats every year and may change slowly over the decades;
-# * small deviations, which last a year or two.
+# * small deviations, which last some years.
 #
 # Each part becomes a term of the kernel. Lengthscales, the distances over which a part changes, are in years, the unit
 # of ``X``. Training keeps them within their bounds. Variances are those of standardised targets. The kernel needs no
@@ -56,9 +56,13 @@ said = SOLVEGPRegressor(kernel=kernel, n_neighbors=0, random_state=0).fit(years[
 print(said.kernel_)
 
 # %%
-# ``kernel_`` is a kernel object again, with the parameters that training has learnt. You can pass it to scikit-learn's
-# own ``GaussianProcessRegressor``. Add a ``WhiteKernel`` there, since ``kernel_`` has no term for the noise, and set
-# ``normalize_y=True``, since its variances are those of standardised targets.
+# ``kernel_`` is a kernel object again, with the parameters that training has learnt. The lengthscale of the trend is at
+# its lower bound of 80 years. The one beside the season is so long that the season repeats without any change, which is
+# true of these data. Small deviations change over about four years.
+#
+# You can pass ``kernel_`` to scikit-learn's own ``GaussianProcessRegressor``. Add a ``WhiteKernel`` there, since
+# ``kernel_`` has no term for the noise, and set ``normalize_y=True``, since its variances are those of standardised
+# targets.
 #
 # Twenty years ahead
 # ------------------
@@ -68,8 +72,8 @@ print(said.kernel_)
 # whole predicted distribution; lower is better.
 #
 # In the picture, the composed kernel continues the season and the trend. Its mean falls behind the test rows in the
-# last ten years, since no term says that the trend keeps becoming steeper. Its intervals widen, and still contain
-# nearly all of the rows. With the default kernel, the mean soon stays at the same level.
+# last ten years, since no term says that the trend keeps becoming steeper. Its intervals widen, and contain all of the
+# rows. With the default kernel, the mean soon stays at the same level.
 
 from skdgp.metrics import coverage
 

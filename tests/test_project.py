@@ -577,3 +577,10 @@ def test_benchmark_of_noise(benchmark, tmp_path):
     assert [row["estimator"] for row in rows] == ["solvegp", "solvegp", "hgb", "glm"]
     ours, trees = float(rows[0]["deviance"]), float(rows[2]["deviance"])
     assert 0.8 < ours < trees < 4.0 and 0.8 < float(rows[0]["coverage"]) < 1.0
+
+
+def test_benchmark_of_kernels(benchmark):
+    benchmark("kernels.py", *"--problems trend --seeds 0".split())
+    ours, peer = saved_rows("kernels.csv")
+    assert [ours["estimator"], peer["estimator"]] == ["solvegp", "gpr"]
+    assert float(ours["evidence"]) == pytest.approx(float(peer["evidence"]), abs=0.5)
