@@ -9,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from helpers import table_of
 from scipy import sparse
 
 from skdgp import SOLVEGPClassifier, SOLVEGPRegressor
@@ -167,7 +168,7 @@ def test_bytes_are_text(make):
     expected = regressor().fit(pd.DataFrame({"number": X[:, 0], "text": LABELS}), Y)
     frames = (make({"number": X[:, 0], "text": text}), pd.DataFrame({"number": X[:, 0], "text": LABELS}))
     np.testing.assert_array_equal(*(each.predict(frame) for each, frame in zip((model, expected), frames, strict=True)))
-    assert pickle.loads(pickle.dumps(model))._columns.levels == model._columns.levels
+    assert table_of(pickle.loads(pickle.dumps(model))).columns.levels == table_of(model).columns.levels
     with pytest.raises(ValueError, match=r"Column 'text' of X holds text, such as b'[ab]'"):
         regressor(categorical_features=None).fit(frames[0], Y)
 

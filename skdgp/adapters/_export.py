@@ -1,14 +1,11 @@
 """Mean and deviation of a fitted regressor as a PyTorch module, which can be exported."""
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
 from ..estimators._fitted import built_with, fitted, learnt
 from ..estimators._parameters import method_of
 from ..estimators._regression import DeepGPRegressor
-from ..gp.likelihoods import AdditiveNoise
 from ..inference.joint import exact_copies, joint_moments
 
 
@@ -24,7 +21,7 @@ def check_plain(regressor, what: str) -> None:
             "before, in a pipeline."
         )
     transformed = table.targets.transformer is not None
-    if transformed or not isinstance(ensemble.likelihoods[0], AdditiveNoise):
+    if transformed or not ensemble.likelihoods[0].additive:
         raise ValueError(
             f"{what} takes models whose noise is added and the same everywhere, but this one has "
             f"likelihood={built_with(regressor, 'likelihood')!r} and target_transform="
@@ -77,7 +74,7 @@ class MomentsModule(nn.Module):
         check_plain(regressor, type(self).__name__)
         ensemble, units = fitted(regressor), learnt(regressor).table.units
         self.models = nn.ModuleList(exact_copies(ensemble))
-        target_units = cast(AdditiveNoise, ensemble.likelihoods[0]).units
+        target_units = ensemble.likelihoods[0].units
         numbers = {"shift": units.shift, "scale": units.scale, "noise": regressor._mean_noise_variance()}
         numbers |= {"target_shift": target_units.shift, "target_scale": target_units.scale}
         for name, values in numbers.items():

@@ -7,7 +7,6 @@ import numpy as np
 from sklearn.base import is_regressor
 from sklearn.utils.validation import validate_data
 
-from ..gp.likelihoods import AdditiveNoise
 from ._axes import open_row, styled
 from ._models import find_feature, unwrap_deep_gp
 
@@ -291,7 +290,7 @@ def _name_of_last_layer(model):
     if not is_regressor(model):
         return "Last layer, latent"
     transformed = getattr(model, "target_transformer_", None) is not None
-    if transformed or not isinstance(model.module_[0].likelihood, AdditiveNoise):
+    if transformed or not model.module_[0].likelihood.additive:
         return "Last layer, latent"  # its outputs are no targets
     return f"Last layer, {'standardised ' if model.normalize_y else ''}y"
 

@@ -13,13 +13,12 @@ from torch import Tensor
 from .._sklearn import fit_context
 from ..distributions import Mixture, TransformedDistribution, central_levels
 from ..gp.deep_gp import Marginals
-from ..gp.likelihoods import AdditiveNoise, Likelihood, Regression
-from ..gp.log_link import LogLink
+from ..gp.likelihoods import Likelihood, Regression
 from ..inference.joint import joint_covariance, mean_gradient, over_copies
 from ..inference.threads import threads_for
 from ..methods.inducing import Auto
 from ..methods.kernels import has_corners
-from ..methods.likelihoods import POSITIVE_TARGETS, is_gaussian, make_incomplete, make_likelihood
+from ..methods.likelihoods import LIKELIHOODS, is_gaussian, make_incomplete, make_likelihood
 from ..methods.options import computing, modelling, parameter, tabular, training
 from ..tables.targets import Numbers
 from . import _predicting, _training
@@ -52,9 +51,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        named = isinstance(self.likelihood, str) and self.likelihood in POSITIVE_TARGETS
+        kind = LIKELIHOODS.get(self.likelihood) if isinstance(self.likelihood, str) else None
         logarithm = isinstance(self.target_transform, str) and self.target_transform == "log"
-        tags.target_tags.positive_only = named or logarithm
+        tags.target_tags.positive_only = logarithm or (kind is not None and kind.positive)
         tags.input_tags.allow_nan = True
         return tags
 
@@ -65,7 +64,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _make_likelihood(self, targets: Numbers, n_outputs: int) -> Regression:
         """The likelihood of so many targets. It does not know their units yet."""
         likelihood = (make_incomplete if self._shares_outputs else make_likelihood)(self.likelihood, n_outputs)
-        if isinstance(likelihood, LogLink) and self.target_transform is not None:
+        if likelihood.positive and self.target_transform is not None:
             raise ValueError(
                 f"target_transform={self.target_transform!r} does not go with likelihood={self.likelihood!r}, which "
                 "models the logarithm of the mean already: leave out one of them."
@@ -203,7 +202,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         It is in the square of the units of ``y``, or of the transformed targets if there is a ``target_transform``. If
         the noise depends on the row, there is an AttributeError.
         """
-        if not isinstance(fitted(self).likelihoods[0], AdditiveNoise):
+        if not fitted(self).likelihoods[0].additive:
             raise AttributeError(
                 f"likelihood={built_with(self, 'likelihood')!r} has no noise_variance_, since its noise depends on the "
                 "row: compare predict_dist(X).var with predict_dist(X, latent=True).var."
@@ -234,8 +233,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _mean_noise_variance(self) -> np.ndarray:
         """Noise variance of each output (P,), in the square of the user's units."""
-        likelihoods = cast(list[AdditiveNoise], fitted(self).likelihoods)
-        return np.mean([likelihood.noise_variance() for likelihood in likelihoods], axis=0)
+        return np.mean([likelihood.noise_variance() for likelihood in fitted(self).likelihoods], axis=0)
 
     @threads_for()
     def predict(self, X, return_std=False, return_cov=False, latent=False):
@@ -347,7 +345,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         X = query(self, X)
         self._refuse_transform("predict_output_cov", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
         likelihood = fitted(self).likelihoods[0]
-        if not isinstance(likelihood, AdditiveNoise):
+        if not likelihood.additive:
             raise ValueError(
                 f"predict_output_cov needs noise that is added, but likelihood={built_with(self, 'likelihood')!r}: "
                 "sample_y(X, 1000) has draws, whose covariance is the one wanted."
@@ -409,7 +407,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         table = learnt(self).table
         rows = table.prepared(queries)
         likelihood = fitted(self).models[0].likelihood
-        scale = likelihood.units.scale if return_std and isinstance(likelihood, AdditiveNoise) else None
+        scale = likelihood.units.scale if return_std and likelihood.additive else None
         gradient, variance = mean_gradient(fitted(self), rows, _mean_response, scale)
         gradient = self._flat(table.by_feature(gradient, queries))
         if not return_std:

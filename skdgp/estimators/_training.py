@@ -178,7 +178,7 @@ def _blaming_units(likelihood: Likelihood, data: Batch):
         yield
     except FloatingPointError as error:
         size = float(data.y.double().nan_to_num().square().mean().sqrt())
-        if not hasattr(likelihood, "units") or 1 / FAR_FROM_ONE < size < FAR_FROM_ONE:
+        if not likelihood.standardised or 1 / FAR_FROM_ONE < size < FAR_FROM_ONE:
             raise
         raise ValueError(
             f"Training failed since targets have a root mean square of {size:.2g}, and the variances of kernels and "
@@ -220,7 +220,7 @@ def _hold_out(
     """Rows that judge the models: those that the user gave, or a share of all rows, or none."""
     if rows is not None:
         return Split(order, _to_batch(rows, likelihood, data.X.numpy().dtype))
-    kriged = getattr(likelihood, "kriged", False) and _n_neighbors(estimator) != 0
+    kriged = likelihood.kriged and _n_neighbors(estimator) != 0
     wanted = kriged or (_has_base(estimator) and likelihood.has_base)
     to_judge = not estimator.early_stopping and (plan.finish is not None or plan.hold_out) and wanted
     if not (estimator.early_stopping or to_judge):
@@ -259,7 +259,7 @@ def _n_neighbors(estimator) -> int | None:
 def _warn_of_failure(ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:
     """Warn if a linear model predicts rows that it has not learnt from better."""
     held_out = ensemble.held_out
-    comparable = hasattr(ensemble.models[0].likelihood, "units")  # their densities are those of standardised targets
+    comparable = ensemble.models[0].likelihood.standardised  # their densities are those of standardised targets
     if held_out is None or not comparable or len(data) < MIN_ROWS_TO_COMPARE or data.y.isnan().any():
         return
     line = linear_score(data.rows(torch.from_numpy(order[:INITIAL_ROWS])))

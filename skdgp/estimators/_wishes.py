@@ -248,7 +248,7 @@ IDLE = (
     ),
     Idle(
         ("n_neighbors",),
-        lambda fit: not getattr(fit.likelihood, "kriged", False),
+        lambda fit: not fit.likelihood.kriged,
         "with likelihood={likelihood!r}, since its noise is not the same for all rows",
         'set likelihood="gaussian", or leave it out',
     ),

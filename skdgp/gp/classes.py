@@ -28,6 +28,8 @@ _REACH = 8.0
 class Classification(Likelihood):
     """Likelihood of K classes. Targets (B, 1) are the numbers of the classes, from 0 on."""
 
+    base_kind = "classes"
+
     #: Variance of the Gaussian noise that is added to function values before they decide on the class.
     noise: ClassVar[float]
 

@@ -37,8 +37,30 @@ class Likelihood(nn.Module):
         P, function values per row.
     """
 
+    # What other parts of the package ask, instead of which likelihood it is.
+
     #: Whether all its function values have the same meaning, so that they may share a kernel.
     alike: ClassVar[bool] = True
+
+    #: Which base suits it: one of "numbers", "tails", "means" and "classes"; see :func:`.base_for`.
+    base_kind: ClassVar[str] = "numbers"
+
+    #: Whether the nearest rows may correct predictions. That needs noise which is the same everywhere, and no outliers.
+    kriged: ClassVar[bool] = False
+
+    #: Whether models see standardised targets, in ``units``.
+    standardised: ClassVar[bool] = False
+
+    #: Whether targets are a function value plus noise that is the same everywhere, with a ``noise_variance``.
+    additive: ClassVar[bool] = False
+
+    #: Whether the best posterior of a model of one layer has a closed form.
+    conjugate: ClassVar[bool] = False
+
+    #: Whether all targets are positive, or at least none is negative. Then they need no ``target_transform``.
+    positive: ClassVar[bool] = False
+
+    units: Units
 
     def __init__(self, n_outputs: int):
         super().__init__()
@@ -81,6 +103,10 @@ class Likelihood(nn.Module):
         """Log density of targets in the user's units minus that of encoded ones y (N, P), summed with weights."""
         return 0.0
 
+    def noise_variance(self) -> np.ndarray:
+        """Variances of the noise (P,), in the square of the user's units, if it is ``additive``."""
+        raise NotImplementedError
+
     def response(self, f: Tensor) -> Tensor:
         """Function values (S, B, P) for the user, (S, B, K): in the units of targets, or as probabilities."""
         raise NotImplementedError
@@ -107,9 +133,6 @@ class Likelihood(nn.Module):
 
 class Regression(Likelihood):
     """Likelihood of numbers, ``n_targets`` of them for each row."""
-
-    #: Whether the nearest rows may correct predictions. That needs noise which is the same everywhere, and no outliers.
-    kriged: ClassVar[bool] = False
 
     #: Whether observations without noise are linear in function values.
     linear: ClassVar[bool] = False
@@ -165,8 +188,7 @@ class Regression(Likelihood):
 class Standardised(Regression):
     """Likelihood of numbers that are standardised, since their noise has the scale of the targets."""
 
-    linear = True
-    units: Units
+    linear = standardised = True
 
     def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
         """Choose units that standardise targets, or the user's own; ValueError if standardised targets overflow."""
@@ -197,7 +219,7 @@ class AdditiveNoise(Standardised):
     Everything else follows from these.
     """
 
-    kriged = True
+    kriged = additive = True
 
     def noise(self) -> tuple[Tensor, Tensor]:
         """Log weights (K,) and variances (K, P) of the mixture, independent between outputs."""
@@ -225,7 +247,7 @@ class AdditiveNoise(Standardised):
         return self.response(mean.mT).mT, covariance * covariance.new_tensor(self.units.scale).square()[:, None, None]
 
     def noise_variance(self) -> np.ndarray:
-        """Variances of the noise (P,), in the square of the user's units."""
+        """See :meth:`Likelihood.noise_variance`."""
         log_weight, variance = self.noise()
         return (log_weight.exp() @ variance).detach().cpu().numpy() * np.square(self.units.scale)
 
@@ -261,6 +283,7 @@ class Gaussian(AdditiveNoise):
     """
 
     stackable = True
+    conjugate = True
 
     floor: Tensor
 

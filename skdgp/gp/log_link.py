@@ -45,6 +45,8 @@ class LogLink(Regression):
         P, number of targets.
     """
 
+    base_kind = "means"
+    positive = True
     shift: tuple[float, ...]
 
     def __init__(self, n_outputs: int):

@@ -47,7 +47,7 @@ class StudentT(AdditiveNoise):
     """
 
     stackable = True
-
+    base_kind = "tails"
     kriged = False
     floor: Tensor
 

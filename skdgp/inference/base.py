@@ -17,14 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..gp.classes import Classification
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import Kernel, LinearKernel, StationaryKernel, SumKernel
 from ..gp.likelihoods import Gaussian, Likelihood, rounding_variance
 from ..gp.log_link import LogLink
 from ..gp.means import ConstantMean, ZeroMean
-from ..gp.noise import StudentT
 from ..gp.propagation import make_propagation
 from .batches import Batch, Part
 from .calibration import marginals_of
@@ -97,12 +95,12 @@ def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tupl
     numpy.linalg.LinAlgError
         If a matrix has no Cholesky factor in floating point.
     """
-    if isinstance(likelihood, LogLink):
-        return fit_base_of_means(rows, deepcopy(likelihood).to(rows.X), groups)
+    if likelihood.base_kind == "means":
+        return fit_base_of_means(rows, cast(LogLink, deepcopy(likelihood)).to(rows.X), groups)
     numbers = Batch(rows.X, likelihood.regressands(rows.y), rows.weight)
-    if isinstance(likelihood, StudentT):
+    if likelihood.base_kind == "tails":
         return fit_base_of_tails(numbers, groups)
-    return (fit_base_of_classes if isinstance(likelihood, Classification) else fit_base)(numbers, groups), None
+    return (fit_base_of_classes if likelihood.base_kind == "classes" else fit_base)(numbers, groups), None
 
 
 def fit_base(rows: Batch, groups: Groups = None) -> DeepGP:

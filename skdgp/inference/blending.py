@@ -16,7 +16,7 @@ from ..gp.classes import Classification, Tempered
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import SumKernel
-from ..gp.likelihoods import AdditiveNoise, Gaussian, Likelihood
+from ..gp.likelihoods import Gaussian, Likelihood
 from ..gp.means import ConstantMean
 from .batches import Batch
 
@@ -92,7 +92,7 @@ def blend(
     score : float
         Mean log density or probability of the rows, in the members' units.
     """
-    if isinstance(likelihood, Classification):
+    if likelihood.base_kind == "classes":
         density: _Density = _Probability(base, likelihood, judged, known)
     else:
         density = _Density(base, likelihood, judged)
@@ -195,7 +195,7 @@ class _Density:
 
     def noise_for(self, weight: float) -> np.ndarray:
         """Logarithms of the noise for a weight: from residuals of the means if noise is the same everywhere."""
-        if not isinstance(self.likelihood, AdditiveNoise):
+        if not self.likelihood.additive:
             return self.learnt
         self.take(np.concatenate([[weight, 0.0], self.learnt]))
         likelihood = self.likelihood

@@ -211,7 +211,7 @@ class Ensemble:
         """Let rows decide on base and neighbours. Members then learn from rows that were held out for this alone."""
         if foundation is not None:
             self.blend, self.held_out = judges.blend(self.models, foundation)
-        if n_neighbors != 0 and judges.exist and getattr(self.models[0].likelihood, "kriged", False):
+        if n_neighbors != 0 and judges.exist and self.models[0].likelihood.kriged:
             self.correction = judges.correction(self.models, self.blend, foundation, n_neighbors)
         if judges.split.to_judge and judges.plan.finish is not None:
             for model in self.models:

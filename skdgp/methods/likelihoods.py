@@ -8,7 +8,7 @@ from ..gp.likelihoods import Gaussian, Regression
 from ..gp.log_link import Gamma, NegativeBinomial, Poisson
 from ..gp.noise import Heteroskedastic, StudentT
 
-LIKELIHOODS: dict[str, Callable[[int], Regression]] = {
+LIKELIHOODS: dict[str, type[Regression]] = {
     "gaussian": Gaussian,
     "heteroskedastic": Heteroskedastic,
     "student_t": StudentT,
@@ -26,10 +26,6 @@ def make_incomplete(likelihood, n_targets: int) -> Incomplete:
             "them."
         )
     return Incomplete(n_targets)
-
-
-#: Likelihoods of targets that are positive, or at least not negative.
-POSITIVE_TARGETS = ("poisson", "negative_binomial", "gamma")
 
 
 def is_gaussian(likelihood) -> bool:

@@ -11,7 +11,7 @@ from ..gp.deep_gp import DeepGP
 from ..gp.features import Features
 from ..gp.images import ConvolutionalSum
 from ..gp.kernels import Kernel
-from ..gp.likelihoods import Gaussian, Likelihood
+from ..gp.likelihoods import Likelihood
 from ..gp.means import ZeroMean
 from ..gp.propagation import make_propagation
 from ..inference import collapsed, solved
@@ -133,7 +133,7 @@ class SOLVEGP(SOLVEGPParameters):
 
         It warns if there are fewer distinct rows than the inducing points that the user asked for.
         """
-        auto = INDUCING if isinstance(likelihood, Gaussian) else _few_enough(len(X), X.shape[1], likelihood.n_outputs)
+        auto = INDUCING if likelihood.conjugate else _few_enough(len(X), X.shape[1], likelihood.n_outputs)
         check_inducing(self, "inducing", "orthogonal_inducing")
         asked = self.n_points(auto)
         for name, kind in self._kinds().items():
