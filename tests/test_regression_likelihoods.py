@@ -10,7 +10,7 @@ from helpers import REGRESSORS, any_options, name_of, normal
 from scipy.special import gammaln, log_softmax, logsumexp
 from scipy.stats import gamma, norm, poisson
 from scipy.stats import t as student_t
-from skdgp.estimators._inputs import prepared
+
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_val_score
@@ -423,7 +423,7 @@ def test_covariances_of_members_that_have_a_logarithmic_link(name, base):
     X, y = targets(name, 60)
     model = SOLVEGPRegressor(8, 0, likelihood=name, base=base, n_estimators=3, max_iter=5, random_state=0).fit(X, y)
     shift, rows = model.module_[0].likelihood.shift[0], X[:6]
-    inputs = torch.as_tensor(prepared(model)(rows)).double()
+    inputs = torch.as_tensor(table_of(model).prepared(rows)).double()
     M, C = [], []
     for member in exact_copies(model._ensemble):
         with torch.no_grad():
@@ -448,7 +448,7 @@ def test_covariances_of_a_mixture_that_has_a_logarithmic_link(name):
     options = {"n_inducing": 4, "n_samples": 5, "n_estimators": 2, "max_iter": 3, "base": None, "random_state": 0}
     model = DSDGPRegressor((2,), propagation="quadrature", likelihood=name, **options).fit(X, y)
     shift, rows = model.module_[0].likelihood.shift[0], X[:5]
-    inputs, weights, M, C = torch.as_tensor(prepared(model)(rows)).double(), [], [], []
+    inputs, weights, M, C = torch.as_tensor(table_of(model).prepared(rows)).double(), [], [], []
     for member in exact_copies(model._ensemble):
         mean, variance, _ = member.layers[0](inputs[None], inputs)
         for weight, point in zip(member.propagation.weight, member.propagation.points[0], strict=True):
