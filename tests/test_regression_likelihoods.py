@@ -6,11 +6,10 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from helpers import REGRESSORS, any_options, name_of, normal
+from helpers import REGRESSORS, any_options, name_of, normal, table_of
 from scipy.special import gammaln, log_softmax, logsumexp
 from scipy.stats import gamma, norm, poisson
 from scipy.stats import t as student_t
-
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_val_score

@@ -232,7 +232,7 @@ class TestTraining:
         def value(*args):
             return climb.value(*args) * torch.tensor([1.0, 1.0, torch.nan])
 
-        with pytest.raises(FloatingPointError, match="training objective became nan"):
+        with pytest.raises(FloatingPointError, match="training objective is nan"):
             train(learners(lines([0.0, 1.0, 2.0]), make_data(12), False), settings(Objective(value, linear=True)))
 
     def test_members_that_cannot_be_stacked_share_epochs(self):

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 from helpers import ELBO, PEAK, REGRESSORS, Line, any_options, climb, generator, make_data, name_of, normal, settings
+from sklearn.gaussian_process.kernels import DotProduct
 
+from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.estimators._parameters import method_of
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.inference.batches import Batch, Part
@@ -232,8 +234,8 @@ def test_a_failure_on_held_out_rows_is_undone_too(monkeypatch):
 @pytest.mark.parametrize(
     ("misbehave", "error", "message"),
     [
-        (become_nan, FloatingPointError, "training objective became nan.*learning_rate"),
-        (become_infinite, FloatingPointError, "training objective became inf"),
+        (become_nan, FloatingPointError, "training objective is nan before the first step.*kernel"),
+        (become_infinite, FloatingPointError, "training objective is inf before the first step"),
         (fail_to_factorise, np.linalg.LinAlgError, "no factor"),
         (spoil_gradient, FloatingPointError, "the parameter slope infinite or NaN.*learning_rate"),
     ],
@@ -243,6 +245,21 @@ def test_error_where_every_retry_fails(misbehave, error, message):
     with pytest.raises(error, match=message):
         run(Line(), make_data(), settings(objective))
     assert len(objective.seen) == MAX_RETRIES + 1
+
+
+def test_steps_are_blamed_only_where_there_were_some():
+    objective = Recorder(climb, become_nan, calls=range(1, 1000))
+    with pytest.raises(FloatingPointError, match=r"training objective became nan.*learning_rate"):
+        run(Line(), make_data(), settings(objective))
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "gamma", "heteroskedastic"])
+@pytest.mark.parametrize("estimator", [AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor])
+def test_error_where_the_variance_of_a_kernel_is_too_large_at_first(estimator, likelihood):
+    X = np.random.default_rng(0).uniform(-1, 1, (30, 1)) + 1e5
+    model = estimator(kernel=1.0 * DotProduct(), likelihood=likelihood, max_iter=2, n_estimators=1, base=None)
+    with pytest.raises(FloatingPointError, match=r"is -inf before the first step.*move the features of a DotProduct"):
+        model.fit(X, np.arange(1.0, 31.0))
 
 
 def test_error_where_held_out_rows_have_no_density():

@@ -202,6 +202,12 @@ class Trainee:
         values = loss.tolist()
         self.failed = [number for number, value in enumerate(values) if not math.isfinite(value)]
         for number in self.failed:
+            if self.adam.count.item() == 0:  # so that no step can be the cause
+                raise FloatingPointError(
+                    f"The training objective is {-values[number]} before the first step. The likely cause is a kernel "
+                    "whose variance at the rows is far too large for these targets: give it a smaller one, move the "
+                    "features of a DotProduct towards zero, or set normalize_X=True."
+                )
             raise FloatingPointError(
                 f"The training objective became {-values[number]}. The likely cause is a learning_rate too high for "
                 "these data: lower it, or set dtype='float64'."
