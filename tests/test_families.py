@@ -157,6 +157,14 @@ class TestUncertainRates:
         plain = ((same.cdf(k) - (k >= y)) ** 2).sum()
         assert CountDistribution([[m]], [[v]], [[d]], [1.0]).crps([y])[0] == pytest.approx(plain, rel=1e-7)
 
+    @pytest.mark.parametrize("family", [CountDistribution, GammaDistribution])
+    @pytest.mark.parametrize(("m", "v"), [(348.5, 1.0), (-348.5, 1.0), (0.0, 340.0)])
+    def test_every_number_is_finite(self, family, m, v):
+        dist = family([[m]], [[v]], [[0.1]], [1.0])
+        y = dist.ppf([[0.01], [0.5], [0.999]])
+        for numbers in (dist.mean, dist.std, y, dist.cdf(y), dist.crps(y), dist.logpdf(y), dist.rvs(9, random_state=0)):
+            assert np.isfinite(numbers).all()
+
     @pytest.mark.parametrize("m", [20.0, 31.0, 77.0])
     def test_large_counts_are_log_normal(self, m):
         dist = CountDistribution([[m]], [[4.0]], [[0.0]], [1.0])
@@ -487,6 +495,8 @@ def test_values_beyond_a_pole_have_no_mean():
         (([[0.0]], [[1.0]], [[-0.1]], [1.0]), "must be finite"),
         (([[0.0]], [[1.0]], [[0.1]], [0.5]), "add up to one"),
         (([[0.0]], [[1.0]], [[0.1, 0.2]], [1.0]), "make mixtures"),
+        (([[800.0]], [[0.1]], [[0.1]], [1.0]), r"Some of them stand for numbers near exp\(±800\), whose squares"),
+        (([[0.0]], [[400.0]], [[0.1]], [1.0]), "whose squares overflow or underflow"),
     ],
 )
 def test_impossible_parts_are_refused(family, parts, message):

@@ -29,7 +29,7 @@ from .._sklearn import CALLBACK_STATE
 from ..gp.composed import Part
 from ..gp.deep_gp import DeepGP
 from ..gp.layers import Layer
-from ..gp.likelihoods import Gaussian, Likelihood
+from ..gp.likelihoods import NOISE_FLOOR, Gaussian, Likelihood, Standardised
 from ..inference.batches import Batch
 from ..inference.calibration import MAX_ROWS
 from ..inference.callers import users_level
@@ -185,6 +185,7 @@ def _learn_table(
         estimator._encoding, estimator._input_units = learnt
         normalize_y = getattr(estimator, "normalize_y", False)  # only a regressor has it
         likelihood.learn_units(estimator._encode(table.y), table.weight, normalize=normalize_y)
+        _warn_of_small_targets(likelihood, table.y, normalize_y)
     return table, likelihood, given
 
 
@@ -265,6 +266,21 @@ def _n_neighbors(estimator) -> int | None:
     if is_classifier(estimator) or _is_alone(estimator):
         return 0
     return None if estimator.n_neighbors == "auto" else int(estimator.n_neighbors)
+
+
+def _warn_of_small_targets(likelihood: Likelihood, y: np.ndarray, normalize_y: bool) -> None:
+    """Warn if the noise is wider than targets that are not standardised, since it has a smallest value."""
+    if normalize_y or not isinstance(likelihood, Standardised):
+        return
+    deviation, least = float(np.nanstd(y)), math.sqrt(NOISE_FLOOR)
+    if 0 < deviation < least:
+        warnings.warn(
+            f"The targets have a standard deviation of {deviation:.1e}, and with normalize_y=False the noise has one "
+            f"of at least {least:g} while a model learns. So intervals may be far too wide: set normalize_y=True, or "
+            "choose another unit.",
+            UserWarning,
+            stacklevel=users_level(),
+        )
 
 
 def _warn_of_failure(estimator, ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:
