@@ -468,6 +468,24 @@ def test_nothing_lies_outside_the_image(output):
     np.testing.assert_allclose(dist.ppf([[0.0], [1.0]]), [[low, low], [high, high]])
 
 
+@pytest.mark.parametrize("output", ["uniform", "normal"])
+@pytest.mark.parametrize("falling", [False, True])
+def test_values_of_tied_targets_have_probabilities(output, falling):
+    """The distribution function at such a value is the share of draws up to it, its own ones included."""
+    y = np.round(np.random.default_rng(0).normal(size=(200, 1)))
+    sign = -1.0 if falling else 1.0
+    ranks = QuantileTransformer(n_quantiles=50, output_distribution=output).fit(sign * y)
+    transformer = FunctionTransformer(
+        lambda y: ranks.transform(sign * y), lambda z: sign * ranks.inverse_transform(z)
+    ).fit(y)
+    dist = TransformedDistribution(PredictiveDistribution.gaussian([0.4], [0.5]), transformer)
+    draws, values = dist.rvs(50_000, random_state=0)[:, 0], np.array([-1.0, -0.5, 0.0, 0.3, 1.0])
+    share = (draws <= values[:, None]).mean(axis=1)
+    np.testing.assert_allclose(dist.cdf(values[:, None])[:, 0], share, atol=0.01)
+    q = np.linspace(0.05, 0.95, 19)[:, None]
+    assert (dist.cdf(dist.ppf(q)) >= q - 1e-9).all()
+
+
 def test_an_inverse_that_saturates_has_a_score():
     transformer = FunctionTransformer(logit, expit).fit(np.full((3, 1), 0.5))
     dist = TransformedDistribution(PredictiveDistribution.gaussian([0.0, 40.0, -800.0], [1.0, 5.0, 1.0]), transformer)
