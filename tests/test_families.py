@@ -157,6 +157,14 @@ class TestUncertainRates:
         plain = ((same.cdf(k) - (k >= y)) ** 2).sum()
         assert CountDistribution([[m]], [[v]], [[d]], [1.0]).crps([y])[0] == pytest.approx(plain, rel=1e-7)
 
+    @pytest.mark.parametrize("family", [CountDistribution, GammaDistribution])
+    @pytest.mark.parametrize(("m", "v"), [(348.5, 1.0), (-348.5, 1.0), (0.0, 340.0)])
+    def test_every_number_is_finite(self, family, m, v):
+        dist = family([[m]], [[v]], [[0.1]], [1.0])
+        y = dist.ppf([[0.01], [0.5], [0.999]])
+        for numbers in (dist.mean, dist.std, y, dist.cdf(y), dist.crps(y), dist.logpdf(y), dist.rvs(9, random_state=0)):
+            assert np.isfinite(numbers).all()
+
     @pytest.mark.parametrize("m", [20.0, 31.0, 77.0])
     def test_large_counts_are_log_normal(self, m):
         dist = CountDistribution([[m]], [[4.0]], [[0.0]], [1.0])
@@ -472,6 +480,24 @@ def test_nothing_lies_outside_the_image(output):
     np.testing.assert_allclose(dist.ppf([[0.0], [1.0]]), [[low, low], [high, high]])
 
 
+@pytest.mark.parametrize("output", ["uniform", "normal"])
+@pytest.mark.parametrize("falling", [False, True])
+def test_values_of_tied_targets_have_probabilities(output, falling):
+    """The distribution function at such a value is the share of draws up to it, its own ones included."""
+    y = np.round(np.random.default_rng(0).normal(size=(200, 1)))
+    sign = -1.0 if falling else 1.0
+    ranks = QuantileTransformer(n_quantiles=50, output_distribution=output).fit(sign * y)
+    transformer = FunctionTransformer(
+        lambda y: ranks.transform(sign * y), lambda z: sign * ranks.inverse_transform(z)
+    ).fit(y)
+    dist = TransformedDistribution(PredictiveDistribution.gaussian([0.4], [0.5]), transformer)
+    draws, values = dist.rvs(50_000, random_state=0)[:, 0], np.array([-1.0, -0.5, 0.0, 0.3, 1.0])
+    share = (draws <= values[:, None]).mean(axis=1)
+    np.testing.assert_allclose(dist.cdf(values[:, None])[:, 0], share, atol=0.01)
+    q = np.linspace(0.05, 0.95, 19)[:, None]
+    assert (dist.cdf(dist.ppf(q)) >= q - 1e-9).all()
+
+
 def test_an_inverse_that_saturates_has_a_score():
     transformer = FunctionTransformer(logit, expit).fit(np.full((3, 1), 0.5))
     dist = TransformedDistribution(PredictiveDistribution.gaussian([0.0, 40.0, -800.0], [1.0, 5.0, 1.0]), transformer)
@@ -499,6 +525,8 @@ def test_values_beyond_a_pole_have_no_mean():
         (([[0.0]], [[1.0]], [[-0.1]], [1.0]), "must be finite"),
         (([[0.0]], [[1.0]], [[0.1]], [0.5]), "add up to one"),
         (([[0.0]], [[1.0]], [[0.1, 0.2]], [1.0]), "make mixtures"),
+        (([[800.0]], [[0.1]], [[0.1]], [1.0]), r"Some of them stand for numbers near exp\(±800\), whose squares"),
+        (([[0.0]], [[400.0]], [[0.1]], [1.0]), "whose squares overflow or underflow"),
     ],
 )
 def test_impossible_parts_are_refused(family, parts, message):

@@ -560,6 +560,21 @@ class TestErrors:
         with pytest.raises(ValueError, match=message):
             model.fit(X, y, X_val=X, y_val=held_out)
 
+    @pytest.mark.parametrize("factor", [1e100, 1e-100])
+    def test_targets_of_another_size(self, factor):
+        X, y = targets("gamma")
+        with pytest.raises(
+            ValueError, match=r"must lie between 1e-30 and 1e\+30, since models learn in single precision"
+        ):
+            AVDGPRegressor((), likelihood="gamma").fit(X, factor * y)
+        with pytest.raises(ValueError, match="The variance of y overflows or underflows: its values reach"):
+            AVDGPRegressor((), target_transform="log").fit(X, factor**1.7 * y)
+
+    def test_small_targets_that_are_not_standardised(self):
+        X, y = targets("student_t")
+        with pytest.warns(UserWarning, match="with normalize_y=False the noise has one of at least 0.001"):
+            AVDGPRegressor((), max_iter=2, n_estimators=1, normalize_y=False).fit(X, 1e-12 * y)
+
     def test_noise_variance_is_there_where_it_is_one(self):
         X, y = targets("heteroskedastic")
         model = AVDGPRegressor((), max_iter=2, n_estimators=1, likelihood="heteroskedastic").fit(X, y)

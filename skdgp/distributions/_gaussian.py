@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -172,42 +172,60 @@ def _half_distance(m: np.ndarray, v: np.ndarray, weights: np.ndarray) -> np.ndar
     The integral needs few nodes unless components are narrow. So rows take the integral where it is faster: a node and
     a component cost about as much as a pair.
     """
-    centre, scale, start, step, n_nodes = _nodes(m, v)
-    smooth = 2 * n_nodes < len(weights)
+    grid = _Grid.of(m, v)
+    smooth = 2 * grid.n_nodes < len(weights)
     found = np.empty(m.shape[1])
-    order = np.flatnonzero(smooth)[np.argsort(-n_nodes[smooth], kind="stable")]  # so that rows that go on come first
-    grid = (column[order] for column in (centre, scale, start, step, n_nodes))
-    found[order] = _integrated_half_distance(m[:, order], v[:, order], weights, *grid)
+    order = np.flatnonzero(smooth)[np.argsort(-grid.n_nodes[smooth], kind="stable")]  # rows that go on come first
+    found[order] = _integrated_half_distance(m[:, order], v[:, order], weights, grid.of_rows(order))
     found[~smooth] = _paired_half_distance(m[:, ~smooth], v[:, ~smooth], weights)
     return found
 
 
-def _nodes(m: np.ndarray, v: np.ndarray):
-    """Nodes t = centre + scale sinh u with equal steps of u, dense where narrow components are; all of shape (N,)."""
-    deviation, scale = np.sqrt(v), np.sqrt(v.min(axis=0))
-    precision = (scale / deviation) ** 2
-    centre = (precision * m).sum(axis=0) / precision.sum(axis=0)
-    distance = np.abs(m - centre) + NODE_WIDTH * deviation
-    step = NODE_DISTANCE * (deviation / np.hypot(scale, distance)).min(axis=0)  # dt = scale cosh u du
-    start, end = (
-        np.arcsinh((t - centre) / scale)
-        for t in ((m - NODE_REACH * deviation).min(axis=0), (m + NODE_REACH * deviation).max(axis=0))
-    )
-    n_nodes = np.ceil((end - start) / step)
-    return centre, scale, start, (end - start) / n_nodes, n_nodes
+class _Grid(NamedTuple):
+    """Nodes t = centre + scale sinh u of each row, with equal steps of u; all of shape (N,)."""
+
+    centre: np.ndarray
+    scale: np.ndarray
+    start: np.ndarray
+    step: np.ndarray
+    n_nodes: np.ndarray
+
+    @classmethod
+    def of(cls, m: np.ndarray, v: np.ndarray) -> Self:
+        """Nodes for mixtures (S, N), dense where narrow components are."""
+        deviation, scale = np.sqrt(v), np.sqrt(v.min(axis=0))
+        precision = (scale / deviation) ** 2
+        centre = (precision * m).sum(axis=0) / precision.sum(axis=0)
+        distance = np.abs(m - centre) + NODE_WIDTH * deviation
+        step = NODE_DISTANCE * (deviation / np.hypot(scale, distance)).min(axis=0)  # dt = scale cosh u du
+        start, end = (
+            np.arcsinh((t - centre) / scale)
+            for t in ((m - NODE_REACH * deviation).min(axis=0), (m + NODE_REACH * deviation).max(axis=0))
+        )
+        n_nodes = np.ceil((end - start) / step)
+        return cls(centre, scale, start, (end - start) / n_nodes, n_nodes)
+
+    def of_rows(self, rows: np.ndarray | slice) -> Self:
+        """Nodes of some rows."""
+        return type(self)(*(column[rows] for column in self))
+
+    def node(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Places t of one node of each row, and its weights in integrals over t."""
+        u = self.start + (number + 0.5) * self.step
+        return self.centre + self.scale * np.sinh(u), self.step * self.scale * np.cosh(u)
 
 
-def _integrated_half_distance(m, v, weights, centre, scale, start, step, n_nodes):
+def _integrated_half_distance(m: np.ndarray, v: np.ndarray, weights: np.ndarray, grid: _Grid) -> np.ndarray:
     """∫ F(1 − F) dt by the trapezoidal rule in u, which is very exact for functions that vanish at both ends.
 
     Rows are sorted by their number of nodes, and the largest comes first.
     """
-    total, rate = np.zeros_like(centre), 1 / np.sqrt(v)
-    for node in range(int(n_nodes.max(initial=0.0))):
-        n = np.count_nonzero(n_nodes > node)
-        u = start[:n] + (node + 0.5) * step[:n]
-        F = weights @ _ndtr((centre[:n] + scale[:n] * np.sinh(u) - m[:, :n]) * rate[:, :n])
-        total[:n] += step[:n] * scale[:n] * np.cosh(u) * F * (1 - F)
+    total, rate = np.zeros(m.shape[1]), 1 / np.sqrt(v)
+    for number in range(int(grid.n_nodes.max(initial=0.0))):
+        going = slice(np.count_nonzero(grid.n_nodes > number))
+        t, weight = grid.of_rows(going).node(number)
+        F = weights @ _ndtr((t - m[:, going]) * rate[:, going])
+        total[going] += weight * F * (1 - F)
     return total
 
 

@@ -59,6 +59,9 @@ LARGE_RATE = 1e9
 #: Distance of the ends of a search for log y at which it stops.
 SLACK = 1e-13
 
+#: Largest logarithm of a typical value, whose square must be a number.
+LARGEST_LOGARITHM = 350.0
+
 #: Stands for the rate zero where its logarithm is needed, and the largest logarithm of a number.
 LEAST_RATE, _FARTHEST = 1e-18, 700.0
 
@@ -89,6 +92,13 @@ class _LogLink(Mixture):
             raise ValueError(
                 "Means must be finite, variances finite and not negative, and dispersions finite and not less than "
                 f"{self.least}: some are not."
+            )
+        largest = (np.abs(m) + v + 0.5 * np.log1p(d)).max(initial=0.0)
+        if largest > LARGEST_LOGARITHM:
+            raise ValueError(
+                "Means and variances are those of logarithms. Some of them stand for numbers near "
+                f"exp(±{largest:.3g}), whose squares overflow or underflow: choose a unit in which these exponents are "
+                f"below {LARGEST_LOGARITHM:.0f}."
             )
 
     @property
@@ -354,7 +364,7 @@ class CountDistribution(_LogLink):
             open_ = (high - low) > np.maximum(1.0, QUANTILE_ERROR * high)
             if not open_.any():
                 break
-            middle = np.where(high > 4 * (low + 2), np.sqrt((low + 2) * high), 0.5 * (low + high))
+            middle = np.where(high > 4 * (low + 2), np.sqrt(low + 2) * np.sqrt(high), 0.5 * (low + high))
             middle = np.where(open_, np.floor(middle), high)
             enough = (self._cdf(middle, *numbers) >= target) | ~open_
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)

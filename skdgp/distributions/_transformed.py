@@ -138,9 +138,13 @@ class TransformedDistribution(Mixture):
         return np.where(inside, found, np.where(np.isnan(y), np.nan, -np.inf))
 
     def cdf(self, y):
-        """See :meth:`.Mixture.cdf`; 0 below and 1 above all values that y can have."""
+        """See :meth:`.Mixture.cdf`; 0 below and 1 above all values that y can have.
+
+        If g is constant between two z, its value there has a probability of its own, which belongs to the cdf at this
+        value. The next number above it has the z at which g goes on.
+        """
         y = self._broadcast(y)
-        z = self._forward(y)
+        z = self._forward(np.nextafter(y, np.inf))
         inside = ~np.isnan(z)
         p = self.dist.cdf(np.where(inside, z, 0.0))
         p = np.where(inside, np.where(self._rising, p, 1 - p), np.where(np.isnan(y), np.nan, 0.0))

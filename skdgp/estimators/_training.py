@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from ..gp.composed import Part
 from ..gp.deep_gp import DeepGP
 from ..gp.layers import Layer
-from ..gp.likelihoods import Gaussian, Likelihood
+from ..gp.likelihoods import NOISE_FLOOR, Gaussian, Likelihood
 from ..inference.batches import Batch
 from ..inference.calibration import MAX_ROWS
 from ..inference.callers import users_level
@@ -206,6 +206,7 @@ def _likelihood(estimator, before: Learnt | None, table: Table, rows: Encoded) -
     likelihood = estimator._make_likelihood(table.targets, rows.y.shape[1])
     normalize_y = getattr(estimator, "normalize_y", False)  # only a regressor has it
     likelihood.learn_units(rows.y, rows.given.weight, normalize=normalize_y)
+    _warn_of_small_targets(likelihood, rows.given.y, normalize_y)
     return likelihood
 
 
@@ -254,6 +255,21 @@ def _n_neighbors(estimator) -> int | None:
     if is_classifier(estimator) or _is_alone(estimator):
         return 0
     return None if estimator.n_neighbors == "auto" else int(estimator.n_neighbors)
+
+
+def _warn_of_small_targets(likelihood: Likelihood, y: np.ndarray, normalize_y: bool) -> None:
+    """Warn if the noise is wider than targets that are not standardised, since it has a smallest value."""
+    if normalize_y or not likelihood.standardised:
+        return
+    deviation, least = float(np.nanstd(y)), math.sqrt(NOISE_FLOOR)
+    if 0 < deviation < least:
+        warnings.warn(
+            f"The targets have a standard deviation of {deviation:.1e}, and with normalize_y=False the noise has one "
+            f"of at least {least:g} while a model learns. So intervals may be far too wide: set normalize_y=True, or "
+            "choose another unit.",
+            UserWarning,
+            stacklevel=users_level(),
+        )
 
 
 def _warn_of_failure(ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:

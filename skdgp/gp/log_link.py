@@ -32,6 +32,9 @@ LEAST_START = 1e-3
 #: them. Its variance is limited, too, to that of a factor exp(±10), which says that nothing is known.
 BEYOND, MOST_VARIANCE = math.log(1e6), 100.0
 
+#: Largest target, and the inverse of the smallest positive one.
+LARGEST = 1e30
+
 #: Number of nodes of log predictive densities, and of steps that place them. Predictions have more of both.
 N_TRAINING_NODES, N_TRAINING_STEPS = 24, 8
 
@@ -59,8 +62,18 @@ class LogLink(Regression):
         return self.n_outputs == 1
 
     def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
-        """Set c to the logarithm of the targets' mean; to 0 if they are all zero, or without ``normalize``."""
+        """Set c to the logarithm of the targets' mean; to 0 if they are all zero, or without ``normalize``.
+
+        ValueError if targets are too large or too small for single precision.
+        """
         y = self.checked(y).astype(np.float64)
+        sizes = y[y > 0]
+        if len(sizes) and not (1 / LARGEST <= sizes.min() and sizes.max() <= LARGEST):
+            raise ValueError(
+                f"Targets of this likelihood must lie between {1 / LARGEST:.0e} and {LARGEST:.0e}, since models learn "
+                f"in single precision. y holds numbers from {sizes.min():.1e} to {sizes.max():.1e}: choose "
+                "another unit."
+            )
         mean = np.average(y, axis=0, weights=weight)
         self.shift = tuple(np.log(np.where(mean > 0, mean, 1.0)).tolist()) if normalize else y.shape[1] * (0.0,)
         with np.errstate(divide="ignore"):

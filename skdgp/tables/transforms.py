@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ..distributions import Logarithm
+from ..gp.units import Units
 
 #: How far predictions may lie beyond the targets of ``fit``, in multiples of the range of these targets.
 BEYOND = 10.0
@@ -51,10 +52,16 @@ def fitted_transform(target_transform, y: np.ndarray, *, gaussian: bool = True):
     """The transformer, fitted to targets (n, P); None if there is no transformer.
 
     If the noise is not ``gaussian``, the exponential has limits, too. With heavier tails than a Gaussian's its mean
-    would be infinite.
+    would be infinite. ValueError if predictions, which are in the units of the targets, would have no finite variance.
     """
     if target_transform is None:
         return None
+    known = np.where(np.isnan(y), np.nanmean(y, axis=0), y)
+    if not np.isfinite(Units.of(known, None, normalize=True).scale).all():
+        raise ValueError(
+            f"The variance of y overflows or underflows: its values reach {np.abs(known).max():.1e}. target_transform "
+            "does not help, since predictions are in the units of y: choose another unit."
+        )
     if not isinstance(target_transform, str):
         return Bounded(clone(target_transform).fit(y), y)
     return Logarithm() if gaussian else Bounded(Logarithm(), y)
