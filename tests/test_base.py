@@ -360,13 +360,16 @@ def make_measurements(seed, n_rows=600, n_people=40):
     return Batch(torch.from_numpy(X), torch.from_numpy(y), torch.ones(n_rows, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("seed", [1, 9])
+@pytest.mark.parametrize("seed", [1, 2, 9])
 def test_knows_people_who_were_measured_repeatedly(seed):
-    """Their ages are equal to the last digit or differ, so that the best lengthscale is extremely short."""
+    """Their ages are equal to the last digit or differ, so that the best lengthscale is extremely short.
+
+    The first searches for seed 2 end with noise alone.
+    """
     data = make_measurements(seed)
     some, new = data.rows(slice(0, 400)), data.rows(slice(400, None))
     error = (fit_base(some)(new.X).mean[0] - new.y).square().mean().sqrt().item()
-    assert error < 0.1  # of targets whose deviation is one
+    assert error < 0.05  # of targets whose deviation is one
 
 
 def test_what_has_no_posterior_gets_fewer_points_and_more_noise(monkeypatch):

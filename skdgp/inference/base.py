@@ -35,6 +35,11 @@ from .threads import threads_for
 #: iterations to show that it is the better one.
 PROFILES, FIRST_ITERATIONS, ITERATIONS, MARGIN = ("matern52", "rbf"), 25, 75, 0.2
 
+#: Initial excess of the noise over its floor, as a share of the targets' variance. If all searches find that the noise
+#: is more than the share ``NOTHING`` of that variance, there is one more, from this kernel, this excess, and this share
+#: of the lengthscale: functions that change within a short distance look like noise to a long lengthscale.
+EXCESS, NOTHING, SECOND_START = 0.1, 0.9, ("rbf", 0.01, 0.25)
+
 #: Number of rows for the evidence: in the first comparison; in the end, if the noise is above ``NOISY`` of the targets'
 #: variance; and in the end otherwise. With noise, few rows and iterations are enough to find the better kernel.
 FIRST_ROWS, NOISY_ROWS, ROWS, NOISY = 350, 600, 1000, 1e-3
@@ -298,16 +303,22 @@ def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups) -> tuple[SumKe
     # Columns that stand for one feature together have variance one. Linear functions of them get the same variance.
     per_column = n_columns / (n_columns if groups is None else max(groups) + 1)
     scale = max(rows.y.square().mean().item(), NOISE_FLOOR)  # it is 1 if targets are standardised
-    found = []
-    for profile in PROFILES:
+
+    def searched(profile: str, excess: float, shorter: float = 1.0) -> tuple[float, SumKernel, Gaussian]:
         smooth = StationaryKernel(profile, n_columns, ard=ard, variance=scale)
         linear = LinearKernel(n_columns, variance=scale * per_column, low=low - beyond, high=high + beyond)
         kernel = SumKernel([smooth, linear])
-        likelihood = Gaussian(len(floor), excess=0.1 * scale, floor=floor.tolist())
+        likelihood = Gaussian(len(floor), excess=excess * scale, floor=floor.tolist())
         kernel.to(rows.X.device, torch.float64)
         likelihood.to(rows.X.device, torch.float64)
+        with torch.no_grad():
+            smooth.log_lengthscale.add_(math.log(shorter))
         some = rows.rows(slice(-FIRST_ROWS, None))
-        found.append((most_likely(kernel, likelihood, some, FIRST_ITERATIONS, REACH), kernel, likelihood))
+        return most_likely(kernel, likelihood, some, FIRST_ITERATIONS, REACH), kernel, likelihood
+
+    found = [searched(profile, EXCESS) for profile in PROFILES]
+    if all(likelihood.variance.min().item() > NOTHING * scale for _, _, likelihood in found):
+        found.append(searched(*SECOND_START))
     best, kernel, likelihood = max(found, key=lambda each: each[0])
     if likelihood.variance.min().item() > NOISY * scale:
         most_likely(kernel, likelihood, rows.rows(slice(-NOISY_ROWS, None)), ITERATIONS, REACH)

@@ -30,12 +30,8 @@ def start_from_evidence(
 
     Parameters
     ----------
-    kernel : Kernel
-        The kernel, which changes in place.
-    likelihood : Gaussian
-        The likelihood, whose noise changes in place.
-    rows : Batch
-        The rows, in random order.
+    kernel, likelihood, rows
+        See :func:`.most_likely`. The rows are in random order.
     n_restarts : int
         Number of further searches. They start at values drawn between the bounds, on a logarithmic scale, and at the
         same noise as the first.
