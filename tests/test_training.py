@@ -16,7 +16,8 @@ from skdgp.inference.batches import Batch, Part
 from skdgp.inference.calibration import recalibrate
 from skdgp.inference.minibatches import MAX_RETRIES, WARM_UP, WARM_UP_FROM, mean_log_density, one_cycle, train
 from skdgp.inference.objectives import OBJECTIVES, elbo
-from skdgp.inference.settings import Learner
+from skdgp.inference.plan import Plan
+from skdgp.inference.settings import History, Learner, OneByOne
 from skdgp.inference.steps import Trainee
 from skdgp.methods import SOLVEGP
 
@@ -367,3 +368,8 @@ def test_the_penalty_is_weighed_against_the_rows_that_are_learnt_from(tiny, wave
     model.fit(X, y, sample_weight=np.full(120, 2.0))
     np.testing.assert_allclose(prices, np.repeat([3 / 90, 3 / 120, 3 / 120, 3 / 240], 2))
     assert method_of(model).plan(120) == method_of(model).plan(120, held_out=True)  # budgets are those of all rows
+
+
+@pytest.mark.parametrize(("trainer", "n_epochs"), [(train, 60), (OneByOne(lambda learner, *_: History()), 180)])
+def test_epochs_add_up_where_members_are_trained_one_after_another(trainer, n_epochs):
+    assert Plan(trainer, settings(max_iter=60), torch.float32, "own").n_epochs(3) == n_epochs

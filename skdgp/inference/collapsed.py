@@ -36,7 +36,7 @@ from ..gp.likelihoods import Gaussian
 from ..gp.linalg import NO_JITTER, cholesky
 from .batches import Batch
 from .lbfgs import lbfgs
-from .settings import History, Learner, Settings, one_by_one
+from .settings import History, Learner, OneByOne, Settings
 from .threads import threads_for
 
 #: Number of square matrices over all inducing points that a fit holds at a time, including gradients; and number of
@@ -184,7 +184,7 @@ def collapsed(model: DeepGP, data: Batch, sums: Callable[[], Statistics] | None 
     return optimum(sums(), layer.sizes[0], beta * likelihood.variance.double())
 
 
-@one_by_one
+@OneByOne
 def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bool]) -> History:
     """Maximise the collapsed bound with the lengthscales' prior by L-BFGS, and set the posteriors.
 

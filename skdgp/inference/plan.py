@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
 from .batches import Batch, Part
-from .settings import Settings, Trainer
+from .settings import OneByOne, Settings, Trainer
 
 #: Means and variances (n, P) of function values at some rows, as if the model had not learnt from the row itself.
 Judge = Callable[[DeepGP, Batch, Batch, Settings], tuple[Tensor, Tensor]]
@@ -38,8 +38,8 @@ class Plan(NamedTuple):
     complete: Callable[[DeepGP, Batch, Settings], None] | None = None
 
     def n_epochs(self, n_members: int) -> int:
-        """Largest number of epochs: members share them, except in a collapsed fit, which trains one after another."""
-        return self.settings.max_iter * (n_members if self.name == "collapsed" else 1)
+        """Largest number of epochs: members share them, unless they are trained one after another."""
+        return self.settings.max_iter * (n_members if isinstance(self.trainer, OneByOne) else 1)
 
 
 class Split(NamedTuple):

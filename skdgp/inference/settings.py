@@ -9,7 +9,7 @@ come one after another.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import update_wrapper
 from typing import NamedTuple, Protocol
 
 import torch
@@ -115,8 +115,8 @@ class Trainer(Protocol):
         """
 
 
-def one_by_one(train: Callable[[Learner, Settings, Callable[[History], bool]], History]) -> Trainer:
-    """The trainer that trains one learner after the other.
+class OneByOne:
+    """A trainer that trains one learner after the other.
 
     Parameters
     ----------
@@ -124,8 +124,12 @@ def one_by_one(train: Callable[[Learner, Settings, Callable[[History], bool]], H
         Trains a single learner, and calls its third argument with the history after every epoch.
     """
 
-    @wraps(train)
-    def trainer(learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
+    def __init__(self, train: Callable[[Learner, Settings, Callable[[History], bool]], History]):
+        self.train = train
+        update_wrapper(self, train)
+
+    def __call__(self, learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
+        """See :class:`Trainer`."""
         histories = [History() for _ in learners]
         for number, learner in enumerate(learners):
             ended = False
@@ -137,7 +141,7 @@ def one_by_one(train: Callable[[Learner, Settings, Callable[[History], bool]], H
                 return ended
 
             try:
-                histories[number] = train(learner, settings, after_epoch)
+                histories[number] = self.train(learner, settings, after_epoch)
             except KeyboardInterrupt:
                 if not number:
                     raise
@@ -147,5 +151,3 @@ def one_by_one(train: Callable[[Learner, Settings, Callable[[History], bool]], H
             if ended or histories[number].interrupted:
                 break
         return histories
-
-    return trainer
