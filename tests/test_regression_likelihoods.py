@@ -6,7 +6,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from helpers import REGRESSORS, any_options, name_of, normal, table_of
+from helpers import REGRESSORS, any_options, ensemble_of, name_of, normal, table_of
 from scipy.special import gammaln, log_softmax, logsumexp
 from scipy.stats import gamma, norm, poisson
 from scipy.stats import t as student_t
@@ -424,7 +424,7 @@ def test_covariances_of_members_that_have_a_logarithmic_link(name, base):
     shift, rows = model.module_[0].likelihood.shift[0], X[:6]
     inputs = torch.as_tensor(table_of(model).prepared(rows)).double()
     M, C = [], []
-    for member in exact_copies(model._ensemble):
+    for member in exact_copies(ensemble_of(model)):
         with torch.no_grad():
             f, K = member(inputs).mean[0, :, 0].numpy(), member.covariance(inputs, Streams([0]))[0].numpy()
         M.append(np.exp(f + shift + 0.5 * K.diagonal()))
@@ -448,7 +448,7 @@ def test_covariances_of_a_mixture_that_has_a_logarithmic_link(name):
     model = DSDGPRegressor((2,), propagation="quadrature", likelihood=name, **options).fit(X, y)
     shift, rows = model.module_[0].likelihood.shift[0], X[:5]
     inputs, weights, M, C = torch.as_tensor(table_of(model).prepared(rows)).double(), [], [], []
-    for member in exact_copies(model._ensemble):
+    for member in exact_copies(ensemble_of(model)):
         mean, variance, _ = member.layers[0](inputs[None], inputs)
         for weight, point in zip(member.propagation.weight, member.propagation.points[0], strict=True):
             F = mean + variance.sqrt() * point

@@ -493,7 +493,7 @@ class TestBadInput:
                 model.fit(X, np.arange(len(X)).astype(unit))
         with pytest.raises(ValueError, match=r"y holds dates or durations, date: turn them into numbers"):
             model.fit(X, [date(2020, 1, 1)] * len(X))
-        with pytest.raises(ValueError, match="could not convert string to float"):
+        with pytest.raises(ValueError, match="y holds text, such as 'high', and a regressor predicts numbers"):
             model.fit(X, np.where(y > 0, "high", "low"))
         with pytest.raises(ValueError, match="y contains NaN"):
             model.fit(X, np.where(y > 0, y, None))

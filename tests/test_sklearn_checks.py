@@ -19,7 +19,7 @@ from skdgp import (
     SOLVEGPClassifier,
     SOLVEGPRegressor,
 )
-from skdgp.methods import DSDGP
+from skdgp.tables.targets import Numbers
 
 #: Enough training for the checks that ask for a good score, and no more.
 BUDGET = {"n_samples": 2, "n_estimators": 1, "max_iter": 12, "batch_size": 32, "learning_rate": 0.05}
@@ -40,11 +40,18 @@ AMORTISED_CLASSIFIER = AMORTISED | {"beta": 1.0}
 EXACT = {"early_stopping": False, "dtype": "float64"}
 
 
+class Counts(Numbers):
+    """Counts that are made of any numbers."""
+
+    def encode(self, y):
+        return np.rint(np.abs(super().encode(y)))
+
+
 class CountRegressor(SOLVEGPRegressor):
     """Takes any targets for counts, since the checks know no others."""
 
-    def _numbers(self, y):
-        return np.rint(np.abs(super()._numbers(y)))
+    def _kind_of_targets(self):
+        return Counts(self.target_transform)
 
 
 ESTIMATORS = [
@@ -99,7 +106,9 @@ REASONS = {
     ),
     "random samples are drawn for rows, and a row has its own whatever it weighs": samples_of_rows,
     "initial values of hidden layers are computed from rows, whatever these weigh": (
-        lambda estimator: len(getattr(estimator, "hidden_dims", ())) > 0 and isinstance(estimator, DSDGP)
+        lambda estimator: (
+            len(getattr(estimator, "hidden_dims", ())) > 0 and isinstance(estimator, DSDGPClassifier | DSDGPRegressor)
+        )
     ),
 }
 

@@ -13,7 +13,7 @@ from skdgp import SOLVEGPClassifier, SOLVEGPRegressor
 from skdgp.gp.classes import RobustMax
 from skdgp.gp.global_layer import OrthogonalLayer
 from skdgp.inference import collapsed
-from skdgp.methods import solvegp
+from skdgp.methods import SOLVEGP, solvegp
 
 
 def tiny(n_inducing=10, n_orthogonal=6, **parameters) -> SOLVEGPRegressor:
@@ -110,7 +110,7 @@ def test_a_collapsed_fit_may_hold_out_rows(wave):
 @pytest.mark.parametrize(("n_classes", "n_points"), [(3, 256), (10, 256), (40, 128), (300, 64)])
 def test_many_classes_have_fewer_inducing_points(n_classes, n_points):
     X = torch.rand(2000, 2, generator=generator())
-    model = SOLVEGPClassifier().build(X, RobustMax(n_classes), generator())
+    model = SOLVEGP().build(X, RobustMax(n_classes), generator())
     assert [len(each.mean.T) for each in model.layers[0].posteriors] == [n_points, n_points]
 
 

@@ -114,7 +114,7 @@ def output_covariance(model: Learnt, X: np.ndarray, variance: np.ndarray) -> np.
     total = covariance[:n_drawn] + centred[:, :, None] * centred[:, None]
     found = averaged(total.flatten(1)).unflatten(1, total.shape[1:])
     found[drawn.learnt] += half[:, :, None] * half[:, None]
-    return with_variances(found, torch.tensor(variance)).numpy()
+    return with_variances(found, torch.tensor(variance, device="cpu")).numpy()
 
 
 class _Drawn:

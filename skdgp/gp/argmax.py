@@ -178,9 +178,9 @@ def _for_all_classes(mean: Tensor, deviation: Tensor) -> list[Tensor]:
     start, scale = _lines(mean, deviation)
     d, weights = _nodes_up_to(((_REACH - start) / scale).amax(-1))
     x = torch.addcmul((_SQRT_HALF * start)[:, None], (_SQRT_HALF * scale)[:, None], d[..., None])  # (R, nodes, K)
-    ndtr = x.erf().mul_(0.5).add_(0.5).clamp_(min=_TINY)
+    ndtr = (0.5 * x.erf() + 0.5).clamp(min=_TINY)  # nothing in place, since probabilities have gradients
     product = ndtr.prod(-1) * weights  # (R, nodes)
-    ratio = x.square_().neg_().clamp_(min=_LEAST).exp_().div_(ndtr)  # φ/Φ √(2π)
+    ratio = (-x.square()).clamp(min=_LEAST).exp() / ndtr  # φ/Φ √(2π)
     return [(product[:, None] @ ratio)[:, 0] * scale / _SQRT_2PI]
 
 

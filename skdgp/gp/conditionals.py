@@ -158,7 +158,7 @@ def with_variances(covariance: Tensor, variance: Tensor, most: float = MOST_RAIS
     own = covariance.diagonal(dim1=-2, dim2=-1)
     least = (variance / most).clamp(min=torch.finfo(variance.dtype).tiny)
     factor = (variance / torch.maximum(own, least)).sqrt()
-    scaled = covariance * factor[..., None] * factor[..., None, :]
+    scaled = covariance * (factor[..., None] * factor[..., None, :])  # as symmetric as before, to the last digit
     return scaled.diagonal_scatter(variance, dim1=-2, dim2=-1)
 
 

@@ -43,7 +43,7 @@ def covariance_of_rows(components: Components, most: int, response: Response | N
     """
     layer, inputs, anchor, weight, R = components
     within = means = inputs.new_zeros(())
-    for index, share, shares in groups_of_copies(R, inputs.shape[1] // R):
+    for index, share, shares in groups_of_copies(R, inputs.shape[1] // R, inputs.device):
         x, about = (each.unflatten(-2, (R, -1))[..., index, :, :].flatten(-3, -2) for each in (inputs, anchor))
         if response is None:
             mean, covariance = _moments(layer, x, about, weight, most)
@@ -56,14 +56,14 @@ def covariance_of_rows(components: Components, most: int, response: Response | N
     return within + centred.movedim(0, -1) @ centred.transpose(0, 1)
 
 
-def groups_of_copies(n_copies: int, n_rows: int) -> Iterator[tuple[Tensor, float, Tensor]]:
+def groups_of_copies(n_copies: int, n_rows: int, device: torch.device) -> Iterator[tuple[Tensor, float, Tensor]]:
     """Numbers of copies (k,) that are computed together, how much each counts, and how much pairs of them count (k, k).
 
     Two copies are at least once in the same group. All that they count adds up to 1/R for a copy, and to 1/R² for a
     pair.
     """
     size = max(1, COPIES_AT_A_TIME // n_rows)
-    parts = torch.arange(n_copies).split(size)
+    parts = torch.arange(n_copies, device=device).split(size)
     n_meetings = max(1, len(parts) - 1)  # of two copies of a part
     for some in combinations(parts, 2) if len(parts) > 1 else (parts,):
         index = torch.cat(some)

@@ -37,7 +37,8 @@ PROFILES, FIRST_ITERATIONS, ITERATIONS, MARGIN = ("matern52", "rbf"), 25, 75, 0.
 
 #: Initial excess of the noise over its floor, as a share of the targets' variance. If all searches find that the noise
 #: is more than the share ``NOTHING`` of that variance, there is one more, from this kernel, this excess, and this share
-#: of the lengthscale: functions that change within a short distance look like noise to a long lengthscale.
+#: of the lengthscale: functions that change within a short distance look like noise to a long lengthscale. It counts
+#: if it is better by ``MARGIN`` per row.
 EXCESS, NOTHING, SECOND_START = 0.1, 0.9, ("rbf", 0.01, 0.25)
 
 #: Number of rows for the evidence: in the first comparison; in the end, if the noise is above ``NOISY`` of the targets'
@@ -318,7 +319,9 @@ def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups) -> tuple[SumKe
 
     found = [searched(profile, EXCESS) for profile in PROFILES]
     if all(likelihood.variance.min().item() > NOTHING * scale for _, _, likelihood in found):
-        found.append(searched(*SECOND_START))
+        again = searched(*SECOND_START)
+        if again[0] > MARGIN + max(score for score, _, _ in found):  # a few targets far from the others gain less
+            found.append(again)
     best, kernel, likelihood = max(found, key=lambda each: each[0])
     if likelihood.variance.min().item() > NOISY * scale:
         most_likely(kernel, likelihood, rows.rows(slice(-NOISY_ROWS, None)), ITERATIONS, REACH)

@@ -111,7 +111,7 @@ def over_copies(covariance: np.ndarray, row: np.ndarray, variance: np.ndarray) -
         shape = (*found.shape[:dim], len(share), *found.shape[dim + 1 :])
         found = found.new_zeros(shape).index_add_(dim, index, found)
     found = 0.5 * (found + found.mT) * share[:, None] * share
-    return with_variances(found, torch.tensor(variance).mT, most=1.0).numpy()
+    return with_variances(found, torch.tensor(variance, device="cpu").mT, most=1.0).numpy()
 
 
 def exact_copies(ensemble: Ensemble, numbers: Iterable[int] | None = None) -> list[Predictor]:

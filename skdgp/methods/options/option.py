@@ -59,5 +59,5 @@ def parameter(option: Option, default: Any) -> Any:
 
 
 def options_of(kind: Any) -> dict[str, Option]:
-    """The declarations of the parameters of a class, by name."""
-    return {each.name: each.metadata["option"] for each in fields(kind)}
+    """The declarations of the parameters of a class, by name. A parameter of the user's own class may have none."""
+    return {each.name: each.metadata["option"] for each in fields(kind) if "option" in each.metadata}
