@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import GridSearchCV
 
 from skdgp import AVDGPRegressor, DSDGPClassifier, DSDGPRegressor, SOLVEGPRegressor
-from skdgp.gp import mixtures
+from skdgp.gp import latents, mixtures
 from skdgp.gp.global_layer import REPLICATE_NOISE
 from skdgp.gp.latents import N_VALUES, Latents, joined
 from skdgp.gp.likelihoods import Gaussian
@@ -286,7 +286,9 @@ class TestFunctions:
     def test_covariances_are_means_over_all_pairs_of_values(self, at_a_time, response, monkeypatch):
         monkeypatch.setattr(mixtures, "COPIES_AT_A_TIME", at_a_time)
         model, X = make_model(), normal(3, N_FEATURES, seed=1)
-        h = model.propagation.points[:, 0]  # those of predictions
+        h = model.propagation.points[:, 0]  # those of predictions, so that variances are theirs
+        monkeypatch.setattr(latents, "COPIES_ALONE", N_VALUES)
+        monkeypatch.setattr(latents, "_even_normal", lambda *_: model.propagation.points)
         rows = torch.cat([X.repeat(N_VALUES, 1), h.repeat_interleave(3, dim=0)], dim=1)
         mean, K = (
             model.layers[0](rows[None], rows)[0][0, :, 0],

@@ -27,8 +27,9 @@ from .waves import Streams
 #: Smallest number of values of the latent variables in the mixture that a prediction is.
 N_VALUES = 64
 
-#: Number of values of a row's latent variables for each drawn function of hidden layers, in joint covariances.
-COPIES = 8
+#: Number of values of a row's latent variables in joint covariances: for each drawn function of hidden layers, and
+#: without hidden layers. Time grows with the square of these numbers.
+COPIES, COPIES_ALONE = 8, 16
 
 #: Units of the encoder's two hidden layers.
 ENCODER_WIDTH = 32
@@ -164,14 +165,12 @@ class Latents(Propagation):
     def of_copies(self, streams: Streams, *, hidden: bool) -> tuple[int, Callable[[Tensor], Route]]:
         """See :meth:`.Propagation.of_copies`.
 
-        Without hidden layers the values are those of predictions. Otherwise each stream has values of its own, which
-        are fewer.
+        With hidden layers each stream has values of its own.
         """
-        chosen, h = None, self.points.movedim(0, 1)  # (1, R, H)
+        chosen, n_copies, generators = None, COPIES_ALONE, streams.generators[:1]
         if hidden:
-            chosen = self._chosen(streams)
-            h = torch.cat([_even_normal(COPIES, self.n_dims, each) for each in streams.generators], 1).movedim(0, 1)
-        n_copies = h.shape[1]
+            chosen, n_copies, generators = self._chosen(streams), COPIES, streams.generators
+        h = torch.cat([_even_normal(n_copies, self.n_dims, each) for each in generators], 1).movedim(0, 1)  # (S, R, H)
         return n_copies, lambda X: self._known(X, h.repeat_interleave(len(X) // n_copies, dim=1), chosen)
 
     def _chosen(self, streams: Streams) -> Tensor | None:
