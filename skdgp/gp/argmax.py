@@ -180,7 +180,7 @@ def _for_all_classes(mean: Tensor, deviation: Tensor) -> list[Tensor]:
     x = torch.addcmul((_SQRT_HALF * start)[:, None], (_SQRT_HALF * scale)[:, None], d[..., None])  # (R, nodes, K)
     ndtr = x.erf().mul_(0.5).add_(0.5).clamp_(min=_TINY)
     product = ndtr.prod(-1) * weights  # (R, nodes)
-    ratio = x.square_().neg_().clamp_(min=_LEAST).exp_().div_(ndtr)  # φ/Φ √(2π)
+    ratio = x.square().neg_().clamp_(min=_LEAST).exp_() / ndtr  # φ/Φ √(2π)
     return [(product[:, None] @ ratio)[:, 0] * scale / _SQRT_2PI]
 
 
