@@ -1,14 +1,16 @@
-"""Random combinations of options, each fitted once to a small table that suits it.
+"""Combinations of options, each fitted once to a small table that suits it.
 
-Every combination belongs to a seed and a number, so that a failed test can be repeated. ``SKDGP_SEED=7`` chooses
-another seed than 0, and ``SKDGP_EVERY=1`` tests each property for all combinations instead of some of them: so the same
-tests search where they have not searched before.
+They are chosen so that few of them have every value of every option, and as many pairs of values as possible. Every
+combination belongs to a seed and a number, so that a failed test can be repeated. ``SKDGP_SEED=7`` chooses another seed
+than 0, and ``SKDGP_EVERY=1`` tests each property for all combinations instead of the first ones: so the same tests
+search where they have not searched before.
 """
 
 import os
 import warnings
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import combinations as pairs_of
 
 import numpy as np
 import pandas as pd
@@ -27,11 +29,11 @@ from skdgp.kernels import Select
 
 SEED = int(os.environ.get("SKDGP_SEED", "0"))
 
-#: Each property is tested for one of so many combinations, and different properties for different ones.
-EVERY = int(os.environ.get("SKDGP_EVERY", "24"))
+#: Number of combinations of each estimator, and the part of them for which each property is tested.
+N_COMBINATIONS, EVERY = 32, int(os.environ.get("SKDGP_EVERY", "11"))
 
-#: Probability that an option differs from the small budget, and how many combinations in a row may be refused.
-CHANGED, MOST_REFUSALS = 0.2, 100
+#: Probability that an option differs from the small budget, and from how many draws each combination is chosen.
+CHANGED, N_DRAWN = 0.3, 60
 
 N_ROWS, N_FEATURES = 48, 3
 
@@ -96,22 +98,65 @@ OPTIONS = {
 }
 REGRESSORS, CLASSIFIERS = list(OPTIONS)[:3], list(OPTIONS)[3:]
 
-#: What a value needs of other options to have an effect.
-NEEDS = {
-    ("inducing", "eigen"): {"kernel": "rbf"},
-    ("inducing", "fourier"): {"n_inducing": 36},
-    ("layer_posterior", "joint"): {"hidden_dims": (2,)},
-    ("layer_posterior", "chain"): {"hidden_dims": (2,)},
-    ("layer_posterior", "locations"): {"hidden_dims": (2,)},
-    ("n_importance", 3): {"latent_dims": 1},
-    ("orthogonal_covariance", "prior"): {"n_orthogonal": 4},
-}
-
 #: What the rows are like. The first is a table of numbers without gaps.
 TABLES = ["plain", "gaps", "categories", "one column", "offset", "weights"]
 
+#: Levels of the category.
+COLOURS = ["red", "green", "blue"]
+
 #: What the targets are like besides what the likelihood asks for.
 TARGETS = ["one", "two", "tied"]
+
+ANY_NAME = ["matern52", "rbf", "matern32", "matern12"]
+NO_LATENT = {"latent_dims": [0], "n_latent_outputs": [None]}
+COUPLED = NO_LATENT | {
+    "hidden_dims": [(2,), (3, 2)],
+    "propagation": ["monte_carlo"],
+    "n_orthogonal": [0],
+    "whiten": [True],
+    "n_importance": [1],
+}
+
+#: The values of other options with which a value is possible and has an effect.
+GOES_WITH = {
+    ("kernel", "season"): {"table": ["plain", "one column", "offset", "weights"]},
+    ("ard", False): {"kernel": ANY_NAME, "table": ["plain", "gaps", "categories", "offset", "weights"]},
+    ("normalize_X", False): {"table": ["plain", "gaps", "categories", "one column", "weights"]},
+    ("base", "gp"): NO_LATENT | {"kernel": ANY_NAME, "early_stopping": [True]},
+    ("n_neighbors", "auto"): NO_LATENT | {"likelihood": ["gaussian"], "early_stopping": [True]},
+    ("n_neighbors", 6): NO_LATENT | {"likelihood": ["gaussian"], "early_stopping": [True]},
+    **{
+        ("target_transform", value): {"likelihood": ["gaussian", "student_t", "heteroskedastic"]}
+        for value in OF_REGRESSORS["target_transform"][1:]
+    },
+    ("n_latent_outputs", 1): {"likelihood": ["gaussian"], "targets": ["two"]},
+    ("n_importance", 3): {"latent_dims": [1]},
+    ("share_kernel", False): {"hidden_dims": [(2,), (3, 2)]},
+    ("layer_posterior", "joint"): COUPLED,
+    ("layer_posterior", "chain"): COUPLED,
+    ("layer_posterior", "locations"): COUPLED | {"inducing": ["points"]},
+    ("inducing", "derivatives"): {"kernel": ["matern52", "rbf"], "whiten": [True]},
+    ("inducing", "fourier"): {"kernel": ["matern52", "matern32", "matern12"], "whiten": [True], "ard": [True]},
+    ("inducing", "eigen"): {"kernel": ["rbf"], "whiten": [True]},
+    ("orthogonal_inducing", "derivatives"): {
+        "kernel": ["matern52", "rbf"],
+        "whiten": [True],
+        "inducing": ["points"],
+        "n_orthogonal": [4],
+    },
+    ("orthogonal_covariance", "prior"): {"n_orthogonal": [4], "method": ["auto", "svi"]},
+    ("method", "collapsed"): {
+        "covariance": ["full"],
+        "whiten": [True],
+        "objective": ["elbo"],
+        "likelihood": ["gaussian"],
+        "orthogonal_covariance": ["free"],
+        "n_latent_outputs": [None],
+    },
+}
+
+#: How many inducing variables some kinds need.
+FEATURES = {"fourier": 36, "eigen": 12}
 
 #: A budget that shows behaviour, not quality.
 BUDGET = {"n_inducing": 6, "n_samples": 16, "max_iter": 12, "batch_size": 16, "random_state": 0}
@@ -127,7 +172,7 @@ TRANSFORMS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Combination:
     """An estimator, its options, and the kind of its table."""
 
@@ -136,13 +181,21 @@ class Combination:
     table: str = "plain"
     targets: str = "one"
     seed: int = 0
-    asked: str = ""
 
     def __str__(self) -> str:
-        usual = {name: values[0] for name, values in OPTIONS[self.estimator].items()}
-        changed = {name: value for name, value in self.options.items() if value != usual.get(name)}
         kinds = [kind for kind in (self.table, self.targets) if kind not in ("plain", "one")]
-        return " ".join([self.estimator.__name__, *kinds, *(f"{name}={value}" for name, value in changed.items())])
+        return " ".join([self.estimator.__name__, *kinds, *(f"{name}={value}" for name, value in self.changed.items())])
+
+    @property
+    def changed(self) -> dict:
+        """Options that differ from the small budget."""
+        usual = {name: values[0] for name, values in OPTIONS[self.estimator].items()}
+        return {name: value for name, value in self.options.items() if value != usual[name]}
+
+    @property
+    def values(self) -> dict:
+        """All options, and the kinds of table and targets."""
+        return self.options | {"table": self.table, "targets": self.targets}
 
     @property
     def likelihood(self) -> str:
@@ -151,7 +204,7 @@ class Combination:
 
     def new(self, **changes):
         """The estimator, not fitted."""
-        options = self.options | changes
+        options = {"n_inducing": FEATURES.get(self.options.get("inducing"), 6)} | self.options | changes
         for name, values in {"kernel": KERNELS, "target_transform": TRANSFORMS}.items():
             if options.get(name) in values:
                 options[name] = values[options[name]]()
@@ -173,7 +226,7 @@ class Combination:
             X[rng.random(X.shape) < 0.15] = np.nan
         if self.table == "categories":
             frame = pd.DataFrame(X[:, :2], columns=["a", "b"])
-            return frame.assign(c=pd.Categorical(rng.choice(["red", "green", "blue"], n_rows)))
+            return frame.assign(c=pd.Categorical(rng.choice(COLOURS, n_rows), categories=COLOURS))
         return X
 
     @cached_property
@@ -200,13 +253,13 @@ class Combination:
         """Weights of the rows, some of them zero, if the table has any."""
         return np.arange(N_ROWS) % 3 / 1.5 if self.table == "weights" else None
 
-    def fitted(self, X=None, y=None, **changes):
+    def fitted(self, X=None, y=None, weight=None, **changes):
         """The estimator, fitted to its own table or to another one."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of few rows, and of training that ends early
-            warnings.filterwarnings("error", f".*{asked}=.* has no effect" if (asked := self.asked) else "x^")
+            weight = self.weight if weight is None else weight
             model = self.new(**changes)
-            return model.fit(self.X if X is None else X, self.y if y is None else y, sample_weight=self.weight)
+            return model.fit(self.X if X is None else X, self.y if y is None else y, sample_weight=weight)
 
     @cached_property
     def model(self):
@@ -214,34 +267,71 @@ class Combination:
         return self.fitted()
 
 
-@cache
-def combination(estimator: type, number: int, seed: int = SEED) -> Combination:
-    """The combination of this number, which ``fit`` does not refuse.
+def all_values(estimator: type) -> dict:
+    """Values of all options of an estimator, and the kinds of its tables and targets."""
+    return OPTIONS[estimator] | {"table": TABLES} | ({"targets": TARGETS} if estimator in REGRESSORS else {})
 
-    Each number asks for one more value of an option, so that all values have their turn; chance decides the rest.
-    """
-    asked, value = wishes(estimator)[number % len(wishes(estimator))]
-    rng = np.random.default_rng([seed, list(OPTIONS).index(estimator), number])
-    for _ in range(MOST_REFUSALS):
-        options = {
-            name: values[rng.integers(1, len(values))] if rng.random() < CHANGED else values[0]
-            for name, values in OPTIONS[estimator].items()
-        }
-        options |= {asked: value}
-        for chosen in [(asked, value), *options.items()]:
-            options |= NEEDS.get(chosen, {})
-        table = str(rng.choice(TABLES)) if rng.random() < 0.5 else "plain"
-        targets = str(rng.choice(TARGETS)) if estimator in REGRESSORS and rng.random() < 0.4 else "one"
-        drawn = Combination(estimator, options, table, targets, int(rng.integers(100)), asked)
-        try:
-            drawn.model  # noqa: B018
-        except (ValueError, TypeError, FloatingPointError, UserWarning):  # refused, or of no effect
+
+def combinations(estimator: type) -> list[Combination]:
+    """All combinations of an estimator. The first ones of all estimators have every value, and many pairs of values."""
+    return chosen(SEED)[estimator]
+
+
+@cache
+def chosen(seed: int) -> dict[type, list[Combination]]:
+    """The combinations of all estimators. They are chosen in turn, so that an estimator has what others do not."""
+    rng = np.random.default_rng(seed)
+    known: dict = {estimator: set() for estimator in OPTIONS}
+    anywhere: set = set()  # values that any estimator has
+    found: dict = {estimator: [] for estimator in OPTIONS}
+    for estimator in list(OPTIONS) * N_COMBINATIONS:
+        values = all_values(estimator)
+        unseen = [(name, value) for name in values for value in values[name][1:] if (name, value) not in anywhere]
+        candidates = [drawn(values, rng, unseen) for _ in range(N_DRAWN)]
+        options = max(candidates, key=lambda each: n_new(pairs(values, each), known[estimator], anywhere))
+        known[estimator] |= pairs(values, options)
+        anywhere |= set(options.items())
+        table, targets = options.pop("table"), options.pop("targets", "one")
+        found[estimator].append(Combination(estimator, options, table, targets, int(rng.integers(100))))
+    return found
+
+
+def pairs(values: dict, options: dict) -> set:
+    """Values that are not those of the small budget, and pairs of them."""
+    changed = [(name, value) for name, value in options.items() if value != values[name][0]]
+    return {*((each,) for each in changed), *pairs_of(changed, 2)}
+
+
+def n_new(found: set, known: set, anywhere: set) -> int:
+    """Number of values and pairs that are not known. New values count more, and most if no estimator has them."""
+    new = found - known
+    return len(new) + sum(4 if each[0] in anywhere else 24 for each in new if len(each) == 1)
+
+
+def drawn(values: dict, rng: np.random.Generator, unseen: list) -> dict:
+    """Options drawn at random that go with each other, among them an unseen value if there are any."""
+    decided: dict = {}
+    if unseen:
+        decided = with_value(values, decided, *unseen[rng.integers(len(unseen))]) or decided
+    for name in rng.permutation(list(values)):
+        if rng.random() < CHANGED and len(values[name]) > 1:
+            value = values[name][rng.integers(1, len(values[name]))]
+            decided = with_value(values, decided, str(name), value) or decided
+    return {name: decided.get(name, values[name][0]) for name in values}
+
+
+def with_value(values: dict, decided: dict, name: str, value) -> dict | None:
+    """Decisions with one more value, and with those that it needs of other options; None if they do not go together."""
+    if name in decided:
+        return decided if decided[name] == value else None
+    if any(value not in GOES_WITH.get(each, {}).get(name, [value]) for each in decided.items()):
+        return None
+    found: dict | None = decided | {name: value}
+    for other, allowed in GOES_WITH.get((name, value), {}).items():
+        if other not in values or found is None:
             continue
-        return drawn
-    raise AssertionError(f"{estimator.__name__} refuses {asked}={value!r}, whatever the other options are.")
-
-
-@cache
-def wishes(estimator: type) -> list[tuple[str, object]]:
-    """All values of options but those of the small budget."""
-    return [(name, value) for name, values in OPTIONS[estimator].items() for value in values[1:]]
+        if other in found:
+            found = found if found[other] in allowed else None
+        elif values[other][0] not in allowed:
+            found = with_value(values, found, other, allowed[0])
+    return found

@@ -334,6 +334,17 @@ class TestEstimator:
         _, covariance = model.predict(self.X[:4], return_cov=True)
         assert np.linalg.eigvalsh(covariance).min() > 0
 
+    @every_coupling
+    def test_covariances_of_counts_with_a_base(self, kind):
+        X = np.random.default_rng(0).uniform(-2, 2, size=(60, 2))
+        y = np.random.default_rng(1).poisson(np.exp(1 + np.sin(X[:, 0])))
+        options = {"likelihood": "poisson", "base": "gp", "n_neighbors": 0, "n_estimators": 1, "random_state": 0}
+        model = DSDGPRegressor((1,), 5, layer_posterior=kind, max_iter=2, n_samples=4, **options).fit(X, y)
+        std = model.predict(X[:5], return_std=True, latent=True)[1]
+        cov = model.predict(X[:5], return_cov=True, latent=True)[1]
+        np.testing.assert_allclose(np.sqrt(cov.diagonal()), std, rtol=1e-5)
+        assert np.linalg.eigvalsh(cov).min() > -1e-9 * std.max() ** 2
+
     @any_options
     def test_a_single_layer_has_nothing_to_couple(self):
         alone, coupled = (small(kind, hidden_dims=()).fit(self.X, self.y) for kind in ("factorised", "joint"))

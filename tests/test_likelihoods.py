@@ -468,6 +468,17 @@ class TestRobustMax:
         expected = [win_by_panels(mean, variance, c) for c in range(len(mean))]
         np.testing.assert_allclose(found, expected, rtol=0, atol=5e-6)
 
+    def test_gradients_of_all_classes(self):
+        """They are those of the probabilities of single classes."""
+        mean = normal(20, 3, seed=1).requires_grad_()
+        deviation = normal(20, 3, seed=2).abs().add(0.1).requires_grad_()
+        found = argmax.probabilities_of_largest(mean, deviation)
+        for c in range(3):
+            alone = argmax.probability_of_largest(mean, deviation, torch.full((20, 1), c))
+            expected = torch.autograd.grad(alone.sum(), (mean, deviation))
+            slopes = torch.autograd.grad(found[:, c].sum(), (mean, deviation), retain_graph=True)
+            torch.testing.assert_close(slopes, expected, rtol=0, atol=1e-3)  # deviations are 0.1 or more
+
     def test_work_grows_in_proportion_to_the_number_of_classes(self):
         """Counted as entries of all tensors together; and 300 classes are as precise as few."""
         work = {}

@@ -138,9 +138,12 @@ class CoupledGP(DeepGP):
         raise NotImplementedError
 
     def covariance(self, X: Tensor, streams: Streams, response: Response | None = None) -> Tensor:
-        """See :meth:`.DeepGP.covariance`. Correlations are those of drawn functions, variances those of predictions."""
-        _, variance = self(X).of(response).moments()
-        return with_variances(super().covariance(X, streams, response), variance.mT)
+        """See :meth:`.DeepGP.covariance`. Correlations are those of drawn functions, variances those of predictions.
+
+        Variances of a response are those of drawn functions, too, since it may be that of this model and a base.
+        """
+        found = super().covariance(X, streams, response)
+        return found if response is not None else with_variances(found, self(X).moments()[1].mT)
 
     def _components(self, X: Tensor, streams: Streams) -> Components:
         """Functions that are drawn, as components without variance."""
