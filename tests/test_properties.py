@@ -355,11 +355,18 @@ def has_slopes(case):
     return all(has_gradient(case)) and case.table not in ("categories", "gaps") and case.options["dtype"] != "float32"
 
 
+def has_closed_form(case):
+    """Whether deviations of gradients do not come from draws, and are those of functions without heavy tails."""
+    deep = case.options.get("hidden_dims") or case.options.get("latent_dims")
+    joined = case.options["base"] or case.options["n_neighbors"]
+    return not deep and not joined and plain_functions(case)
+
+
+@pytest.mark.usefixtures("few_draws")
 @combinations_of(REGRESSORS, has_slopes)
 def test_gradients_are_those_of_predictions(case):
     model, X = case.model, near(case, 3)
     slopes, std = model.predict_gradient(X, return_std=True)
-    spread = model.sample_functions(400, random_state=2).gradient(X).std(-1)
     reach = np.ptp(case.X, axis=0)
     for feature, step in enumerate(1e-4 * reach):
         low, high = X.copy(), X.copy()
@@ -368,7 +375,8 @@ def test_gradients_are_those_of_predictions(case):
         difference = (model.predict(high) - model.predict(low)) / (2 * step)
         tolerance = 1e-3 * (np.abs(slopes[..., feature]) + std[..., feature])
         assert (np.abs(slopes[..., feature] - difference) < tolerance + 1e-6 / reach[feature]).all()
-    if case.likelihood not in POSITIVE:  # a few draws of exponentials have most of their variance
+    if has_closed_form(case):
+        spread = model.sample_functions(400, random_state=2).gradient(X).std(-1)
         np.testing.assert_allclose(std, spread, rtol=0.35, atol=1e-6 / reach.min())
 
 
@@ -383,7 +391,7 @@ def test_distributions_agree_with_themselves(case):
 def check_counts(dist):
     """Assert that probabilities, quantiles, moments and scores of counts agree with plain sums."""
     top = dist.ppf(1 - 1e-9)
-    for row in np.flatnonzero(top < 20_000):
+    for row in np.flatnonzero(top < 500):
         one = dist[int(row)]
         k = np.arange(int(top[row]) + 1)[:, None]
         p, F = one.pdf(k)[:, 0], one.cdf(k)[:, 0]
@@ -393,7 +401,7 @@ def check_counts(dist):
             assert one.ppf(level)[0] == np.searchsorted(F, level - 1e-12)
         y = float(one.ppf(0.8)[0])
         np.testing.assert_allclose(one.crps([y]), np.square(F - (k[:, 0] >= y)).sum(), rtol=1e-3)
-    check_draws(dist)
+    check_draws(dist, 500)  # each takes sums over all components
 
 
 def check_density(dist):
