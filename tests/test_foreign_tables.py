@@ -1,6 +1,7 @@
 """Tables and targets of other packages and of odd kinds: they work, or an error says what is wrong."""
 
 import pickle
+import re
 from datetime import date
 from decimal import Decimal
 
@@ -201,3 +202,11 @@ def test_rows_at_any_distance():
         found = model.predict(np.array([[1e250, 1e250], [1e200, 1e200]]), return_std=True)
     for each in found:
         assert np.isfinite(each).all() and each[0] == each[1]
+
+
+@pytest.mark.parametrize("dtype", ["datetime64[s]", "timedelta64[D]", "complex128"])
+@pytest.mark.parametrize(("make", "y"), [(SOLVEGPRegressor, Y), (SOLVEGPClassifier, LABELS)], ids=["numbers", "labels"])
+def test_weights_are_numbers(make, y, dtype):
+    weight = np.arange(30).astype(dtype)
+    with pytest.raises(ValueError, match=rf"sample_weight holds {re.escape(dtype)}, and a weight is a number"):
+        make(**OPTIONS).fit(X, y, weight)

@@ -73,6 +73,9 @@ def check_rows(estimator, columns: Columns | None, X, y, sample_weight=None, *, 
     X, y, sample_weight = map(as_known, (X, y, sample_weight))
     if issparse(y):
         raise ValueError("y is a sparse matrix, and the targets of all rows are needed: pass y.toarray().")
+    kind = np.asarray(sample_weight).dtype
+    if kind.kind in "mMc":  # NumPy would make numbers of dates
+        raise ValueError(f"sample_weight holds {kind}, and a weight is a number that is not negative: pass numbers.")
     X, y = _validated(estimator, columns, X, y, reset=reset, **options)
     check_consistent_length(X, y)
     weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
