@@ -105,7 +105,7 @@ def page() -> str:
 
 def plain(reason: str) -> str:
     """A reason without the values that it would name."""
-    return re.sub(r"(\w+)=\{\w+!r\}", r"such a ``\1``", reason)
+    return re.sub(r"(\w+)=\{\w+!r\}", r"some values of ``\1``", reason)
 
 
 def heading(title: str) -> str:
