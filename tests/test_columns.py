@@ -708,3 +708,17 @@ def test_any_table_can_be_learnt_from(data):
     for name in half:
         half[name] = pd.Series([None] * n_rows, dtype=object)
     assert np.isfinite(model.predict(half, return_std=True)).all()
+
+
+@pytest.mark.parametrize(
+    "weight", [lambda w: w, list, pd.Series, torch.tensor], ids=["array", "list", "series", "tensor"]
+)
+def test_rows_of_no_weight_have_no_levels(weight):
+    """Neither does their number decide the order of levels, on which drawn functions depend."""
+    X = pd.DataFrame({"colour": 6 * ["red"] + 4 * ["blue"] + 5 * ["green"], "size": np.arange(15.0)})
+    options = {"n_inducing": 4, "n_orthogonal": 0, "max_iter": 1, "base": None, "random_state": 0}
+    model = SOLVEGPRegressor(**options).fit(X, X["size"], weight(np.r_[np.zeros(4), np.ones(6), np.zeros(5)]))
+    assert table_of(model).columns.levels == [["blue", "red"], None]
+    expected = SOLVEGPRegressor(**options).fit(X[4:10], X["size"][4:10])
+    drawn, alone = (each.sample_functions(2, random_state=0)(X[:8]) for each in (model, expected))
+    np.testing.assert_array_equal(drawn, alone)

@@ -34,12 +34,16 @@ class Columns:
         self.is_categorical, self.levels = np.asarray(is_categorical, dtype=bool), levels
 
     @classmethod
-    def of(cls, X, categorical_features) -> "Columns | None":
-        """Columns of a table to learn from. None if no column is a category, or if ``X`` is not a table."""
+    def of(cls, X, categorical_features, weight=None) -> "Columns | None":
+        """Columns of a table to learn from. None if no column is a category, or if ``X`` is not a table.
+
+        Rows whose ``weight`` is zero do not count. Weights are not checked yet.
+        """
         mask = categorical_mask(X, categorical_features)
         if mask is None or not mask.any():
             return None
-        levels = [_levels(column(X, j)) if chosen else None for j, chosen in enumerate(mask.tolist())]
+        used = _positive(weight, len(X))
+        levels = [_levels(column(X, j), used) if chosen else None for j, chosen in enumerate(mask.tolist())]
         return cls(mask, levels)
 
     @property
@@ -217,9 +221,16 @@ def _is_category(values: Any) -> bool:
     return dtype.startswith(TEXT_OR_CATEGORY) or (dtype == "object" and first_text(np.asarray(values)) is not None)
 
 
-def _levels(values) -> list:
-    """Levels of a column, the most frequent first; equally frequent ones in their own order."""
-    count = Counter(_plain(values))
+def _positive(weight, n_rows: int) -> list[bool]:
+    """For each row whether its weight is positive. Weights that are none of rows exclude no row."""
+    numbers = np.asarray(weight)
+    of_rows = numbers.shape == (n_rows,) and numbers.dtype.kind in "biuf"
+    return (numbers > 0).tolist() if of_rows else n_rows * [True]
+
+
+def _levels(values, used: list[bool]) -> list:
+    """Levels of the rows in use, the most frequent first; equally frequent ones in their own order."""
+    count = Counter(value for value, counts in zip(_plain(values), used, strict=True) if counts)
     return sorted(count, key=lambda level: (-count[level], type(level).__name__, str(level)))
 
 

@@ -174,7 +174,7 @@ def learn(
     classes : array-like, default=None
         Labels of all chunks together, if the table is one chunk of them.
     """
-    columns = Columns.of(as_known(X), categorical_features)
+    columns = Columns.of(as_known(X), categorical_features, as_known(sample_weight))
     rows = check_rows(estimator, columns, X, targets.known(y), sample_weight, reset=True, **targets.check_options)
     labels = rows.y
     targets = targets.learn(labels if classes is None else np.asarray(classes))
