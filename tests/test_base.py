@@ -360,7 +360,17 @@ def make_measurements(seed, n_rows=600, n_people=40):
     return Batch(torch.from_numpy(X), torch.from_numpy(y), torch.ones(n_rows, dtype=torch.float64))
 
 
+@pytest.fixture
+def one_thread():
+    """Sums in the same order everywhere: searches of L-BFGS amplify their rounding."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n_threads)
+
+
 @pytest.mark.parametrize("seed", [1, 2, 9])
+@pytest.mark.usefixtures("one_thread")
 def test_knows_people_who_were_measured_repeatedly(seed):
     """Their ages are equal to the last digit or differ, so that the best lengthscale is extremely short.
 
@@ -369,7 +379,7 @@ def test_knows_people_who_were_measured_repeatedly(seed):
     data = make_measurements(seed)
     some, new = data.rows(slice(0, 400)), data.rows(slice(400, None))
     error = (fit_base(some)(new.X).mean[0] - new.y).square().mean().sqrt().item()
-    assert error < 0.1  # of targets whose deviation is one; the search differs with the number of threads
+    assert error < 0.05  # of targets whose deviation is one
 
 
 def test_what_has_no_posterior_gets_fewer_points_and_more_noise(monkeypatch):

@@ -61,7 +61,8 @@ def keep(estimator, attributes: dict[str, Any]):
 
 def learnt(estimator) -> Learnt:
     """What an estimator has learnt. Without it there is a NotFittedError, which is an AttributeError, too."""
-    check_is_fitted(estimator)
+    if "_learnt" not in vars(estimator):  # every prediction asks several times, and scikit-learn's check takes its time
+        check_is_fitted(estimator, "_learnt")
     return estimator._learnt
 
 

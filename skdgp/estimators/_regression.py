@@ -299,8 +299,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         self._refuse_transform("return_cov=True", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
         rows, row = _predicting.drawn_rows(learnt(self).table, X)
         covariance = over_copies(joint_covariance(fitted(self), rows), row, self._variance(X, latent=True))
-        index = np.arange(len(X))
-        covariance[:, index, index] = self._variance(X, latent).T
+        if not latent:
+            index = np.arange(len(X))
+            covariance[:, index, index] = self._variance(X, latent=False).T
         return covariance[0] if self._is_flat else np.moveaxis(covariance, 0, -1)
 
     def _variance(self, X: np.ndarray, latent: bool) -> np.ndarray:

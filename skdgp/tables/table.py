@@ -174,7 +174,8 @@ def learn(
     classes : array-like, default=None
         Labels of all chunks together, if the table is one chunk of them.
     """
-    columns = Columns.of(as_known(X), categorical_features, as_known(sample_weight))
+    X, sample_weight = as_known(X), as_known(sample_weight)  # once, since a table of Arrow is copied
+    columns = Columns.of(X, categorical_features, sample_weight)
     rows = check_rows(estimator, columns, X, targets.known(y), sample_weight, reset=True, **targets.check_options)
     labels = rows.y
     targets = targets.learn(labels if classes is None else np.asarray(classes))
