@@ -5,7 +5,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from helpers import ensemble_of, normal, table_of
+from helpers import ensemble_of, normal, predictor_of, table_of
 from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
@@ -151,7 +151,7 @@ def test_many_rows_of_the_user_judge(monkeypatch):
     model.fit(data.X.numpy(), data.y[:, 0].numpy(), X_val=others.X.numpy(), y_val=others.y[:, 0].numpy())
     held_out = ensemble_of(model).held_out
     assert held_out.n_rows == 40  # of both members, which the same rows judge
-    rows, blended = others.rows(torch.arange(40) * 5), ensemble_of(model).blend
+    rows, blended = others.rows(torch.arange(40) * 5), predictor_of(model).blend
     units = ensemble_of(model).models[0].likelihood.units
     y = (rows.y - torch.tensor(units.shift)) / torch.tensor(units.scale)
     moments = [

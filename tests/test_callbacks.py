@@ -113,6 +113,14 @@ class TestCallbacks:
         assert min(score for _, score in copies) > 0.5
         assert np.array_equal(copies[-1][0].predict(X), model.predict(X))
 
+    def test_the_last_copy_is_what_held_out_rows_have_made_of_it(self, wave):
+        X, y = wave
+        watch = Copier()
+        model = SOLVEGPRegressor(8, 8, max_iter=3, base="gp", random_state=0).set_callbacks(watch).fit(X, y)
+        name, last, _ = watch.copies[-1]
+        assert name == "fit" and last.base_weight_ == model.base_weight_ > 0
+        assert np.array_equal(last.predict(X), model.predict(X))
+
     def test_fitted_copies_need_no_other_process(self, wave):
         """If only one of several processes asks for a copy, it must not wait for the others."""
 

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, ensemble_of, name_of, normal
+from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, name_of, normal, predictor_of
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -339,12 +339,12 @@ class TestFaces:
     def test_rows_of_the_user_judge(self, tiny, wave):
         X, y = wave
         model = tiny().fit(X[:80], y[:80], X_val=X[80:], y_val=y[80:])
-        assert model.neighbors_ is not None and len(ensemble_of(model).correction.local.X) == 80
+        assert model.neighbors_ is not None and len(predictor_of(model).correction.local.X) == 80
 
     def test_stored_models_hold_rows_unless_told_not_to(self, tiny, wave):
         X, y = wave
         model = tiny().fit(X, y)
-        assert len(ensemble_of(model).correction.local.X) == n_stored(model, X) == len(X)
+        assert len(predictor_of(model).correction.local.X) == n_stored(model, X) == len(X)
         model = tiny(n_neighbors=0, base=None, n_inducing=5).fit(X, y)
         assert model.neighbors_ is None
         assert n_stored(model, X) <= (0 if tiny.estimator is AVDGPRegressor else 10)  # inducing points may be rows

@@ -20,6 +20,7 @@ from .calibration import MAX_ROWS, marginals_of
 from .callers import users_level
 from .locality import ERRORS, MOST_JUDGES, MOST_ROWS, N_NEIGHBORS, LeftOver, look_around
 from .plan import HeldOut, Judge, Plan, Split
+from .predictor import Predictor
 
 
 class Foundation(NamedTuple):
@@ -97,9 +98,9 @@ class Judges(NamedTuple):
         return torch.cat([given.y, y[lacking]]), torch.cat([given.weight, size * weight[lacking]])
 
     def correction(
-        self, models: Sequence[DeepGP], blend: Blend | None, foundation: Foundation | None, n_neighbors: int | None
+        self, predictor: Predictor, foundation: Foundation | None, n_neighbors: int | None
     ) -> Correction | None:
-        """The correction of members, blended if there is a blend, by nearest rows; None if no rows judge it.
+        """The correction of a predictor that has none, by nearest rows; None if no rows judge it.
 
         With ``n_neighbors=None`` it is also None if it does not gain. If it cannot be computed, it is None after a
         warning.
@@ -107,14 +108,14 @@ class Judges(NamedTuple):
         stored = Part(self.data, torch.as_tensor(self.split.order[:MOST_ROWS], device=self.data.X.device))
         others = None
         if self.split.rows is not None:
-            others = self._left_over(models, blend, foundation, Part(self.split.rows).spread(MOST_JUDGES))
+            others = self._left_over(predictor, foundation, Part(self.split.rows).spread(MOST_JUDGES))
         scales = [torch.ones(self.data.X.shape[1], dtype=torch.float64, device=self.device)]
-        if blend is not None:
-            kernel = cast(StationaryKernel, cast(SumKernel, blend.base.layers[0].kernel).parts[0])
+        if predictor.blend is not None:
+            kernel = cast(StationaryKernel, cast(SumKernel, predictor.blend.base.layers[0].kernel).parts[0])
             length = kernel.lengthscale[0].double()
             scales.append(length / length.log().mean().exp())
-        left_over = self._left_over(models, blend, foundation, stored)
-        likelihood = cast(AdditiveNoise, models[0].likelihood if blend is None else blend.likelihood)
+        left_over = self._left_over(predictor, foundation, stored)
+        likelihood = cast(AdditiveNoise, predictor.likelihoods[0])
         try:
             found = look_around(left_over, others, likelihood, scales, n_neighbors or N_NEIGHBORS)
         except np.linalg.LinAlgError:
@@ -131,16 +132,14 @@ class Judges(NamedTuple):
         return found
 
     @torch.no_grad()
-    def _left_over(
-        self, models: Sequence[DeepGP], blend: Blend | None, foundation: Foundation | None, part: Part
-    ) -> LeftOver:
+    def _left_over(self, predictor: Predictor, foundation: Foundation | None, part: Part) -> LeftOver:
         """Predictions of members and base for some rows, as if they had not learnt from the row, if that is known.
 
         If some members hold a row out, only these predict it.
         """
         rows = part.rows().to(self.device, self.dtype)
-        moments = [self._moments(model, part, rows) for model in models]
-        by_member = torch.stack([self._fair(index, part) for index in range(len(models))]).to(self.device)  # (E, n)
+        moments = [self._moments(model, part, rows) for model in predictor.models]
+        by_member = torch.stack([self._fair(index, part) for index in range(len(predictor))]).to(self.device)  # (E, n)
         fair = by_member.any(0)
         share = (by_member | ~fair).double()[..., None]
         share = share / share.sum(0)
@@ -148,7 +147,7 @@ class Judges(NamedTuple):
         mean = (share * means).sum(0)
         variance = (share * (variances + (means - mean).square())).sum(0)
         exact = rows.to(self.device, torch.float64)
-        if blend is not None:
+        if (blend := predictor.blend) is not None:
             base = blend.base.frozen()
             t = torch.cat([blend.share(X, base(X)) for X in exact.X.split(PREDICT_ROWS)])
             [(g, s)] = judge_base(blend.base, [part], cast(Foundation, foundation).rows)
