@@ -21,7 +21,7 @@ from skdgp import (
 )
 from skdgp.gp.blend import Blend
 from skdgp.gp.waves import Streams
-from skdgp.inference import judging, predictor
+from skdgp.inference import predictor, validation
 from skdgp.inference.base import fit_base
 from skdgp.inference.predictor import Predictor
 from skdgp.methods import DSDGP as DSDGPMethod
@@ -168,7 +168,7 @@ class TestFaces:
         def fail(*_):
             raise np.linalg.LinAlgError("never")
 
-        monkeypatch.setattr(judging, "base_for", fail)
+        monkeypatch.setattr(validation, "base_for", fail)
         with pytest.warns(RuntimeWarning, match=r"The base could not be computed.*or set base=None"):
             model = tiny().fit(*wave)
         assert model.base_weight_ == 0.0

@@ -10,8 +10,8 @@ from sklearn.preprocessing import StandardScaler
 
 from skdgp import SOLVEGPRegressor
 from skdgp.inference import collapsed, minibatches
-from skdgp.inference.judging import Judges
 from skdgp.inference.processes import Processes, shared_among
+from skdgp.inference.validation import Validation
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from version 1.9 on")
 
@@ -245,7 +245,7 @@ class TestInterruption:
         def interrupt(*args):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(Judges, decision, interrupt)
+        monkeypatch.setattr(Validation, decision, interrupt)
         with pytest.warns(UserWarning, match="was interrupted: .* 2 of 2 members"):
             model = tiny(max_iter=3, n_estimators=2, base="gp", n_neighbors=4).fit(*wave)
         assert (model.base_weight_ == 0) == (decision == "blend") and model.neighbors_ is None

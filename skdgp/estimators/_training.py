@@ -48,7 +48,7 @@ MIN_ROWS_TO_COMPARE, MARGIN = 100, 0.1
 FAR_FROM_ONE = 1e6
 
 #: Largest number of rows that are held out only to judge.
-MAX_JUDGES = 1000
+MAX_VALIDATION_ROWS = 1000
 
 
 @torch.inference_mode(False)
@@ -218,11 +218,11 @@ def _hold_out(
         return Split(order, _to_batch(rows, likelihood, data.X.numpy().dtype))
     kriged = likelihood.kriged and _n_neighbors(estimator) != 0
     wanted = kriged or (_has_base(estimator) and likelihood.has_base)
-    to_judge = not estimator.early_stopping and (plan.finish is not None or plan.hold_out) and wanted
-    if not (estimator.early_stopping or to_judge):
+    for_validation = not estimator.early_stopping and (plan.finish is not None or plan.hold_out) and wanted
+    if not (estimator.early_stopping or for_validation):
         return Split(order)
     n_rows = _n_held_out(estimator, data)
-    return Split(order, None, min(n_rows, MAX_JUDGES) if to_judge else n_rows, to_judge)
+    return Split(order, None, min(n_rows, MAX_VALIDATION_ROWS) if for_validation else n_rows, for_validation)
 
 
 def _n_held_out(estimator, data: Batch) -> int:

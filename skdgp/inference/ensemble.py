@@ -14,7 +14,6 @@ from ..gp.deep_gp import DeepGP
 from .batches import Batch, Part
 from .calibration import FIRST_PRIOR_ROWS, MAX_ROWS, PRIOR_ROWS, recalibrate
 from .callers import users_level
-from .judging import Foundation, Judges
 from .objectives import elbo
 from .plan import HeldOut, Plan, Split
 from .predictor import Predictor
@@ -23,6 +22,7 @@ from .settings import History, Learner
 from .state import from_plain, to_array, to_generator, to_plain
 from .streaming import Stream
 from .threads import threads_for
+from .validation import Foundation, Validation
 
 #: Makes the untrained member with a given number, with a generator on the CPU.
 Start = Callable[[int, torch.Generator], DeepGP]
@@ -87,9 +87,9 @@ class Ensemble:
 
     def objective(self, data: Batch, batch_size: int) -> float:
         """The evidence lower bound with β = 1, summed over encoded rows with their weights; mean over members."""
-        known = [history.bound for history in self.histories if history.bound is not None]
-        if known and len(known) == len(self.models):
-            return float(np.mean(known))
+        exact = [history.bound for history in self.histories if history.bound is not None]
+        if exact and len(exact) == len(self.models):
+            return float(np.mean(exact))
         bounds, (data, mean_weight) = [], data.relative()
         device, dtype = self.predictor.device, self.predictor.dtype
         for member in (model.frozen() for model in self.models):
@@ -151,7 +151,7 @@ class Training:
 
     def __init__(self, data: Batch, split: Split, plan: Plan, watcher: Watcher, device: torch.device):
         self.data, self.split, self.plan, self.watcher, self.device = data, split, plan, watcher, device
-        self.judges = Judges(data, split, plan, device, data.X.dtype)
+        self.validation = Validation(data, split, plan, device, data.X.dtype)
 
     def run(
         self,
@@ -188,8 +188,8 @@ class Training:
         for index, seed in enumerate(seeds):
             model, generator = _untrained(start, index, seed, self.device, self.plan.precision)
             rows, held_out = self.split.of(near, index)
-            learners.append(Learner(model, rows, generator, None if self.split.to_judge else held_out))
-        foundation = self.judges.foundation(learners[0].model.likelihood, groups) if base else None
+            learners.append(Learner(model, rows, generator, None if self.split.for_validation else held_out))
+        foundation = self.validation.foundation(learners[0].model.likelihood, groups) if base else None
         histories = self._train(learners)
         trained = [learner for learner, history in zip(learners, histories, strict=True) if history.loss]
         begun = [history for history in histories if history.loss]
@@ -197,7 +197,7 @@ class Training:
         ensemble = Ensemble(predictor, self.plan.name, begun)
         try:
             self._calibrate(ensemble, [learner.held_out for learner in trained])
-            self._judge(ensemble, foundation, n_neighbors)
+            self._decide(ensemble, foundation, n_neighbors)
         except KeyboardInterrupt:
             for history in begun:
                 history.interrupted = True
@@ -237,23 +237,23 @@ class Training:
     def _calibrate(self, ensemble: Ensemble, held_out: Sequence[Part | None]) -> None:
         """Correct the members' likelihoods by the rows that each of them holds out, if there are any."""
         dtype = self.data.X.dtype
-        judges = [part.spread(MAX_ROWS).rows().to(self.device, dtype) for part in held_out if part is not None]
-        if not judges:
+        rows = [part.spread(MAX_ROWS).rows().to(self.device, dtype) for part in held_out if part is not None]
+        if not rows:
             return
-        recalibrate(ensemble.models, judges, self.plan.settings.batch_size)
+        recalibrate(ensemble.models, rows, self.plan.settings.batch_size)
         scores = [max(history.score) for history in ensemble.histories if history.score]
         # Rows that the user gave are the same for all members.
-        n_rows = sum(map(len, judges)) if self.split.rows is None else len(judges[0])
+        n_rows = sum(map(len, rows)) if self.split.rows is None else len(rows[0])
         ensemble.held_out = HeldOut(float(np.mean(scores)), n_rows) if scores else None
 
-    def _judge(self, ensemble: Ensemble, foundation: Foundation | None, n_neighbors: int | None) -> None:
+    def _decide(self, ensemble: Ensemble, foundation: Foundation | None, n_neighbors: int | None) -> None:
         """Let rows decide on base and neighbours. Members then learn from rows that were held out for this alone."""
         predictor, models = ensemble.predictor, ensemble.models
         if foundation is not None:
-            predictor.blend, ensemble.held_out = self.judges.blend(models, foundation)
-        if n_neighbors != 0 and self.judges.exist and models[0].likelihood.kriged:
-            predictor.correction = self.judges.correction(predictor, foundation, n_neighbors)
-        if self.split.to_judge and self.plan.finish is not None:
+            predictor.blend, ensemble.held_out = self.validation.blend(models, foundation)
+        if n_neighbors != 0 and self.validation.possible and models[0].likelihood.kriged:
+            predictor.correction = self.validation.correction(predictor, foundation, n_neighbors)
+        if self.split.for_validation and self.plan.finish is not None:
             for model in models:
                 self.plan.finish(model, self.data.to(self.device, self.data.X.dtype), self.plan.settings)
 
@@ -332,12 +332,12 @@ def learn(
         if others is not None:
             stream.remember(others.rows(), generator)
             held_out.append(others.rows().to(device, dtype))
-    judged, n_earlier = (members, FIRST_PRIOR_ROWS) if before is None else (before.models, PRIOR_ROWS)
+    models, n_earlier = (members, FIRST_PRIOR_ROWS) if before is None else (before.models, PRIOR_ROWS)
     if before is not None:
-        held_out = len(judged) * [chunk.spread(MAX_ROWS).to(device, dtype)]
+        held_out = len(models) * [chunk.spread(MAX_ROWS).to(device, dtype)]
     if held_out:
-        recalibrate(judged, held_out, len(chunk), n_earlier)
-    for member, calibrated in zip(members, judged, strict=True):  # themselves at first
+        recalibrate(models, held_out, len(chunk), n_earlier)
+    for member, calibrated in zip(members, models, strict=True):  # themselves at first
         pairs = zip(member.likelihood.calibrated(), calibrated.likelihood.calibrated(), strict=True)
         for logarithm, value in pairs:
             logarithm.copy_(value)

@@ -20,14 +20,16 @@ from ..gp.waves import Streams
 from .predictor import PREDICT_NUMBERS, Predictor
 from .threads import threads_for
 
-#: Functions are evaluated at a multiple of ``BLOCK_ROWS`` rows at a time, up to ``LARGEST_BLOCK`` times as many.
-#: Products of matrices are computed in tiles, and at the edge of a matrix in another order. 48 is a multiple of the
-#: tiles' sizes, so that there is no such edge: a row gets the same digits at any place, among any number of rows.
-BLOCK_ROWS, LARGEST_BLOCK = 48, 20
+#: Functions are evaluated at a multiple of so many rows at a time. Products of matrices are computed in tiles, and at
+#: the edge of a matrix in another order. 48 is a multiple of the tiles' sizes, so that there is no such edge: a row has
+#: the same digits at any place, among any number of rows.
+BLOCK_ROWS = 48
+
+#: Largest number of such blocks at a time.
+LARGEST_BLOCK = 20
 
 #: Turns function values (S, B, D) of a member into the user's units, or into probabilities, (S, B, K).
 Response = Callable[[Likelihood, Tensor], Tensor]
-
 
 #: Means (B, P) of what a member predicts.
 Mean = Callable[[Likelihood, Marginals], Tensor]
@@ -59,13 +61,13 @@ def over_copies(covariance: np.ndarray, row: np.ndarray, variance: np.ndarray) -
     variance : ndarray of shape (n, P)
         Variances of the rows, which include the differences between copies.
     """
-    found, index = torch.from_numpy(covariance), torch.from_numpy(row)
-    share = 1.0 / torch.bincount(index)
+    total, index = torch.from_numpy(covariance), torch.from_numpy(row)
+    weight = 1.0 / torch.bincount(index)
     for dim in (1, 2):
-        shape = (*found.shape[:dim], len(share), *found.shape[dim + 1 :])
-        found = found.new_zeros(shape).index_add_(dim, index, found)
-    found = 0.5 * (found + found.mT) * share[:, None] * share
-    return with_variances(found, torch.tensor(variance, device="cpu").mT, most=1.0).numpy()
+        shape = (*total.shape[:dim], len(weight), *total.shape[dim + 1 :])
+        total = total.new_zeros(shape).index_add_(dim, index, total)
+    mean = 0.5 * (total + total.mT) * weight[:, None] * weight
+    return with_variances(mean, torch.tensor(variance, device="cpu").mT, most=1.0).numpy()
 
 
 def output_moments(predictor: Predictor, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -214,7 +216,7 @@ def row_gradients(values: Tensor, X: Tensor) -> Tensor:
     if not values.requires_grad:  # constant wherever it has a gradient
         return X.new_zeros(*values.shape, X.shape[1])
     columns = values.sum(0).unbind()
-    return torch.stack([torch.autograd.grad(each, X, retain_graph=True)[0] for each in columns], dim=1)
+    return torch.stack([torch.autograd.grad(column, X, retain_graph=True)[0] for column in columns], dim=1)
 
 
 def _block_size(model: Predictor | DeepGP, n_functions: int) -> int:

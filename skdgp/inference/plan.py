@@ -12,16 +12,16 @@ from .batches import Batch, Part
 from .settings import OneByOne, Settings, Trainer
 
 #: Means and variances (n, P) of function values at some rows, as if the model had not learnt from the row itself.
-Judge = Callable[[DeepGP, Batch, Batch, Settings], tuple[Tensor, Tensor]]
+LeftOut = Callable[[DeepGP, Batch, Batch, Settings], tuple[Tensor, Tensor]]
 
 
 class Plan(NamedTuple):
     """How models are trained.
 
     ``precision`` is the precision of training. ``finish`` is called with each trained model in the precision of
-    predictions, with the rows that it has learnt from, and with the settings. ``judge`` predicts some of these rows as
-    if the model had not learnt from them. Without it only held-out rows can judge a model. With ``hold_out`` some rows
-    are held out for this, even if training itself does not need them.
+    predictions, with the rows that it has learnt from, and with the settings. ``left_out`` predicts some of these rows
+    as if the model had not learnt from them. Without it only held-out rows can judge a model. With ``hold_out`` some
+    rows are held out for this, even if training itself does not need them.
 
     A trainer may give a model its posteriors only when training ends. ``complete`` then gives them to a copy of a model
     in training, which callbacks may ask for. It is called with the copy, the rows that the model learns from, and the
@@ -33,7 +33,7 @@ class Plan(NamedTuple):
     precision: torch.dtype
     name: str
     finish: Callable[[DeepGP, Batch, Settings], None] | None = None
-    judge: Judge | None = None
+    left_out: LeftOut | None = None
     hold_out: bool = False
     complete: Callable[[DeepGP, Batch, Settings], None] | None = None
 
@@ -46,14 +46,14 @@ class Split(NamedTuple):
     """Which rows each model holds out: ``rows`` that the user gave, or ``n_rows`` of all rows, or none.
 
     If they are some of all rows, models hold out successive parts of one random ``order``. So the models together learn
-    from every row. With ``to_judge`` held-out rows have no influence on training, and a plan's ``finish`` learns from
-    them at the end.
+    from every row. With ``for_validation`` held-out rows have no influence on training, and a plan's ``finish`` learns
+    from them at the end.
     """
 
     order: np.ndarray
     rows: Batch | None = None
     n_rows: int = 0
-    to_judge: bool = False
+    for_validation: bool = False
 
     def of(self, data: Batch, index: int) -> tuple[Part, Part | None]:
         """Rows that the model of this number learns from, and those that it holds out."""

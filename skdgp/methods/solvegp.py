@@ -223,7 +223,12 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
         if self.max_iter == "auto":
             settings = replace(settings, max_iter=COLLAPSED_ITERATIONS)
         return Plan(
-            collapsed.train, settings, torch.float64, "collapsed", judge=collapsed.judge, complete=collapsed.complete
+            collapsed.train,
+            settings,
+            torch.float64,
+            "collapsed",
+            left_out=collapsed.predict_left_out,
+            complete=collapsed.complete,
         )
 
     def _chosen(self, n_rows: int, *, held_out: bool) -> str:
