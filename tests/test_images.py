@@ -236,7 +236,7 @@ class TestEstimator:
     @any_options
     @pytest.mark.parametrize("options", [{"n_orthogonal": 6}, {"likelihood": "student_t"}, {"method": "svi"}])
     def test_regression(self, options):
-        X, y = make_images(60)
+        X, y = make_images(20)  # the evidence of the base takes time for every pair of patches of all rows
         model = small(SOLVEGPRegressor, **{"n_orthogonal": 0} | options).fit(X, y + 0.01 * X[:, 0])
         mean, covariance = model.predict(X[:4], return_cov=True)
         assert np.isfinite(mean).all() and np.linalg.eigvalsh(covariance).min() > 0
