@@ -173,6 +173,7 @@ def test_improvement_is_largest_where_it_should_be():
     assert ((pair - 6.3).abs() < 0.5).any()
 
 
+@pytest.mark.slow
 def test_models_of_several_outputs_stand_in_a_list(smooth):
     both = ModelList(BoTorchModel(smooth), BoTorchModel(smooth))
     assert both.posterior(torch.as_tensor(rows(3)[0])).mean.shape == (3, 2)

@@ -74,6 +74,7 @@ UNITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNITS)
 def test_answers_are_in_the_units_of_the_user(name):
     """Powers of two are multiplied without rounding, so that training is the same."""
