@@ -41,14 +41,16 @@ MOST_CALLS = 3_000_000
 def combinations_of(estimators, holds=lambda case: True):
     """Parametrise a test by combinations of options of these estimators for which ``holds`` is true.
 
-    All but the first of each estimator are slow.
+    All but the last of each estimator are slow.
     """
     cases = []
     for estimator in estimators:
         fitting = [(number, case) for number, case in enumerate(combinations(estimator)) if holds(case)]
-        for place, (number, case) in enumerate(fitting[: -(-N_COMBINATIONS // EVERY)]):
-            marks = pytest.mark.slow if place else ()
-            cases.append(pytest.param(case, id=f"{estimator.__name__}-{number}", marks=marks))
+        *others, last = fitting[: -(-N_COMBINATIONS // EVERY)]
+        marked = [(*each, pytest.mark.slow) for each in others] + [(*last, ())]
+        cases += [
+            pytest.param(case, id=f"{estimator.__name__}-{number}", marks=marks) for number, case, marks in marked
+        ]
     return pytest.mark.parametrize("case", cases)
 
 
