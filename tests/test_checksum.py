@@ -46,7 +46,7 @@ def fitted():
 
 def fills_memory(stored):
     """Whether pickle would make gigabytes of room for what it has read, which takes it half a minute."""
-    with contextlib.suppress(ValueError, UnicodeDecodeError):
+    with contextlib.suppress(ValueError):  # where the damage leaves no opcode
         for opcode, place, _ in pickletools.genops(stored):
             if opcode.name == "LONG_BINPUT" and place > len(stored):
                 return True
@@ -61,10 +61,10 @@ def test_a_flipped_bit_is_an_error_or_changes_nothing(fitted, number):
     for place in rng.integers(8 * len(stored), size=250).tolist():
         damaged = bytearray(stored)
         damaged[place // 8] ^= 1 << place % 8
-        if fills_memory(bytes(damaged)):
-            continue
         with warnings.catch_warnings(action="ignore"):
             try:
+                if fills_memory(bytes(damaged)):
+                    continue
                 again = pickle.loads(bytes(damaged))
             except Exception:  # whatever pickle, or a constructor, makes of it
                 continue
