@@ -70,6 +70,7 @@ def smooth():
 # skpro
 
 
+@pytest.mark.slow
 def test_skpros_own_checks_hold():
     found = check_estimator(SkproRegressor, raise_exceptions=True, verbose=False)
     assert len(found) > 40 and set(found.values()) == {"PASSED"}
@@ -122,6 +123,7 @@ def test_skpro_refuses_others():
 # BoTorch
 
 
+@pytest.mark.slow
 def test_posteriors_are_those_of_predictions(fitted):
     model = BoTorchModel(fitted)
     X, _ = rows(4, seed=1)
@@ -142,6 +144,7 @@ def test_posteriors_are_those_of_predictions(fitted):
     np.testing.assert_allclose(alone.variance.detach()[:, 0, 0], covariance.diagonal(), rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_jointly", [1, 3])
 def test_posteriors_have_gradients(n_jointly):
     model = BoTorchModel(deep().fit(*rows()))
@@ -154,6 +157,7 @@ def test_posteriors_have_gradients(n_jointly):
     assert torch.autograd.gradcheck(summary, (X,), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Optimization failed:RuntimeWarning")  # a line search on a flat function
 def test_improvement_is_largest_where_it_should_be():
     X = np.linspace(0, 10, 40)[:, None]
@@ -169,6 +173,7 @@ def test_improvement_is_largest_where_it_should_be():
     assert ((pair - 6.3).abs() < 0.5).any()
 
 
+@pytest.mark.slow
 def test_models_of_several_outputs_stand_in_a_list(smooth):
     both = ModelList(BoTorchModel(smooth), BoTorchModel(smooth))
     assert both.posterior(torch.as_tensor(rows(3)[0])).mean.shape == (3, 2)
@@ -182,6 +187,7 @@ def test_models_of_several_outputs_stand_in_a_list(smooth):
 # MAPIE
 
 
+@pytest.mark.slow
 def test_mapie_takes_deviations_and_quantiles():
     X, y = make_waves(500, random_state=0)
     model = shallow(n_inducing=20, max_iter=200).fit(X[:200], y[:200])
@@ -207,6 +213,7 @@ def test_a_statistic_is_fitted_as_soon_as_its_regressor():
     np.testing.assert_array_equal(Deviation(model).predict(X), model.predict(X, return_std=True)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [lambda model: make_pipeline(StandardScaler(), model), "search"])
 def test_statistics_see_through_pipelines_and_searches(wrap):
     X, y = make_waves(50, random_state=0)
@@ -245,6 +252,7 @@ def test_a_module_has_several_outputs():
     np.testing.assert_allclose(std.detach(), expected[1], rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shallow", "deep with a base", "deep alone"])
 @pytest.mark.filterwarnings("ignore")  # PyTorch's exporter and what it imports
 def test_onnx_computes_what_predict_does(name, tmp_path):
@@ -267,6 +275,7 @@ def test_what_onnx_cannot_have_is_said(name, tmp_path):
     assert not (tmp_path / "model.onnx").exists()
 
 
+@pytest.mark.slow
 def test_what_a_module_cannot_have_is_said(tmp_path):
     X, y = rows()
     with pytest.raises(TypeError, match="MomentsModule takes regressors of skdgp, got LinearRegression"):

@@ -30,6 +30,7 @@ def test_every_layer(wave, covariance, whiten, inducing_map, mean):
     assert np.isfinite(model.fit(X, y).predict(X)).all()
 
 
+@pytest.mark.slow
 def test_learns(wave):
     X, y = wave
     model = AVDGPRegressor(n_estimators=2, max_iter=120, random_state=0).fit(X[:100], y[:100])
@@ -38,6 +39,7 @@ def test_learns(wave):
     assert 0.5 < np.mean(np.abs(y[100:] - mean) < 1.96 * std)
 
 
+@pytest.mark.slow
 def test_single_parameters_can_be_searched_alone(wave):
     X, y = wave
     values = {

@@ -298,6 +298,7 @@ def test_slopes_of_the_held_out_probability(n_classes):
     assert not density.absent and [number for number, _ in lacking.absent] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_held_out", [0, 1, 3])
 def test_a_rare_class_keeps_its_share(n_held_out):
     """Of 400 rows 4 are of a class, and of 40 held-out rows none, one or three; features say nothing."""
@@ -369,6 +370,7 @@ def one_thread():
     torch.set_num_threads(n_threads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 9])
 @pytest.mark.usefixtures("one_thread")
 def test_knows_people_who_were_measured_repeatedly(seed):

@@ -75,6 +75,7 @@ def test_a_base_that_explains_nothing_leaves_the_deep_model_alone():
     torch.testing.assert_close(model.marginals(X)[0].mean, model.models[0](X).mean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("propagation", ["quadrature", "monte_carlo"])
 @torch.no_grad()
 def test_functions_have_the_joint_moments(propagation):
@@ -102,6 +103,7 @@ class TestFaces:
         np.testing.assert_allclose(covariance.diagonal(), std[:9] ** 2, rtol=1e-5)
         assert np.linalg.eigvalsh(covariance).min() > 0
 
+    @pytest.mark.slow
     def test_functions_and_gradients(self, tiny, wave):
         X, y = wave
         model = tiny().fit(X, y)
@@ -187,6 +189,7 @@ def test_closed_forms_are_judged_by_rows_that_they_have_learnt(wave, method):
     assert predictor_of(model).blend is not None and model.validation_scores_.size == 0
 
 
+@pytest.mark.slow
 def test_going_on_chooses_anew(wave):
     model = REGRESSORS[0](warm_start=True).fit(*wave)
     first = predictor_of(model).blend
@@ -219,6 +222,7 @@ class TestClassifiers:
         found, of_alone = (log_loss(y[90:], each.predict_proba(X[90:])) for each in (model, alone))
         assert found < 0.35 < of_alone
 
+    @pytest.mark.slow
     def test_probabilities_are_those_of_functions(self, tiny, n_classes):
         X, y = self.data(n_classes)
         model = tiny(n_estimators=1).fit(X, y)
@@ -227,6 +231,7 @@ class TestClassifiers:
         draws = model.sample_functions(400, random_state=0)(X[:8])  # (8, K, 400)
         np.testing.assert_allclose(draws.mean(-1), proba, atol=0.08)
 
+    @pytest.mark.slow
     def test_last_in_files_and_choose_anew(self, tiny, n_classes):
         X, y = self.data(n_classes)
         model = tiny(warm_start=True).fit(X, y)

@@ -87,6 +87,7 @@ class TestCallbacks:
         model = tiny(n_estimators=4, max_iter=9).set_callbacks(watch).fit(*wave)
         assert len(model.module_) == 4 and model.n_iter_ == 2
 
+    @pytest.mark.slow
     def test_collapsed_fits_tell_and_stop_too(self, wave):
         watch = Recorder(lambda name, number: number == 2)
         model = SOLVEGPRegressor(8, 8, max_iter=20, random_state=0).set_callbacks(watch).fit(*wave)
@@ -113,6 +114,7 @@ class TestCallbacks:
         assert min(score for _, score in copies) > 0.5
         assert np.array_equal(copies[-1][0].predict(X), model.predict(X))
 
+    @pytest.mark.slow
     def test_the_last_copy_is_what_held_out_rows_have_made_of_it(self, wave):
         X, y = wave
         watch = Copier()
@@ -225,6 +227,7 @@ class TestInterruption:
             model.fit(*wave)
         assert not hasattr(model, "module_")
 
+    @pytest.mark.slow
     def test_of_a_collapsed_fit(self, wave, monkeypatch):
         X, y = wave
         whole, count = collapsed.collapsed, iter(range(1, 1000))

@@ -1,8 +1,10 @@
 """Checksums of stored estimators: damage is an error, and nothing else is."""
 
+import contextlib
 import copy
 import io
 import pickle
+import pickletools
 import warnings
 
 import joblib
@@ -42,6 +44,15 @@ def fitted():
     ]
 
 
+def fills_memory(stored):
+    """Whether pickle would make gigabytes of room for what it has read, which takes it half a minute."""
+    with contextlib.suppress(ValueError):  # where the damage leaves no opcode
+        for opcode, place, _ in pickletools.genops(stored):
+            if opcode.name == "LONG_BINPUT" and place > len(stored):
+                return True
+    return False
+
+
 @pytest.mark.parametrize("number", range(3))
 def test_a_flipped_bit_is_an_error_or_changes_nothing(fitted, number):
     X, model = fitted[0], fitted[1][number]
@@ -52,6 +63,8 @@ def test_a_flipped_bit_is_an_error_or_changes_nothing(fitted, number):
         damaged[place // 8] ^= 1 << place % 8
         with warnings.catch_warnings(action="ignore"):
             try:
+                if fills_memory(bytes(damaged)):
+                    continue
                 again = pickle.loads(bytes(damaged))
             except Exception:  # whatever pickle, or a constructor, makes of it
                 continue

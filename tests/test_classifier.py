@@ -329,6 +329,7 @@ class TestHeldOutRows:
             assert len(held_out) == 12 and len(learn) == 108
             assert 1 <= held_out.rows().y.sum() <= 3
 
+    @pytest.mark.slow
     def test_a_rare_class_keeps_its_share_though_no_judging_row_has_it(self, tiny):
         """Features say nothing about the two rows of class 1; the rows that the user gives lack that class."""
         rng = np.random.default_rng(0)

@@ -16,6 +16,8 @@ from sklearn.preprocessing import StandardScaler
 
 from skdgp import AVDGPRegressor, DSDGPClassifier
 
+pytestmark = pytest.mark.slow  # all of it waits for a cluster
+
 
 class OneThread(WorkerPlugin):
     def setup(self, worker):

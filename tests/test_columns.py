@@ -466,6 +466,7 @@ class TestEstimators:
         assert np.isclose(mean, (m[:-1].mean() + m[-1]) / 2, rtol=1e-4)
         assert np.isclose(std**2, v[:-1].mean() + m[:-1].var() + (m[:-1].mean() - m[-1]) ** 2 / 4, rtol=1e-3)
 
+    @pytest.mark.slow
     def test_all_of_the_face_agrees_about_missing_cells(self):
         X, y = make_table(150)
         model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0).fit(X, y)
@@ -503,6 +504,7 @@ class TestEstimators:
         np.testing.assert_allclose(whole - np.diag(whole.diagonal() - found.diagonal()), found)
         np.testing.assert_allclose(np.sqrt(whole.diagonal()), model.predict(rows, return_std=True)[1])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("learnt", [False, True], ids=["drawn", "learnt"])
     @pytest.mark.parametrize("base", [None, "gp"])
     def test_joint_moments_of_rows_with_missing_cells(self, learnt, base, monkeypatch):
@@ -527,6 +529,7 @@ class TestEstimators:
         np.testing.assert_allclose(few.diagonal(), std**2, rtol=1e-6)
         assert np.linalg.eigvalsh(few / np.outer(std, std)).min() > -1e-9
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("learnt", [False, True], ids=["drawn", "learnt"])
     def test_covariances_of_outputs_of_rows_with_missing_cells(self, learnt):
         rng = np.random.default_rng(0)
@@ -569,6 +572,7 @@ class TestEstimators:
         model.partial_fit(rest, y[60:])
         assert np.isfinite(model.score(X, y)) and len(model.predict(rest)) == 60
 
+    @pytest.mark.slow
     def test_rows_that_judge_and_warm_starts(self):
         X, y = make_table()
         model = DSDGPRegressor((2,), **DEEP, early_stopping=True, warm_start=True)
@@ -577,6 +581,7 @@ class TestEstimators:
         with pytest.raises(ValueError, match="built with categorical_features='from_dtype', but categorical_features"):
             model.set_params(categorical_features=None).fit(X[["size", "rooms"]], y)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["inducing", "orthogonal_inducing"])
     def test_sums_over_inputs_are_over_columns(self, name):
         X, y = make_table()
@@ -635,6 +640,7 @@ class TestEstimators:
         model = SOLVEGPRegressor(**SHALLOW, n_latent_outputs=1).fit(X, Y)
         assert model.score(X, np.stack([y, -y], axis=1)) > 0.5
 
+    @pytest.mark.slow
     def test_pipelines_searches_and_importance(self):
         X, y = make_table()
         scaled = make_column_transformer((StandardScaler(), ["size", "rooms"]), remainder="passthrough")
@@ -675,6 +681,7 @@ class TestEstimators:
             assert np.allclose(model.predict(X.astype(object).to_numpy()), model.predict(X))
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_table_can_be_learnt_from(data):

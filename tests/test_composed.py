@@ -96,6 +96,7 @@ class TestAgainstScikitLearn:
         np.testing.assert_allclose(std, expected_std, atol=6e-3)
         assert model.kernel_ == fixed(kernel) and model.base_weight_ == 0.0
 
+    @pytest.mark.slow
     def test_functions_have_the_covariance(self, kernel):
         found, X = ours(kernel), normal(4, 3)
         n_draws = 1500
@@ -176,6 +177,7 @@ class TestLearning:
         np.testing.assert_allclose(exact.fit(X, X[:, 0]).predict(X), model.predict(X), atol=0.05)
         assert "RBF" in str(AVDGPRegressor((), kernel="rbf", max_iter=2, n_estimators=1).fit(X, X[:, 0]).kernel_)
 
+    @pytest.mark.slow
     def test_searches(self):
         X = np.random.default_rng(0).normal(size=(60, 1))
         model = SOLVEGPRegressor(kernel=1.0 * RBF(1.0), max_iter=3)

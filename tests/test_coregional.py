@@ -58,6 +58,7 @@ def test_moments_are_those_of_sums():
     torch.testing.assert_close(mixed.covariance(x, x[0], torch.ones(1).double()), expected)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_draws_are_correlated():
     mixed, _ = make_layer()
@@ -185,6 +186,7 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 @any_options
 @pytest.mark.parametrize("model", SMALL.values(), ids=SMALL)
 def test_a_sibling_helps(model):
@@ -198,6 +200,7 @@ def test_a_sibling_helps(model):
     assert fitted.noise_variance_.shape == (3,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", SMALL.values(), ids=SMALL)
 def test_covariances_between_outputs(model):
     X, _, partly, *_ = make_table(120)
@@ -215,6 +218,7 @@ def test_covariances_between_outputs(model):
     np.testing.assert_allclose(np.einsum("nnp->np", joint), np.einsum("npp->np", cov), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_estimators_are_estimators():
     X, _, partly, *_ = make_table(100)
     tiny = DSDGPRegressor((2,), 8, n_latent_outputs=2, latent_dims=1, n_estimators=2, max_iter=2, random_state=0)
@@ -248,6 +252,7 @@ def test_rows_without_targets_do_not_count():
     np.testing.assert_allclose(model.fit(more, none).predict(X), clone(model).fit(X, partly).predict(X))
 
 
+@pytest.mark.slow
 def test_other_models_between_outputs():
     """Outputs that share nothing but hidden layers."""
     X, y, *_ = make_table(80)

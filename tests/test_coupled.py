@@ -122,6 +122,7 @@ class TestChain:
 
 
 class TestJoint:
+    @pytest.mark.slow
     @torch.no_grad()
     def test_is_a_chain_of_the_same_precision(self):
         chain = make_model("chain", n_samples=100_000)
@@ -242,6 +243,7 @@ def test_gradients_are_differences(kind, options):
             assert gradient[i].item() == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-3, abs=1e-6), name
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @every_coupling
 def test_more_samples_steady_the_bound(kind):
@@ -255,6 +257,7 @@ def test_more_samples_steady_the_bound(kind):
     assert spread[1] < spread[0] / (4 if kind == "locations" else 12)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @every_coupling
 def test_functions_have_the_moments_of_predictions(kind):
@@ -271,6 +274,7 @@ def test_functions_have_the_moments_of_predictions(kind):
     torch.testing.assert_close(layers[-1], model.draw(Streams(range(6)))(X))
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("kernel", ["rbf", ConstantKernel(1e4) * RBF()], ids=["name", "object"])
 def test_functions_of_locations_keep_their_variance_at_inducing_points(kernel):
@@ -294,6 +298,7 @@ class TestEstimator:
     X = np.random.RandomState(0).uniform(-1, 1, (60, 2))
     y = np.sin(3 * X[:, 0]) + 0.1 * np.random.RandomState(1).randn(60)
 
+    @pytest.mark.slow
     @every_coupling
     @pytest.mark.parametrize("options", [{}, {"dtype": "float64", "covariance": "full", "n_inducing": 5}])
     def test_predicts_and_lives_in_files(self, kind, options):
@@ -309,6 +314,7 @@ class TestEstimator:
         model.partial_fit(self.X, self.y)
         assert np.isfinite(model.predict(self.X)).all()
 
+    @pytest.mark.slow
     @every_coupling
     def test_predictions_are_means_of_functions(self, kind):
         X = np.linspace(-2, 2, 40)[:, None]
@@ -319,6 +325,7 @@ class TestEstimator:
         values = model.sample_functions(100, random_state=0)(X)
         np.testing.assert_allclose(model.predict(X), values.mean(1), atol=0.1)
 
+    @pytest.mark.slow
     @every_coupling
     def test_classifies(self, kind):
         budget = small(kind).get_params()

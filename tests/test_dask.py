@@ -68,6 +68,7 @@ def arrays(*tables, chunks=40):
     return [da.from_array(table, chunks=(chunks, 2)[: table.ndim]) for table in tables]
 
 
+@pytest.mark.slow
 class TestChunks:
     def test_learn_what_a_frame_says_whose_partitions_have_unknown_lengths(self, client, frame):
         table = dd.from_pandas(frame, npartitions=6, sort=False)
@@ -124,6 +125,7 @@ class TestChunks:
         assert model.predict(wave[0]).shape == (120, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_workers", [None, 1])
 def test_workers_together_make_the_model_of_one_process(client, frame, n_workers):
     table = dd.from_pandas(frame, npartitions=5, sort=False)
@@ -169,6 +171,7 @@ class Mortal(DSDGPRegressor):
         return super().partial_fit(X, y, **options)
 
 
+@pytest.mark.slow
 class TestLostWorkers:
     def test_another_learns_from_the_chunks(self, losing, wave, tmp_path):
         X, y = arrays(*wave)
@@ -197,6 +200,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"n_passes": 2000}, {"method": "fit"}])
 @pytest.mark.usefixtures("interruptible")
 def test_users_who_interrupt_set_workers_free(client, wave, options):
@@ -315,6 +319,7 @@ class TestStores:
         with pytest.raises(ConnectionError), _meeting.met("job", place, 1, 2):
             pass
 
+    @pytest.mark.slow
     def test_are_closed_if_the_first_worker_does_not_begin(self, client, wave, monkeypatch):
         before = client.run(listeners)
 
@@ -334,6 +339,7 @@ class TestStores:
             distributed.Event("free").set()
             distributed.wait(others)
 
+    @pytest.mark.slow
     def test_are_closed_after_an_error(self, client, frame):
         table = dd.from_pandas(frame.assign(colour="red"), npartitions=2, sort=False)
         numbers = DSDGPRegressor(**SMALL, categorical_features=None)
@@ -343,6 +349,7 @@ class TestStores:
         wait_until(lambda: client.run(listeners) == before)
 
 
+@pytest.mark.slow
 class TestErrors:
     def test_addresses_of_others(self, client, wave, monkeypatch):
         elsewhere = "192.0.2.1"  # an address for examples (RFC 5737)

@@ -93,6 +93,7 @@ def found(tmp_path_factory):
     return torchrun(1, tmp_path_factory.mktemp("one")) + torchrun(2, tmp_path_factory.mktemp("two"))
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_model_of_one(found):
     one, first, second = found
     names = [name for name in one if name.startswith("same")]
@@ -102,11 +103,13 @@ def test_two_processes_make_the_model_of_one(found):
         np.testing.assert_allclose(first[name], one[name], rtol=0, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_what_no_seed_decides_the_first_process_decides(found):
     _, first, second = found
     np.testing.assert_array_equal(first["unseeded"], second["unseeded"])
 
 
+@pytest.mark.slow
 def test_when_one_process_fails_all_repeat_the_epoch(found):
     one, first, second = found
     assert np.isfinite(first["failed"]).all()
@@ -115,6 +118,7 @@ def test_when_one_process_fails_all_repeat_the_epoch(found):
     assert first["n_steps"] == second["n_steps"] == one["n_steps"] + 4
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_all_processes(found):
     for process in found[1:]:
         assert "different numbers of rows, [301, 300]" in str(process["different_rows"])

@@ -52,6 +52,7 @@ def test_orthogonal_inducing_points_in_every_layer(wave, covariance, orthogonal_
     assert len(few.module_[0].layers[0].O) == 3 and np.isfinite(few.predict(X)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_layers", [1, 2, 3, 4, 5])
 def test_learns_at_every_depth(wave, n_layers):
     X, y = wave
@@ -61,6 +62,7 @@ def test_learns_at_every_depth(wave, n_layers):
     assert 0.5 < np.mean(np.abs(y[100:] - mean) < 1.96 * std)
 
 
+@pytest.mark.slow
 @any_options
 def test_single_parameters_can_be_searched_alone(wave):
     X, y = wave
@@ -131,6 +133,7 @@ def test_members_have_equally_many_inducing_points(wave):
     assert [points.shape for points in model.inducing_points_] == [(3, 12, 3), (3, 12, 2)]
 
 
+@pytest.mark.slow
 def test_classes(wave):
     X, y = wave
     for labels in (np.where(y > 0, "yes", "no"), np.digitize(y, [-0.5, 0.5])):

@@ -59,6 +59,7 @@ class TestCounts:
         np.testing.assert_allclose(dist.pmf(y), expected, rtol=2e-5)
         np.testing.assert_array_equal(dist.logpmf(y), dist.logpdf(y))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("case", CASES[:3])
     def test_all_else_follows_from_probabilities(self, case):
         dist = make(CountDistribution, *case)
@@ -73,6 +74,7 @@ class TestCounts:
         for q in (0.0, 0.05, 0.5, 0.9):
             np.testing.assert_array_equal(dist.ppf(q), (F < q).sum(0))  # the smallest count with as much
 
+    @pytest.mark.slow
     def test_many_counts_are_scored_by_some_of_them(self):
         dist = make(CountDistribution, 9.0, 0.2, 0.0, n_rows=1)
         draws = dist.rvs(200_000, random_state=0)[:, 0]
@@ -87,6 +89,7 @@ class TestCounts:
         np.testing.assert_array_equal(dist.cdf([2.7, 0.2, 1.9]), dist.cdf([2.0, 0.0, 1.0]))
         assert np.isposinf(dist.ppf(1.0)).all()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("case", CASES)
     def test_draws_have_its_moments(self, case):
         dist = make(CountDistribution, *case)
@@ -174,6 +177,7 @@ class TestUncertainRates:
 
 
 class TestGamma:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("variance", "dispersion"), [(0.2, 0.3), (0.05, 2.0), (0.5, 1e-2), (0.0, 0.5)])
     def test_against_integrals(self, variance, dispersion):
         dist = make(GammaDistribution, 1.0, variance, dispersion)

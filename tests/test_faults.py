@@ -132,6 +132,7 @@ class TestPrediction:
 
 
 class TestParallel:
+    @pytest.mark.slow
     @pytest.mark.parametrize("backend", ["loky", "threading"])
     def test_jobs_do_not_change_numbers(self, tiny, wave, backend):
         X, y = wave
@@ -191,6 +192,7 @@ def assert_raised_on_purpose(error):
     assert sklearns or (ours and instruction == "RAISE_VARARGS"), f"{code.co_filename}:{traceback.tb_lineno}: {error!r}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(len(FAMILIES)), ids=[name_of(tiny) for tiny in FAMILIES])
 @settings(max_examples=170, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
 @given(

@@ -262,6 +262,7 @@ def test_marginals_are_those_of_dense_algebra(kind, second, swapped):
     torch.testing.assert_close(layer.frozen()(x[None], x)[0], mean)
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("second", [False, True])
 @torch.no_grad()
@@ -351,8 +352,10 @@ MODELS = [
     DSDGPRegressor((2,), 9, inducing="derivatives", n_estimators=2, n_neighbors=0, **TINY),
     DSDGPRegressor((2,), 18, inducing="fourier", n_estimators=1, n_neighbors=0, **TINY),
     DSDGPClassifier((2,), 9, inducing="eigen", kernel="rbf", n_orthogonal=3, n_estimators=2, **TINY),
-    DSDGPRegressor((2,), 9, inducing="eigen", kernel="rbf", layer_posterior="chain", n_neighbors=0, **TINY),
-    DSDGPRegressor((2,), 24, inducing="fourier", latent_dims=1, n_neighbors=0, **TINY),
+    DSDGPRegressor(
+        (2,), 9, inducing="eigen", kernel="rbf", layer_posterior="chain", n_estimators=2, n_neighbors=0, **TINY
+    ),
+    DSDGPRegressor((2,), 24, inducing="fourier", latent_dims=1, n_estimators=2, n_neighbors=0, **TINY),
 ]
 
 

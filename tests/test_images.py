@@ -70,6 +70,7 @@ class TestSum:
         left = kernel.covariance(X, X)[0] - k.mT @ torch.linalg.solve(K, k)
         assert torch.linalg.eigvalsh(left).min() > -1e-9  # what they leave is a covariance
 
+    @pytest.mark.slow
     @torch.no_grad()
     def test_draws_have_the_moments_of_the_posterior(self):
         kernel, features, X = make_sum(*SHAPES["grey"])
@@ -145,6 +146,7 @@ class TestKernel:
         pixels = torch.from_numpy(X.numpy() * units.scale + np.asarray(units.shift))
         torch.testing.assert_close(kernel.covariance(X, X), plain.covariance(pixels, pixels), rtol=1e-6, atol=1e-8)
 
+    @pytest.mark.slow
     @torch.no_grad()
     def test_draws_have_its_covariance(self):
         image, patch = SHAPES["grey"]
@@ -233,10 +235,11 @@ class TestEstimator:
         assert (again.predict_proba(X) == model.predict_proba(X)).all()
         assert np.isfinite(model.sample_functions(3, random_state=0)(X[:5])).all()
 
+    @pytest.mark.slow
     @any_options
     @pytest.mark.parametrize("options", [{"n_orthogonal": 6}, {"likelihood": "student_t"}, {"method": "svi"}])
     def test_regression(self, options):
-        X, y = make_images(60)
+        X, y = make_images(20)  # the evidence of the base takes time for every pair of patches of all rows
         model = small(SOLVEGPRegressor, **{"n_orthogonal": 0} | options).fit(X, y + 0.01 * X[:, 0])
         mean, covariance = model.predict(X[:4], return_cov=True)
         assert np.isfinite(mean).all() and np.linalg.eigvalsh(covariance).min() > 0

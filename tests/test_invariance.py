@@ -74,6 +74,7 @@ UNITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNITS)
 def test_answers_are_in_the_units_of_the_user(name):
     """Powers of two are multiplied without rounding, so that training is the same."""
@@ -91,6 +92,7 @@ def test_answers_are_in_the_units_of_the_user(name):
             np.testing.assert_allclose(found[what], value, rtol=tolerance, atol=atol, err_msg=what)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one member", "three members", "mixed", "student t"])
 def test_deviation_of_the_gradient_is_the_spread_of_functions(name, monkeypatch):
     """Closed forms, with targets of a scale of their own."""
@@ -181,6 +183,7 @@ def test_far_images_do_not_change_near_ones():
         np.testing.assert_allclose(found[1:, 1:], expected, rtol=0, atol=1e-8 * expected.max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden_dims", [(), (2,)])
 @pytest.mark.parametrize("options", [{}, {"propagation": "quadrature"}, {"n_estimators": 3}], ids=str)
 def test_covariances_with_latent_variables(hidden_dims, options):

@@ -150,6 +150,7 @@ class TestWaves:
 class TestLayers:
     """Draws and closed forms of the three layers."""
 
+    @pytest.mark.slow
     @every_whiten
     @every_covariance
     @pytest.mark.parametrize("kind", [GlobalLayer, OrthogonalLayer])
@@ -157,12 +158,14 @@ class TestLayers:
     def test_global_draws(self, kind, n_kernels, covariance, whiten):
         assert_layer_draws(global_layer(kind, 2, n_kernels, covariance, whiten), normal(4, 2, seed=9))
 
+    @pytest.mark.slow
     @every_whiten
     def test_draws_of_a_learnt_mean_alone(self, whiten):
         layer = global_layer(OrthogonalLayer, 1, 1, "diag", whiten)
         layer.q_orthogonal.log_diagonal = layer.q_orthogonal.below = None  # the covariance stays the prior's
         assert_layer_draws(layer, normal(4, 2, seed=9))
 
+    @pytest.mark.slow
     @every_whiten
     @every_covariance
     @pytest.mark.parametrize("inducing_map", ["affine", "mlp"])
@@ -264,6 +267,7 @@ class TestDeepModels:
             layers = [global_layer(GlobalLayer, 2, 1, "diag", True), global_layer(GlobalLayer, 1, 1, "diag", True)]
         return DeepGP(layers, make_propagation(rule, (2,), n_samples, generator()), Gaussian(1)).double()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("rule", ["ar2p", "quadrature"])
     def test_with_quadrature_draws_have_exactly_the_mixture_of_predictions(self, rule):
         model, x = self.model(rule, 5), normal(4, 2, seed=9)
@@ -277,6 +281,7 @@ class TestDeepModels:
         torch.testing.assert_close(some.diagonal(), variance[:, 0])  # of the heaviest three components
         assert_moments(draws.numpy(), mean[:, 0].numpy(), covariance.numpy())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("rule", ["ar1", "ar2", "monte_carlo"])
     def test_sampled_hidden_layers_have_functions_of_their_own(self, rule):
         model, x = self.model(rule, 2000), normal(4, 2, seed=9)
@@ -431,6 +436,7 @@ class SingleMember:
 class TestSamplesAndCovariances:
     """``sample_y`` and ``predict(return_cov=True)``."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("latent", [False, True])
     def test_samples_have_the_predicted_moments(self, tiny, wave, latent):
         X, y = wave
@@ -537,6 +543,7 @@ class TestPredictedGradients:
             difference = (model.predict(rows + step) - model.predict(rows - step)) / (2 * h)
             np.testing.assert_allclose(gradient[..., q], difference, rtol=1e-4, atol=1e-5)
 
+    @pytest.mark.slow
     def test_closed_form_deviation_is_that_of_functions(self, wave, monkeypatch):
         X, y = wave
         options = {"base": None, "n_neighbors": 0, "n_estimators": 2, "early_stopping": True, "random_state": 0}
@@ -547,6 +554,7 @@ class TestPredictedGradients:
         np.testing.assert_allclose(draws.std(-1), std, rtol=0.15)
         np.testing.assert_allclose(draws.mean(-1), gradient, atol=0.2 * std.max())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", [AVDGPRegressor, DSDGPRegressor])
     def test_deviation_by_draws(self, kind, wave):
         X, y = wave

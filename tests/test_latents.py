@@ -73,6 +73,7 @@ class TestBounds:
         assert marginals.mean.shape == (N_VALUES, 5, 1)
         np.testing.assert_allclose(log_mixture(marginals, model.likelihood, y), exact, atol=0.05)
 
+    @pytest.mark.slow
     @torch.no_grad()
     @pytest.mark.parametrize("hidden_dims", [(), (2,)])
     def test_more_replicates_tighten_the_bound(self, hidden_dims):
@@ -92,6 +93,7 @@ class TestBounds:
         exact = self.integral(model.likelihood.expected_log_prob(y, mean[..., None], variance[..., None])).mean()
         assert bound(model, X, y, generator(3)).item() == pytest.approx(exact.item(), abs=0.01)
 
+    @pytest.mark.slow
     @torch.no_grad()
     def test_one_replicate_has_the_expectation_of_the_plain_bound(self):
         # Whole mixtures have a sample of the ratio, and fewest samples its expectation.
@@ -256,6 +258,7 @@ class TestFunctions:
         assert (model.draw(Streams(range(5)))(X).std(1) < 1e-9).all()  # equal rows
         assert (model.draw(Streams(range(5)), of_rows=True)(X).std(1) > 1e-3).all()
 
+    @pytest.mark.slow
     @torch.no_grad()
     @pytest.mark.parametrize("options", [{}, {"hidden_dims": (2,)}, {"hidden_dims": (2,), "propagation": "quadrature"}])
     def test_values_of_rows_have_the_moments_of_predictions(self, options):
@@ -268,6 +271,7 @@ class TestFunctions:
         np.testing.assert_allclose(draws.mean(0), mean, atol=0.12 * variance.max().sqrt())
         np.testing.assert_allclose(draws.var(0), variance, rtol=0.12)
 
+    @pytest.mark.slow
     @torch.no_grad()
     @pytest.mark.parametrize("hidden_dims", [(), (2,)])
     def test_rows_vary_together_by_the_function_alone(self, hidden_dims):
@@ -333,6 +337,7 @@ def fitted():
 
 
 class TestEstimator:
+    @pytest.mark.slow
     def test_predictions_have_two_modes(self, fitted):
         density = np.exp(fitted.predict_dist(np.zeros((3, 1))).logpdf(np.array([-1.0, 0.0, 1.0])))
         assert density[1] < 0.3 * min(density[0], density[2])
@@ -381,6 +386,7 @@ class TestEstimator:
         with pytest.raises(ValueError, match="built with latent_dims=1"):
             model.set_params(latent_dims=2).fit(X, y)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("n_importance", [1, 3])
     def test_bound_is_that_of_targets(self, n_importance):
         X, y = make_two()
@@ -401,6 +407,7 @@ class TestEstimator:
         model = small(**{"max_iter": 3, "hidden_dims": (2,), "n_importance": 2} | options).fit(X, np.abs(y).round())
         assert np.isfinite(model.predict_dist(X).log_score(np.abs(y).round())).all()
 
+    @pytest.mark.slow
     def test_several_outputs_and_search(self):
         X, y = make_two()
         search = GridSearchCV(small(max_iter=2), {"latent_dims": [0, 2]}, cv=2).fit(X, np.column_stack([y, -y]))

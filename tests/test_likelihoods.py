@@ -75,6 +75,7 @@ def test_without_uncertainty_both_are_the_log_density(method):
     np.testing.assert_allclose(result.detach(), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("floor", [1e-4, torch.tensor([1e-4, 1e-2])], ids=["shared", "per output"])
 def test_the_noise_never_falls_below_its_floor(floor):
     likelihood = make_likelihood(2, floor)
@@ -443,6 +444,7 @@ class TestRobustMax:
             expected = multivariate_normal.cdf(mean[c] - mean[others], np.zeros(2), covariance)
             assert win_by_panels(mean, deviation**2, c) == pytest.approx(expected, abs=1e-7)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
     @pytest.mark.parametrize("name", [*HARD, *map(str, range(30))])
     def test_any_variances(self, name, dtype, recorded):
@@ -479,6 +481,7 @@ class TestRobustMax:
             slopes = torch.autograd.grad(found[:, c].sum(), (mean, deviation), retain_graph=True)
             torch.testing.assert_close(slopes, expected, rtol=0, atol=1e-3)  # deviations are 0.1 or more
 
+    @pytest.mark.slow
     def test_work_grows_in_proportion_to_the_number_of_classes(self):
         """Counted as entries of all tensors together; and 300 classes are as precise as few."""
         work = {}

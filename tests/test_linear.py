@@ -52,6 +52,7 @@ def test_columns_that_depend_on_one_another_are_no_trouble_and_many_are_not_look
     assert linear_score(Batch(torch.zeros(5, MOST_FEATURES + 1), torch.zeros(5, 1), torch.ones(5))) is None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_fits_that_fail_say_so():
     X, y = make_data()

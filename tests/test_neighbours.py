@@ -76,6 +76,7 @@ def test_a_row_of_weight_two_is_that_row_twice():
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [NOISE, [0.5, 2.0]])
 @pytest.mark.parametrize("n_neighbors", [5, 100])
 def test_functions_have_the_moments_that_rows_have(n_neighbors, noise):
@@ -308,6 +309,7 @@ class TestFaces:
         np.testing.assert_allclose(covariance.diagonal(), std[:9] ** 2, rtol=1e-4)
         assert np.linalg.eigvalsh(covariance).min() > 0
 
+    @pytest.mark.slow
     def test_functions_and_gradients(self, tiny, wave):
         X, y = wave
         model = tiny().fit(X, y)
@@ -322,6 +324,7 @@ class TestFaces:
         np.testing.assert_allclose(gradient, slopes, rtol=0.05, atol=0.05 * np.abs(slopes).max())
         assert (deviation > 0).all()
 
+    @pytest.mark.slow
     def test_last_in_files(self, tiny, wave):
         model = tiny().fit(*wave)
         again = pickle.loads(pickle.dumps(model))
@@ -376,6 +379,7 @@ def flat(state):
         yield state
 
 
+@pytest.mark.slow
 def test_spikes_are_worth_neighbours_and_smooth_functions_are_not():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(600, 2))

@@ -94,6 +94,7 @@ def code_blocks(name, language):
     return [re.sub(r"^    ", "", block, flags=re.MULTILINE).strip() for block in blocks]
 
 
+@pytest.mark.slow
 def test_readme_code_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = code_blocks("README.rst", "python")
@@ -162,6 +163,7 @@ def test_method_of_the_contributing_page_works(contributed):
     assert_survives_storage(model, X)
 
 
+@pytest.mark.slow
 def test_likelihood_of_the_contributing_page_works(contributed):
     (X, y), rng = surface(400), np.random.default_rng(1)
     y = 50 + 10 * (y + 0.3 * rng.laplace(size=len(y)))
@@ -192,6 +194,7 @@ def test_expectations_of_the_likelihood_of_the_contributing_page(contributed):
         assert likelihood.log_predictive(y_, m_, v_).item() == pytest.approx(np.log(density), abs=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -219,6 +222,7 @@ def K_of(kernel, X, d):
     return kernel(X, X)[d].detach().numpy()
 
 
+@pytest.mark.slow
 def test_kernel_of_the_contributing_page_is_that_of_scikit_learn(contributed):
     kernel = contributed.RationalQuadratic(2, 3).double()
     with torch.no_grad():
@@ -249,10 +253,12 @@ def test_ci_runs_the_test_command_of_the_readme():
     assert run("bash", ROOT / ".ci/run", "--show", cwd=ROOT).splitlines() == expected
 
 
+@pytest.mark.slow
 def test_import_leaves_torch_alone_and_plots_out(tmp_path):
     run(sys.executable, "-c", IMPORT_PROBE, cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_first_fits_import_nothing_that_takes_seconds(tmp_path):
     """Torch's compiler and symbolic mathematics come with innocent functions of torch."""
     run(sys.executable, "-c", SLOW_IMPORTS_PROBE, cwd=tmp_path)
@@ -338,6 +344,7 @@ def stored_splits(tmp_path_factory):
     return folder.parent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("protocol", "n_train", "n_test"), [("gal", 50, 10), ("avdgp", 48, 6)])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_benchmark_saves_a_line_for_every_fit(stored_splits, benchmark, protocol, n_train, n_test):
@@ -369,6 +376,7 @@ def speed_folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "competitor", "measures"),
     [
@@ -397,11 +405,13 @@ def test_speed_benchmark_saves_every_measurement(speed_folder, work, competitor,
     assert all(float(row["value"]) > 0 or "MiB" in row["measure"] or row["measure"] == "error" for row in rows)
 
 
+@pytest.mark.slow
 def test_speed_benchmark_saves_a_picture(speed_folder):
     image = pytest.importorskip("matplotlib.image").imread(speed_folder / "speed.png")
     assert (np.ptp(image[..., :3], axis=-1) > 0.3).any()  # dots have colours, empty axes have none
 
 
+@pytest.mark.slow
 def test_speed_benchmark_goes_on_where_a_competitor_fails(tmp_path):
     command = [sys.executable, ROOT / "benchmarks/speed.py", "depth", "--quick", "--device", "absent"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
@@ -419,6 +429,7 @@ def saved_rows(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_classification_benchmark_saves_a_line_for_every_fit(benchmark):
     output = benchmark(
         *("classification.py", "--datasets", "iris", "linear", "--folds", "0", "3"),
@@ -433,6 +444,7 @@ def test_classification_benchmark_saves_a_line_for_every_fit(benchmark):
     assert all(0 < float(row["log_loss"]) < 5 and 0 < float(row["accuracy"]) <= 1 for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "cells"),
     [
@@ -571,6 +583,7 @@ def test_published_figures_say_where_they_come_from():
         assert all(float(row[f"{name}_error"]) >= 0 and np.isfinite(float(row[name])) for name in ("rmse", "nll"))
 
 
+@pytest.mark.slow
 def test_benchmark_of_noise(benchmark, tmp_path):
     benchmark("noise.py", "--data", tmp_path, *"--problems counts --splits 0 --estimators solvegp hgb glm".split())
     rows = saved_rows("noise.csv")
@@ -579,6 +592,7 @@ def test_benchmark_of_noise(benchmark, tmp_path):
     assert 0.8 < ours < trees < 4.0 and 0.8 < float(rows[0]["coverage"]) < 1.0
 
 
+@pytest.mark.slow
 def test_benchmark_of_kernels(benchmark):
     benchmark("kernels.py", *"--problems trend --seeds 0".split())
     ours, peer = saved_rows("kernels.csv")

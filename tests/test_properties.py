@@ -39,12 +39,18 @@ MOST_CALLS = 3_000_000
 
 
 def combinations_of(estimators, holds=lambda case: True):
-    """Parametrise a test by combinations of options of these estimators for which ``holds`` is true."""
+    """Parametrise a test by combinations of options of these estimators for which ``holds`` is true.
+
+    All but the last of each estimator are slow.
+    """
     cases = []
     for estimator in estimators:
         fitting = [(number, case) for number, case in enumerate(combinations(estimator)) if holds(case)]
-        for number, case in fitting[: -(-N_COMBINATIONS // EVERY)]:
-            cases.append(pytest.param(case, id=f"{estimator.__name__}-{number}"))
+        *others, last = fitting[: -(-N_COMBINATIONS // EVERY)]
+        marked = [(*each, pytest.mark.slow) for each in others] + [(*last, ())]
+        cases += [
+            pytest.param(case, id=f"{estimator.__name__}-{number}", marks=marks) for number, case, marks in marked
+        ]
     return pytest.mark.parametrize("case", cases)
 
 

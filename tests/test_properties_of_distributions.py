@@ -119,6 +119,7 @@ def said(dist):
     return found | {"mean": dist.mean, "deviation": dist.std}
 
 
+@pytest.mark.slow
 @examples(25)
 @given(dist=anything)
 def test_a_row_is_alike_alone_and_beside_others(dist):
@@ -128,6 +129,7 @@ def test_a_row_is_alike_alone_and_beside_others(dist):
             np.testing.assert_allclose(values, together[name][..., row : row + 1], rtol=1e-7, atol=1e-300, err_msg=name)
 
 
+@pytest.mark.slow
 @examples(25)
 @given(dist=anything)
 def test_quantiles_invert_the_distribution_function(dist):
@@ -139,6 +141,7 @@ def test_quantiles_invert_the_distribution_function(dist):
     assert (dist.cdf(below) <= LEVELS + 1e-9).all()
 
 
+@pytest.mark.slow
 @examples(25)
 @given(dist=continuous)
 def test_density_is_the_slope_of_the_distribution_function(dist):
@@ -148,6 +151,7 @@ def test_density_is_the_slope_of_the_distribution_function(dist):
     np.testing.assert_allclose((dist.cdf(x + step) - dist.cdf(x - step)) / (2 * step), density, rtol=1e-3)
 
 
+@pytest.mark.slow
 @examples(20)
 @given(dist=st.one_of(gaussians(), counts(), gammas(), transformed(["log", "power", "quantiles"])))
 def test_draws_are_spread_as_the_distribution_says(dist):
@@ -212,6 +216,7 @@ def count_cdf(dist, k):
     return mixed(dist, of_component)
 
 
+@pytest.mark.slow
 @examples(20)
 @given(dist=counts())
 def test_probabilities_of_counts_are_integrals_over_the_rate(dist):
@@ -229,6 +234,7 @@ def test_probabilities_of_counts_are_integrals_over_the_rate(dist):
     np.testing.assert_allclose(dist.cdf(k[:, None])[:, 0], count_cdf(dist, k), atol=2e-4)
 
 
+@pytest.mark.slow
 @examples(40)
 @given(dist=counts())
 def test_scores_of_counts_are_sums(dist):
@@ -244,6 +250,7 @@ def test_scores_of_counts_are_sums(dist):
     np.testing.assert_allclose(dist.crps(np.full(N_ROWS, y))[0], expected, rtol=2e-3)
 
 
+@pytest.mark.slow
 @examples(12)
 @given(dist=gammas())
 def test_scores_of_positive_targets_are_integrals(dist):
@@ -276,6 +283,7 @@ def test_moments_of_rates_are_those_of_log_normal_ones(dist):
 # Plain sums: transformed targets
 
 
+@pytest.mark.slow
 @examples(30)
 @given(dist=transformed())
 def test_transformed_targets_are_those_of_many_quantiles(dist):

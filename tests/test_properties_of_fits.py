@@ -14,6 +14,8 @@ from skdgp import (
     SOLVEGPRegressor,
 )
 
+pytestmark = pytest.mark.slow  # each learns from hundreds of rows
+
 REGRESSORS = [AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor]
 CLASSIFIERS = [AVDGPClassifier, DSDGPClassifier, SOLVEGPClassifier]
 

@@ -459,6 +459,7 @@ def test_covariances_of_a_mixture_that_has_a_logarithmic_link(name):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6 * expected.max())
 
 
+@pytest.mark.slow
 @every_likelihood
 def test_base_and_draws(name):
     """With a base, draws and covariances are those of the blend."""
@@ -474,6 +475,7 @@ def test_base_and_draws(name):
 
 
 class TestTransforms:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "transform", ["log", PowerTransformer(), QuantileTransformer(n_quantiles=50, output_distribution="normal")]
     )
@@ -492,6 +494,7 @@ class TestTransforms:
         np.testing.assert_allclose(functions.gradient(X[:4])[:, 0], slope, rtol=0.05, atol=0.05)
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("scale", [0.01, 1.0])
     def test_scores_of_a_search_are_in_the_units_of_targets(self, scale):
         rng = np.random.default_rng(0)
@@ -503,6 +506,7 @@ class TestTransforms:
         scores = cross_val_score(model, X, y, cv=2, scoring=crps_scorer)
         assert (scores < -0.05 * y.std()).all() and (scores > -0.6 * y.std()).all()
 
+    @pytest.mark.slow
     def test_logarithm_is_a_model_of_logarithms(self):
         X, y = targets("gamma", 100)
         ours = SOLVEGPRegressor(target_transform="log", max_iter=20, random_state=0).fit(X, y)
@@ -514,6 +518,7 @@ class TestTransforms:
         np.testing.assert_allclose(predictive_distribution(wrapped, X).logpdf(y), expected, rtol=1e-4)
         assert np.isfinite(crps_scorer(wrapped, X, y))
 
+    @pytest.mark.slow
     def test_what_has_no_formula_says_so(self):
         X, y = targets("gamma")
         model = SOLVEGPRegressor(target_transform="log", max_iter=3).fit(X, y)
@@ -580,6 +585,7 @@ class TestErrors:
             model.noise_variance_  # noqa: B018
         assert AVDGPRegressor((), max_iter=2, n_estimators=1, likelihood="student_t").fit(X, y).noise_variance_ > 0
 
+    @pytest.mark.slow
     def test_likelihoods_of_ones_own(self):
         X, y = targets("student_t")
         for likelihood in (Gaussian(1, excess=0.3), Gaussian, lambda n: Gaussian(n)):

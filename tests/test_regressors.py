@@ -68,6 +68,7 @@ class TestFit:
         assert [len(part) for part in judged] == [12, 12, 12]
         assert len({tuple(row) for part in judged for row in part.X.numpy()}) == 3 * 12
 
+    @pytest.mark.slow
     @any_options
     def test_warm_start_goes_on(self, tiny, wave):
         X, y = wave
@@ -93,6 +94,7 @@ class TestFit:
         assert "epoch 3/3" in shown and "fitted in" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", [{}, {"early_stopping": True}])
 def test_nothing_that_is_fitted_keeps_the_table(tiny, wave, monkeypatch, parameters):
     """Not even while it is not pickled."""
@@ -303,6 +305,7 @@ class TestReproducibility:
 
 
 class TestAtHomeInScikitLearn:
+    @pytest.mark.slow
     @any_options
     def test_pipeline_and_search_in_processes(self, deep, wave):
         X, y = wave
@@ -346,6 +349,7 @@ class TestOddData:
         X, y = wave
         assert np.isfinite(tiny().fit(np.column_stack([X, np.full(len(X), 3.0)]), y).predict(np.c_[X, X[:, 0]])).all()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("value", [0.0, -4.0])
     def test_constant_target(self, tiny, wave, value):
         X, _ = wave
@@ -569,6 +573,7 @@ class TestBadInput:
         with pytest.raises(ValueError, match="At most one of return_std and return_cov"):
             tiny().fit(X, y).predict(X, return_std=True, return_cov=True)
 
+    @pytest.mark.slow
     def test_no_warnings_in_ordinary_use(self, tiny, wave):
         X, y = wave
         for table in (X, pd.DataFrame(X, columns=["a", "b", "c"])):

@@ -54,6 +54,7 @@ def test_a_fit_reaches_the_evidence_of_scikit_learn(problems, name):
     assert (learnt.theta <= high + 1e-6).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_further_searches_find_a_better_period(problems):
     """From 38 the first search ends at twice the period."""

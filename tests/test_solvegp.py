@@ -65,6 +65,7 @@ def test_a_row_of_weight_two_is_that_row_twice(wave):
     assert narrow.mean() < 0.9 * wide.mean()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_all_rows_as_inducing_points_are_nearly_exact_regression(wave):
     """The collapsed fit's bound and predictions come close to those of scikit-learn's optimised GP."""
@@ -83,6 +84,7 @@ def test_all_rows_as_inducing_points_are_nearly_exact_regression(wave):
     np.testing.assert_allclose(our_std, std, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_auto_collapses_small_data_unless_something_speaks_against_it(wave, monkeypatch):
     X, y = wave
     against = [
@@ -129,6 +131,7 @@ def test_few_rows_are_shared_by_both_sets(wave):
     assert np.isfinite(model.predict(X, return_std=True)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_classes(wave, n_classes):
     X, y = wave
@@ -165,6 +168,7 @@ def test_a_collapsed_fit_that_memory_would_not_hold_is_refused(wave, monkeypatch
         tiny(method="collapsed").fit(X, y)
 
 
+@pytest.mark.slow
 def test_memory_is_not_asked_for_where_the_system_does_not_say(wave, monkeypatch):
     X, y = wave
 

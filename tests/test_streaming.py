@@ -55,6 +55,7 @@ class TestPartialFit:
         assert np.mean(model.loss_curve_[-4:]) < np.mean(model.loss_curve_[:4])
         assert np.isfinite(model.score(X, y)) and len(model.validation_scores_) == 0
 
+    @pytest.mark.slow
     @every_family
     def test_goes_on_from_a_fit_and_from_a_file(self, tiny, wave):
         X, y = wave[0], targets(tiny, wave[1])
@@ -106,6 +107,7 @@ class TestPartialFit:
             found.append(model.predict(X))
         assert np.array_equal(*found)
 
+    @pytest.mark.slow
     def test_reaches_what_fit_reaches(self):
         """Many small chunks, several passes; without knowing the number of rows."""
         rng = np.random.default_rng(0)
@@ -184,6 +186,7 @@ class TestPartialFit:
         model.partial_fit(X, y).partial_fit(X, y, sample_weight=np.full(len(X), 5.0))
         assert (seen[0] == 1).all() and (seen[1] == 5).all()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("tiny", REGRESSORS, ids=lambda tiny: tiny.estimator.__name__)
     def test_heavy_chunks_weigh_more_beside_the_same_penalty(self, tiny, wave):
         """The loss of a step that goes nowhere is −w E + β KL/N, with KL the mean over rows.
@@ -235,6 +238,7 @@ class TestPartialFit:
         model.fit(X.astype(first), y).partial_fit(X.astype(second), y)
         assert np.isfinite(model.predict(X)).all()
 
+    @pytest.mark.slow
     @every_family
     def test_a_chunk_that_fails_leaves_all_as_it_was(self, tiny, wave, monkeypatch):
         X, y = wave[0], targets(tiny, wave[1])

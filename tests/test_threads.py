@@ -179,6 +179,7 @@ def test_small_fits_and_predictions_have_one_thread(tiny, monkeypatch):
     assert torch.get_num_threads() == ALLOWED
 
 
+@pytest.mark.slow
 def test_collapsed_fits_have_threads_for_their_rows(monkeypatch):
     seen, bound = [], collapsed.collapsed
 

@@ -91,6 +91,7 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 @every_family
 @other_defaults
 def test_estimators_do_not_depend_on_them(tiny, other):
@@ -101,6 +102,7 @@ def test_estimators_do_not_depend_on_them(tiny, other):
         assert_same([*learnt(tiny, watch=watch), *predicted(tiny, fitted)], expected)
 
 
+@pytest.mark.slow
 @every_family
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_estimators_do_not_depend_on_the_mode_of_gradients(tiny, mode):

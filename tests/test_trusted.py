@@ -255,6 +255,7 @@ def test_parts_within_parts_end_in_an_error():
         from_plain(part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiny", REGRESSORS)
 def test_streams_go_on_where_they_stopped(tiny, wave):
     """The generator's state is one that a generator has, however many numbers it has drawn."""

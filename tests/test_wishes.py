@@ -188,6 +188,7 @@ def result_of(cls, options):
     return (np.asarray(dist).tobytes(), model.loss_curve_.tobytes(), model.lower_bound_), idle
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", SMALL)
 def test_no_pair_of_options_drops_one_of_them(cls):
     options = options_of(cls)
@@ -210,6 +211,7 @@ def test_no_pair_of_options_drops_one_of_them(cls):
     assert not dropped, "\n".join(map(str, dropped))
 
 
+@pytest.mark.slow
 def test_defaults_and_what_asks_for_nothing_are_silent():
     for cls, options in product(SMALL, ({}, {"base": None}, {"early_stopping": False})):
         _, idle = result_of(cls, options)
@@ -218,6 +220,7 @@ def test_defaults_and_what_asks_for_nothing_are_silent():
     make(DSDGPRegressor, likelihood="student_t", n_neighbors=0, early_stopping=False).partial_fit(X, Y)
 
 
+@pytest.mark.slow
 def test_copies_and_searches_warn_as_the_original_does():
     search = GridSearchCV(make(SOLVEGPRegressor), {"learning_rate": [0.06, 0.1]}, cv=2)  # 0.06 is the default
     with pytest.warns(UserWarning) as found:
