@@ -1,21 +1,29 @@
-"""Values of parameters that have no effect in a fit although the user gave them: each is named in a warning.
+"""What goes with what: values of parameters that cannot be meant together, and values that have no effect in a fit.
 
-A value counts as given if it differs from the default. What "auto" or a default stands for needs no warning. Nor does a
-value that asks for nothing, such as ``n_neighbors=0``: every fit does as it says. What describes hidden layers, such as
-``mean``, needs none either if there are none: a search over ``hidden_dims`` passes it to models of every depth.
+``REFUSED`` has the first, which are errors before anything else is done. They depend on parameters alone. What depends
+on the table, too, is an error where the table is met: kinds of inducing variables check kernel and inputs, for example.
+
+``IDLE`` has the second. Each value that the user gave is named in a warning. A value counts as given if it differs from
+the default. What "auto" or a default stands for needs no warning. Nor does a value that asks for nothing, such as
+``n_neighbors=0``: every fit does as it says. What describes hidden layers, such as ``mean``, needs none either if there
+are none: a search over ``hidden_dims`` passes it to models of every depth.
 """
 
 import warnings
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-import torch
+import numpy as np
 
-from ..gp.likelihoods import Likelihood
+from ..gp.coupled import COUPLED
+from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.callers import users_level
 from ..inference.plan import Plan, Split
-from ..methods.kernels import has_objects, is_additive, is_object
+from ..methods.inducing import COVARIANCES
+from ..methods.kernels import has_objects, is_additive, is_object, patched
+from ..methods.likelihoods import kind_of
+from ..methods.solvegp import BETA, CLOSED_NEEDS
 from ..tables import Table
 from ._parameters import same
 
@@ -23,23 +31,55 @@ from ._parameters import same
 NOTHING = {"base": None, "n_neighbors": 0}
 
 
-class Fit(NamedTuple):
-    """What decides which parameters have an effect, and is known before training begins."""
+@dataclass(frozen=True)
+class Wishes:
+    """What a user asks for."""
 
     estimator: Any
     method: Any
-    table: Table
-    likelihood: Likelihood
-    plan: Plan
-    split: Split
-    n_members: int
-    device: torch.device
-    by_chunks: bool = False  # whether it is the first call of partial_fit
+    by_chunks: bool  # whether partial_fit learns
 
     def value(self, name: str, otherwise=None):
         """Value of a parameter that some estimators do not have."""
         return getattr(self.estimator, name, otherwise)
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of all parameters."""
+        return {each.name: getattr(self.estimator, each.name) for each in fields(self.estimator)}
+
+    @property
+    def points_only(self) -> bool:
+        """Whether all inducing variables are values at points."""
+        return set(self.method.feature_kinds) <= {"points"}
+
+    @property
+    def patches(self) -> list[int]:
+        """For each kernel with a convolution, of how many terms it is a sum."""
+        return patched(self.estimator.kernel)
+
+    @property
+    def numbers_of_points(self) -> set:
+        """The different numbers of inducing points that layers are to have."""
+        n_inducing = self.value("n_inducing")
+        return set(n_inducing) if np.ndim(n_inducing) else {n_inducing}
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether the exact evidence of some rows can choose hyperparameters of a kernel."""
+        gaussian = kind_of(self.value("likelihood")) is Gaussian and self.value("n_latent_outputs") is None
+        return gaussian and has_objects(self.estimator.kernel) and not self.patches
+
+
+@dataclass(frozen=True)
+class Fit(Wishes):
+    """What decides which parameters have an effect, and is known before training begins."""
+
+    table: Table
+    likelihood: Likelihood
+    plan: Plan
+    split: Split
+    n_members: int
     # Layers.
 
     @property
@@ -52,12 +92,6 @@ class Fit(NamedTuple):
         """Whether every layer has a single input."""
         n_features = self.table.n_features + self.value("latent_dims", 0)
         return n_features == 1 and set(self.hidden) <= {1}
-
-    @property
-    def one_output(self) -> bool:
-        """Whether no layer has several outputs that could share a kernel."""
-        last = self.value("n_latent_outputs") or self.likelihood.n_outputs
-        return set(self.hidden) <= {1} and (last == 1 or not self.likelihood.alike)
 
     @property
     def own_lengthscales(self) -> bool:
@@ -108,6 +142,134 @@ class Fit(NamedTuple):
         return self.n_members * self.split.n_rows
 
 
+class Refusal(NamedTuple):
+    """Values of a parameter that are refused if a condition holds; without ``values``, all but None and zero.
+
+    The reason may name values of parameters, in braces.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    holds: Callable[[Wishes], Any]
+    reason: str
+    cure: str
+
+
+def needs(name: str, values: tuple[str, ...], others: dict[str, Any], cure: str) -> list[Refusal]:
+    """Refusals of some values of a parameter, each with other values than those that it needs of another parameter."""
+    return [
+        Refusal(
+            name,
+            values,
+            lambda wishes, other=other, needed=needed: wishes.value(other, needed) != needed,  # type: ignore[misc]
+            f"needs {other}={needed!r}, got {{{other}!r}}",
+            cure,
+        )
+        for other, needed in others.items()
+    ]
+
+
+_COUPLED = tuple(COUPLED)
+_UNWHITENED = tuple(name for name, kind in COVARIANCES.items() if not kind.whitened)
+_FACTORISE = 'change one of them, or set layer_posterior="factorised"'
+
+#: All of them. The first one that holds counts.
+REFUSED = (
+    *needs("layer_posterior", _COUPLED, {"propagation": "monte_carlo", "n_orthogonal": 0}, _FACTORISE),
+    *needs("layer_posterior", _COUPLED, {"n_importance": 1, "n_latent_outputs": None}, _FACTORISE),
+    Refusal(
+        "layer_posterior",
+        _COUPLED,
+        lambda wishes: wishes.value("covariance") in _UNWHITENED,
+        'needs covariance="diag" or "full", got {covariance!r}',
+        _FACTORISE,
+    ),
+    *needs("layer_posterior", ("locations",), {"inducing": "points"}, "change one of them"),
+    Refusal(
+        "layer_posterior",
+        ("locations",),
+        lambda wishes: len(wishes.numbers_of_points) > 1,
+        "needs the same inducing points in all layers, got n_inducing={n_inducing!r}",
+        "give one number",
+    ),
+    Refusal(
+        "layer_posterior",
+        ("locations",),
+        lambda wishes: wishes.patches,
+        "takes inducing points for rows, but those of a Convolutional are patches",
+        'set layer_posterior="factorised"',
+    ),
+    Refusal(
+        "covariance",
+        _UNWHITENED,
+        lambda wishes: not wishes.points_only,
+        'needs inducing="points", got {inducing!r}',
+        'change one of them, or set covariance="full"',
+    ),
+    Refusal(
+        "covariance",
+        _UNWHITENED,
+        lambda wishes: wishes.patches,
+        "takes inducing points for rows, but those of a Convolutional are patches",
+        'set covariance="full"',
+    ),
+    Refusal(
+        "kernel",
+        (),
+        lambda wishes: wishes.patches and not wishes.method.has_points,
+        "has a Convolutional, whose inducing points are patches, but those of AVDGP are computed from rows",
+        "take DSDGP or SOLVEGP",
+    ),
+    Refusal(
+        "n_orthogonal",
+        (),
+        lambda wishes: wishes.value("n_orthogonal") != "auto" and any(number > 1 for number in wishes.patches),
+        "does not go with a Convolutional in a sum, which has a single set of inducing variables",
+        "set n_orthogonal=0",
+    ),
+    *needs("n_latent_outputs", (), {"likelihood": "gaussian"}, "change one of them"),
+    Refusal(
+        "target_transform",
+        (),
+        lambda wishes: kind_of(wishes.value("likelihood")).positive,
+        "does not go with likelihood={likelihood!r}, which models the logarithm of the mean already",
+        "leave out one of them",
+    ),
+    Refusal(
+        "n_restarts_optimizer",
+        (),
+        lambda wishes: not wishes.has_evidence,
+        "needs a kernel object and Gaussian noise without n_latent_outputs",
+        "change these, or set n_restarts_optimizer=0",
+    ),
+    *needs("method", ("collapsed",), CLOSED_NEEDS, "change it, or set method='svi'"),
+    Refusal(
+        "method",
+        ("collapsed",),
+        lambda wishes: wishes.value("beta") not in ("auto", BETA),
+        "needs beta='auto', got {beta!r}",
+        "change it, or set method='svi'",
+    ),
+    Refusal(
+        "method",
+        ("collapsed",),
+        lambda wishes: wishes.by_chunks,
+        "needs all rows at once, got a chunk of them",
+        "set method='svi'",
+    ),
+)
+
+
+def check(wishes: Wishes) -> None:
+    """ValueError if values of parameters do not go together."""
+    values = wishes.values
+    for rule in REFUSED:
+        value = values.get(rule.name)
+        applies = value in rule.values if rule.values else not (value is None or value == 0)
+        if applies and rule.holds(wishes):
+            raise ValueError(f"{rule.name}={value!r} {rule.reason.format(**values)}: {rule.cure}.")
+
+
 class Idle(NamedTuple):
     """Parameters that have no effect if a condition holds. The reason may name values of parameters, in braces."""
 
@@ -117,7 +279,6 @@ class Idle(NamedTuple):
     cure: str
 
 
-_STOPPING = ("n_iter_no_change", "tol")
 _BLENDED = ("base", "n_neighbors")
 
 #: All of them. Of the lines whose condition holds, the first one with the parameter counts.
@@ -126,14 +287,8 @@ IDLE = (
     Idle(
         ("layer_posterior",),
         lambda fit: not fit.hidden,
-        "with hidden_dims={hidden_dims!r}, since it is about hidden layers",
+        "with hidden_dims=(), since it is about hidden layers",
         "add some, or leave it out",
-    ),
-    Idle(
-        ("share_kernel",),
-        lambda fit: fit.one_output,
-        "where every layer has a single output",
-        "leave it out",
     ),
     Idle(
         ("ard",),
@@ -154,29 +309,29 @@ IDLE = (
         "set latent_dims=1, or leave it out",
     ),
     Idle(
-        ("orthogonal_inducing", "orthogonal_covariance"),
-        lambda fit: not fit.second_set,
+        ("inducing",),
+        lambda fit: "+" in fit.estimator.inducing and not fit.second_set,
         "with n_orthogonal={n_orthogonal!r}, since there is no second set of inducing variables",
         "give n_orthogonal a positive number, or leave it out",
     ),
+    Idle(
+        ("covariance",),
+        lambda fit: COVARIANCES[fit.estimator.covariance].second == "prior" and not fit.second_set,
+        'beyond that of "full" with n_orthogonal={n_orthogonal!r}, since there is no second set of inducing variables',
+        'give n_orthogonal a positive number, or set covariance="full"',
+    ),
     # Training.
     Idle(
-        ("cuda_graphs",),
-        lambda fit: fit.device.type != "cuda",
-        "on the CPU",
-        'set device="cuda", or leave it out',
-    ),
-    Idle(
-        ("batch_size", "learning_rate", "cuda_graphs", "n_iter_no_change", "tol"),
+        ("batch_size", "learning_rate", "n_iter_no_change"),
         lambda fit: fit.collapsed,
         "in a collapsed fit, which learns from all rows at once until it ends",
         'set method="svi", or leave it out',
     ),
     # Rows that judge.
     Idle(
-        (*_STOPPING, *_BLENDED, "cuda_graphs"),
+        ("n_iter_no_change", *_BLENDED),
         lambda fit: fit.by_chunks,
-        "in partial_fit, which has no epochs, no base, no neighbours and no CUDA graphs",
+        "in partial_fit, which has no epochs, no base and no neighbours",
         "use fit, or leave it out",
     ),
     Idle(
@@ -204,7 +359,7 @@ IDLE = (
         "leave these rows out, or leave it out",
     ),
     Idle(
-        ("early_stopping", "validation_fraction", *_STOPPING),
+        ("early_stopping", "validation_fraction", "n_iter_no_change"),
         lambda fit: fit.too_few,
         "with so few rows, of which none are held out",
         "pass X_val and y_val, or leave it out",
@@ -216,7 +371,7 @@ IDLE = (
         "set early_stopping=True, or leave it out",
     ),
     Idle(
-        _STOPPING,
+        ("n_iter_no_change",),
         lambda fit: not (fit.given or fit.estimator.early_stopping),
         "with early_stopping=False, since no rows choose the best epoch",
         "set early_stopping=True, or leave it out",
@@ -273,11 +428,10 @@ IDLE = (
 )
 
 
-def warn_of_idle(fit: Fit) -> None:
-    """Warn of every value that the user gave and that has no effect in this fit."""
-    estimator = fit.estimator
-    values = {each.name: getattr(estimator, each.name) for each in fields(estimator)}
-    for each in fields(estimator):
+def warn_of_idle(wishes: Wishes, **known: Any) -> None:
+    """Warn of every value that the user gave and that has no effect in a fit of which this is ``known``."""
+    fit, values = Fit(**vars(wishes), **known), wishes.values
+    for each in fields(fit.estimator):
         value = values[each.name]
         if same(value, each.default) or (each.name in NOTHING and same(value, NOTHING[each.name])):
             continue
