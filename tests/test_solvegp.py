@@ -139,7 +139,7 @@ def test_classes(wave, n_classes):
             {"covariance": "diag"},
             "method='collapsed' needs covariance='full', got 'diag': change it, or set method='svi'",
         ),
-        ({"beta": 0.5}, "method='collapsed' needs beta='auto', got 0.5"),
+        ({"beta": 0.5}, "method='collapsed' needs beta='auto' or 1.0, got 0.5"),
     ],
 )
 def test_bad_parameters(wave, parameters, message):

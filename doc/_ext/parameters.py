@@ -11,7 +11,8 @@ from itertools import groupby
 from pathlib import Path
 
 import skdgp
-from skdgp.estimators._wishes import IDLE, REFUSED
+from skdgp.estimators._refusals import REFUSED
+from skdgp.estimators._wishes import IDLE
 from skdgp.methods.options import GROUPS, REMOVED, options_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -34,7 +34,8 @@ from ..tables import learn as learn_table
 from ._fitted import Learnt, keep, warn_of_kernels
 from ._monitor import Monitor, curves
 from ._parameters import check_structure, method_of, structure_of
-from ._wishes import Wishes, check, warn_of_idle
+from ._refusals import check
+from ._wishes import Wishes, warn_of_idle
 
 #: With fewer rows than this, none are held out.
 MIN_ROWS_TO_SPLIT = 20

@@ -1,12 +1,8 @@
-"""What goes with what: values of parameters that cannot be meant together, and values that have no effect in a fit.
+"""Values of parameters that have no effect in a fit although the user gave them: each is named in a warning.
 
-``REFUSED`` has the first, which are errors before anything else is done. They depend on parameters alone. What depends
-on the table, too, is an error where the table is met: kinds of inducing variables check kernel and inputs, for example.
-
-``IDLE`` has the second. Each value that the user gave is named in a warning. A value counts as given if it differs from
-the default. What "auto" or a default stands for needs no warning. Nor does a value that asks for nothing, such as
-``n_neighbors=0``: every fit does as it says. What describes hidden layers, such as ``mean``, needs none either if there
-are none: a search over ``hidden_dims`` passes it to models of every depth.
+A value counts as given if it differs from the default. What "auto" or a default stands for needs no warning. Nor does a
+value that asks for nothing, such as ``n_neighbors=0``: every fit does as it says. What describes hidden layers, such as
+``mean``, needs none either if there are none: a search over ``hidden_dims`` passes it to models of every depth.
 """
 
 import warnings
@@ -16,14 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..gp.coupled import COUPLED
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.callers import users_level
 from ..inference.plan import Plan, Split
 from ..methods.inducing import COVARIANCES
 from ..methods.kernels import has_objects, is_additive, is_object, patched
 from ..methods.likelihoods import kind_of
-from ..methods.solvegp import BETA, CLOSED_NEEDS
 from ..tables import Table
 from ._parameters import same
 
@@ -47,11 +41,6 @@ class Wishes:
     def values(self) -> dict[str, Any]:
         """The values of all parameters."""
         return {each.name: getattr(self.estimator, each.name) for each in fields(self.estimator)}
-
-    @property
-    def points_only(self) -> bool:
-        """Whether all inducing variables are values at points."""
-        return set(self.method.feature_kinds) <= {"points"}
 
     @property
     def patches(self) -> list[int]:
@@ -142,134 +131,6 @@ class Fit(Wishes):
         return self.n_members * self.split.n_rows
 
 
-class Refusal(NamedTuple):
-    """Values of a parameter that are refused if a condition holds; without ``values``, all but None and zero.
-
-    The reason may name values of parameters, in braces.
-    """
-
-    name: str
-    values: tuple[str, ...]
-    holds: Callable[[Wishes], Any]
-    reason: str
-    cure: str
-
-
-def needs(name: str, values: tuple[str, ...], others: dict[str, Any], cure: str) -> list[Refusal]:
-    """Refusals of some values of a parameter, each with other values than those that it needs of another parameter."""
-    return [
-        Refusal(
-            name,
-            values,
-            lambda wishes, other=other, needed=needed: wishes.value(other, needed) != needed,  # type: ignore[misc]
-            f"needs {other}={needed!r}, got {{{other}!r}}",
-            cure,
-        )
-        for other, needed in others.items()
-    ]
-
-
-_COUPLED = tuple(COUPLED)
-_UNWHITENED = tuple(name for name, kind in COVARIANCES.items() if not kind.whitened)
-_FACTORISE = 'change one of them, or set layer_posterior="factorised"'
-
-#: All of them. The first one that holds counts.
-REFUSED = (
-    *needs("layer_posterior", _COUPLED, {"propagation": "monte_carlo", "n_orthogonal": 0}, _FACTORISE),
-    *needs("layer_posterior", _COUPLED, {"n_importance": 1, "n_latent_outputs": None}, _FACTORISE),
-    Refusal(
-        "layer_posterior",
-        _COUPLED,
-        lambda wishes: wishes.value("covariance") in _UNWHITENED,
-        'needs covariance="diag" or "full", got {covariance!r}',
-        _FACTORISE,
-    ),
-    *needs("layer_posterior", ("locations",), {"inducing": "points"}, "change one of them"),
-    Refusal(
-        "layer_posterior",
-        ("locations",),
-        lambda wishes: len(wishes.numbers_of_points) > 1,
-        "needs the same inducing points in all layers, got n_inducing={n_inducing!r}",
-        "give one number",
-    ),
-    Refusal(
-        "layer_posterior",
-        ("locations",),
-        lambda wishes: wishes.patches,
-        "takes inducing points for rows, but those of a Convolutional are patches",
-        'set layer_posterior="factorised"',
-    ),
-    Refusal(
-        "covariance",
-        _UNWHITENED,
-        lambda wishes: not wishes.points_only,
-        'needs inducing="points", got {inducing!r}',
-        'change one of them, or set covariance="full"',
-    ),
-    Refusal(
-        "covariance",
-        _UNWHITENED,
-        lambda wishes: wishes.patches,
-        "takes inducing points for rows, but those of a Convolutional are patches",
-        'set covariance="full"',
-    ),
-    Refusal(
-        "kernel",
-        (),
-        lambda wishes: wishes.patches and not wishes.method.has_points,
-        "has a Convolutional, whose inducing points are patches, but those of AVDGP are computed from rows",
-        "take DSDGP or SOLVEGP",
-    ),
-    Refusal(
-        "n_orthogonal",
-        (),
-        lambda wishes: wishes.value("n_orthogonal") != "auto" and any(number > 1 for number in wishes.patches),
-        "does not go with a Convolutional in a sum, which has a single set of inducing variables",
-        "set n_orthogonal=0",
-    ),
-    *needs("n_latent_outputs", (), {"likelihood": "gaussian"}, "change one of them"),
-    Refusal(
-        "target_transform",
-        (),
-        lambda wishes: kind_of(wishes.value("likelihood")).positive,
-        "does not go with likelihood={likelihood!r}, which models the logarithm of the mean already",
-        "leave out one of them",
-    ),
-    Refusal(
-        "n_restarts_optimizer",
-        (),
-        lambda wishes: not wishes.has_evidence,
-        "needs a kernel object and Gaussian noise without n_latent_outputs",
-        "change these, or set n_restarts_optimizer=0",
-    ),
-    *needs("method", ("collapsed",), CLOSED_NEEDS, "change it, or set method='svi'"),
-    Refusal(
-        "method",
-        ("collapsed",),
-        lambda wishes: wishes.value("beta") not in ("auto", BETA),
-        "needs beta='auto', got {beta!r}",
-        "change it, or set method='svi'",
-    ),
-    Refusal(
-        "method",
-        ("collapsed",),
-        lambda wishes: wishes.by_chunks,
-        "needs all rows at once, got a chunk of them",
-        "set method='svi'",
-    ),
-)
-
-
-def check(wishes: Wishes) -> None:
-    """ValueError if values of parameters do not go together."""
-    values = wishes.values
-    for rule in REFUSED:
-        value = values.get(rule.name)
-        applies = value in rule.values if rule.values else not (value is None or value == 0)
-        if applies and rule.holds(wishes):
-            raise ValueError(f"{rule.name}={value!r} {rule.reason.format(**values)}: {rule.cure}.")
-
-
 class Idle(NamedTuple):
     """Parameters that have no effect if a condition holds. The reason may name values of parameters, in braces."""
 
@@ -290,12 +151,7 @@ IDLE = (
         "with hidden_dims=(), since it is about hidden layers",
         "add some, or leave it out",
     ),
-    Idle(
-        ("ard",),
-        lambda fit: fit.one_input,
-        "where every layer has a single input",
-        "leave it out",
-    ),
+    Idle(("ard",), lambda fit: fit.one_input, "where every layer has a single input", "leave it out"),
     Idle(
         ("ard",),
         lambda fit: fit.own_lengthscales,
