@@ -26,7 +26,7 @@ from skdgp.methods.solvegp import MINIBATCH_BETA
 
 N_FEATURES, HIDDEN_DIMS, N_POINTS = 8, (16, 4), 32
 #: The model of the AVDGP paper (App. C.1).
-PAPER = {"whiten": False, "network_width": None, "beta": 1.0, "n_samples": N_POINTS, "dtype": "float32"}
+PAPER = {"covariance": "diag_unwhitened", "network_width": None, "beta": 1.0, "n_samples": N_POINTS, "dtype": "float32"}
 PAPER_INDUCING = (8, 4, 4)
 
 #: Standard deviation of the noise of ``make_rows``, and the NLL to reach: 0.2 nats above what the noise leaves.
@@ -76,6 +76,12 @@ def make_rows(n_rows):
 
 
 # Training steps.
+
+
+class OwnKernels(DSDGP):
+    """DSDGP with a kernel for each output of a layer, as in GPyTorch."""
+
+    share_kernel = False
 
 
 def our_training(device, method, n_rows, batch_size, *, n_passes=1, **params):
@@ -308,11 +314,11 @@ def step_heat(n_steps, batch_size, n_inducing=(256, 128, 128)):
         "AVDGP as in its paper, plain torch": partial(plain_steps, **minibatches),
         "DSDGP": dsdgp,
         "DSDGP, full covariance": partial(dsdgp, covariance="full"),
-        "DSDGP, full covariance, kernel per output": partial(dsdgp, covariance="full", share_kernel=False),
+        "DSDGP, full covariance, kernel per output": partial(dsdgp, method=OwnKernels, covariance="full"),
         "GPyTorch DeepGP": partial(gpytorch, kind="deep_gp"),
         f"GPyTorch SVGP {peers.SVGP_POINTS}": partial(gpytorch, kind="svgp", n_inducing=peers.SVGP_POINTS),
         "DSPP": dspp,
-        "DSPP, kernel per output": partial(dspp, share_kernel=False),
+        "DSPP, kernel per output": partial(dspp, method=OwnKernels),
         "GPyTorch DSPP": partial(gpytorch, kind="dspp"),
     }
     chosen = [Competitor(*run) for run in runs.items() if batch_size <= 100 or "DSPP" not in run[0]]

@@ -70,7 +70,6 @@ SMALL = {
 #: The training of the AVDGP paper (App. C.1), as far as parameters can say it.
 PAPER = {
     "mean": "zero",
-    "whiten": False,
     "n_samples": 32,
     "beta": 1.0,
     "batch_size": 100,
@@ -109,12 +108,12 @@ class Setting(NamedTuple):
             "n_inducing": tuple(self.inducing * share // total for share in shares),
             "inducing_map": self.inducing_map,
         }
-        return params if self.depth is None else params | {"network_depth": self.depth}
+        return params if self.depth is None else params | {"network_width": self.depth * (None,)}
 
 
 def paper_params(setting):
     """``PAPER``, and covariances that are full in shallow models and diagonal in deep ones."""
-    return PAPER | {"covariance": "full" if setting.layers == 1 else "diag"}
+    return PAPER | {"covariance": "full_unwhitened" if setting.layers == 1 else "diag_unwhitened"}
 
 
 def make_parts(n_samples, run):

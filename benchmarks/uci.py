@@ -64,9 +64,14 @@ PAPER = {
 }
 
 #: The models of the AVDGP paper. Deep ones have diagonal covariances and hidden layers of 16 and 4 outputs.
-PAPER_AMORTISED = PAPER | {"whiten": False, "network_width": None}
+PAPER_AMORTISED = PAPER | {"covariance": "diag_unwhitened", "network_width": None}
 PAPER_AVDGP = PAPER_AMORTISED | {"hidden_dims": (16, 4), "n_samples": 32}
-PAPER_IDSGP = PAPER_AMORTISED | {"hidden_dims": (), "n_inducing": 16, "inducing_map": "mlp", "covariance": "full"}
+PAPER_IDSGP = PAPER_AMORTISED | {
+    "hidden_dims": (),
+    "n_inducing": 16,
+    "inducing_map": "mlp",
+    "covariance": "full_unwhitened",
+}
 PAPER_DSDGP = PAPER | {"hidden_dims": (16, 4), "n_inducing": (256, 128, 128), "mean": "linear", "n_samples": 32}
 PAPER_SOLVEGP = PAPER | {"n_inducing": 512, "n_orthogonal": 512, "method": "svi"}
 

@@ -45,7 +45,7 @@ print(f"Log evidence of the exact GP: {evidence:.1f}")
 #
 # * *SVGP* has a single set, of five or of ten points.
 # * *ODVGP* has a second set, here of a hundred points. The second set only moves the mean, and leaves the uncertainty
-#   as it is (``orthogonal_covariance="prior"``).
+#   as it is (``covariance="odvgp"``).
 # * *SOLVE-GP* has a second set with an uncertainty of its own.
 #
 # ODVGP learns from minibatches. It needs ``beta=1`` to maximise the bound itself, since ``beta`` is 0.1 for minibatches
@@ -61,9 +61,7 @@ from skdgp.metrics import crps, predictive_distribution
 params = {"base": None, "n_neighbors": 0, "kernel": "rbf", "normalize_X": False, "random_state": 0}
 models = {
     "SVGP 5": SOLVEGPRegressor(5, 0, **params),
-    "ODVGP 5 + 100": SOLVEGPRegressor(
-        5, 100, orthogonal_covariance="prior", beta=1.0, max_iter=400, dtype="float64", **params
-    ),
+    "ODVGP 5 + 100": SOLVEGPRegressor(5, 100, covariance="odvgp", beta=1.0, max_iter=400, dtype="float64", **params),
     "SOLVE 5 + 5": SOLVEGPRegressor(5, 5, **params),
     "SVGP 10": SOLVEGPRegressor(10, 0, **params),
 }

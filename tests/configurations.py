@@ -41,8 +41,7 @@ N_ROWS, N_FEATURES = 48, 3
 OF_ALL = {
     "kernel": ["matern52", "rbf", "matern32", "matern12", "sum", "season", "waves"],
     "ard": [True, False],
-    "covariance": ["full", "diag"],
-    "whiten": [True, False],
+    "covariance": ["full", "diag", "full_unwhitened", "diag_unwhitened"],
     "objective": ["elbo", "predictive"],
     "n_estimators": [1, 3],
     "base": [None, "gp"],
@@ -69,22 +68,21 @@ OF_AVDGP = {
     "mean": ["zero", "linear", "identity"],
     "inducing_map": ["affine", "mlp"],
 }
+COVARIANCE = OF_ALL["covariance"] + ["odvgp"]
 OF_DSDGP = {
+    "covariance": COVARIANCE,
     "hidden_dims": [(2,), (), (3, 2)],
     "propagation": ["monte_carlo", "quadrature"],
     "layer_posterior": ["factorised", "joint", "chain", "locations"],
     "inducing": ["points", "derivatives", "fourier", "eigen"],
     "n_orthogonal": [0, 4],
-    "orthogonal_covariance": ["free", "prior"],
-    "share_kernel": [True, False],
     "mean": ["identity", "linear", "zero"],
 }
 OF_DSDGP_REGRESSOR = {"latent_dims": [0, 1], "n_importance": [1, 3], "n_latent_outputs": [None, 1]}
 OF_SOLVEGP = {
-    "inducing": ["points", "derivatives", "fourier", "eigen"],
-    "orthogonal_inducing": ["points", "derivatives"],
+    "covariance": COVARIANCE,
+    "inducing": ["points", "derivatives", "fourier", "eigen", "points+derivatives"],
     "n_orthogonal": [4, 0],
-    "orthogonal_covariance": ["free", "prior"],
 }
 OF_SOLVEGP_REGRESSOR = {"method": ["auto", "svi", "collapsed"], "n_latent_outputs": [None, 1]}
 
@@ -109,11 +107,12 @@ TARGETS = ["one", "two", "tied"]
 
 ANY_NAME = ["matern52", "rbf", "matern32", "matern12"]
 NO_LATENT = {"latent_dims": [0], "n_latent_outputs": [None]}
+WHITENED = ["full", "diag"]
 COUPLED = NO_LATENT | {
     "hidden_dims": [(2,), (3, 2)],
     "propagation": ["monte_carlo"],
     "n_orthogonal": [0],
-    "whiten": [True],
+    "covariance": WHITENED,
     "n_importance": [1],
 }
 
@@ -131,26 +130,22 @@ GOES_WITH = {
     },
     ("n_latent_outputs", 1): {"likelihood": ["gaussian"], "targets": ["two"]},
     ("n_importance", 3): {"latent_dims": [1]},
-    ("share_kernel", False): {"hidden_dims": [(2,), (3, 2)]},
     ("layer_posterior", "joint"): COUPLED,
     ("layer_posterior", "chain"): COUPLED,
     ("layer_posterior", "locations"): COUPLED | {"inducing": ["points"]},
-    ("inducing", "derivatives"): {"kernel": ["matern52", "rbf"], "whiten": [True]},
-    ("inducing", "fourier"): {"kernel": ["matern52", "matern32", "matern12"], "whiten": [True], "ard": [True]},
-    ("inducing", "eigen"): {"kernel": ["rbf"], "whiten": [True]},
-    ("orthogonal_inducing", "derivatives"): {
+    ("inducing", "derivatives"): {"kernel": ["matern52", "rbf"], "covariance": WHITENED},
+    ("inducing", "fourier"): {"kernel": ["matern52", "matern32", "matern12"], "covariance": WHITENED, "ard": [True]},
+    ("inducing", "eigen"): {"kernel": ["rbf"], "covariance": WHITENED},
+    ("inducing", "points+derivatives"): {
         "kernel": ["matern52", "rbf"],
-        "whiten": [True],
-        "inducing": ["points"],
+        "covariance": WHITENED,
         "n_orthogonal": [4],
     },
-    ("orthogonal_covariance", "prior"): {"n_orthogonal": [4], "method": ["auto", "svi"]},
+    ("covariance", "odvgp"): {"n_orthogonal": [4], "method": ["auto", "svi"]},
     ("method", "collapsed"): {
         "covariance": ["full"],
-        "whiten": [True],
         "objective": ["elbo"],
         "likelihood": ["gaussian"],
-        "orthogonal_covariance": ["free"],
         "n_latent_outputs": [None],
     },
 }

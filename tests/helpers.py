@@ -222,6 +222,12 @@ ELBO = OBJECTIVES["elbo"]
 climb = Objective(mean_of_means, linear=True)
 
 
+def own_kernels(method):
+    """The method, whose layers have a kernel for each output."""
+    method.share_kernel = False
+    return method
+
+
 def make_data(n_rows=8, slope=1.0, noise=0.0, seed=0):
     """Rows of x = 1 and y = slope + noise."""
     X = torch.ones(n_rows, 1, dtype=torch.float64)
@@ -230,7 +236,7 @@ def make_data(n_rows=8, slope=1.0, noise=0.0, seed=0):
 
 def settings(objective=climb, **changes):
     """Settings of eight epochs without early stopping, with ``changes``."""
-    default = Settings(objective, beta=0.1, max_iter=8, batch_size=8, learning_rate=PEAK, n_iter_no_change=100, tol=0.0)
+    default = Settings(objective, beta=0.1, max_iter=8, batch_size=8, learning_rate=PEAK, n_iter_no_change=100)
     return replace(default, **changes)
 
 

@@ -21,7 +21,7 @@ every_network = pytest.mark.parametrize("network", INFERENCE_NETWORKS)
 
 def make_network(network="affine", covariance="full", seed=0):
     shape = (N_INPUTS, N_OUTPUTS, N_INDUCING)
-    return INFERENCE_NETWORKS[network](*shape, covariance=covariance, width=6, depth=2, generator=generator(seed))
+    return INFERENCE_NETWORKS[network](*shape, covariance=covariance, widths=(6, 6), generator=generator(seed))
 
 
 @torch.no_grad()
@@ -145,9 +145,7 @@ def test_no_other_posterior_reaches_the_evidence(seed):
 @torch.no_grad()
 def test_constant_networks_can_be_exact_regression():
     exact = DenseRegression()
-    network = INFERENCE_NETWORKS["affine"](
-        1, 1, len(exact.X), covariance="full", width=2, depth=2, generator=generator()
-    )
+    network = INFERENCE_NETWORKS["affine"](1, 1, len(exact.X), covariance="full", widths=(2, 2), generator=generator())
     layer = AmortisedLayer(exact.kernel, ZeroMean(1), network, whiten=False).double()
     make_constant(network, exact.X, exact.q_mean[:, None], exact.q_scale[..., None])
     mean, variance, _ = layer(exact.X_test[None], exact.X_test)
@@ -241,8 +239,8 @@ def test_without_a_width_a_network_has_the_smaller_of_its_inputs_and_outputs(
     network, covariance, n_inputs, n_inducing, n_outputs, widths
 ):
     shape = n_inputs, n_outputs, n_inducing
-    options = {"covariance": covariance, "depth": 3, "generator": generator()}
-    made, given = (INFERENCE_NETWORKS[network](*shape, width=width, **options) for width in (None, 7))
+    options = {"covariance": covariance, "generator": generator()}
+    made, given = (INFERENCE_NETWORKS[network](*shape, widths=3 * (width,), **options) for width in (None, 7))
     nets = list(made.nets) if network == "affine" else [made.net]
     assert [[bias.shape[1] for bias in net.biases[:-1]] for net in nets] == [3 * [width] for width in widths]
     nets = list(given.nets) if network == "affine" else [given.net]

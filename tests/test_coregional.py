@@ -281,7 +281,7 @@ def test_coupled_layers_have_variances_of_their_own():
 @pytest.mark.parametrize(
     ("options", "change", "message"),
     [
-        ({"likelihood": "student_t"}, None, 'n_latent_outputs goes with likelihood="gaussian" alone'),
+        ({"likelihood": "student_t"}, None, "n_latent_outputs=2 needs likelihood='gaussian', got 'student_t'"),
         ({"method": "collapsed"}, None, "method='collapsed' needs n_latent_outputs=None"),
         ({}, "column", "Column 1 of y has no value in any row"),
         ({}, "flat", "contains NaN"),
@@ -307,7 +307,7 @@ def test_errors(options, change, message):
 
 def test_coupled_layers_have_none():
     X, _, partly, *_ = make_table(40)
-    with pytest.raises(ValueError, match="goes with n_latent_outputs=None alone"):
+    with pytest.raises(ValueError, match="needs n_latent_outputs=None, got 2"):
         DSDGPRegressor((1,), 8, layer_posterior="chain", n_latent_outputs=2, max_iter=2).fit(X, partly)
 
 

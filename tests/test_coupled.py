@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import any_options, generator, normal
+from helpers import any_options, generator, normal, own_kernels
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from skdgp import DSDGPClassifier, DSDGPRegressor
@@ -22,10 +22,13 @@ N_FEATURES, N_ROWS = 2, 3
 every_coupling = pytest.mark.parametrize("kind", COUPLED)
 
 
-def make_model(kind, hidden_dims=(2, 2), *, n_outputs=1, n_samples=5, size=0.3, seed=0, **options):
+def make_model(
+    kind, hidden_dims=(2, 2), *, n_outputs=1, n_samples=5, size=0.3, seed=0, kernels=lambda method: method, **options
+):
     """A small model away from where it starts, without white noise, in double precision."""
     options = {"n_inducing": 4, "n_samples": n_samples, "layer_posterior": kind, "covariance": "full"} | options
-    model = DSDGP(hidden_dims, **options).build(normal(30, N_FEATURES).float(), Gaussian(n_outputs), generator(seed))
+    method = kernels(DSDGP(hidden_dims, **options))
+    model = method.build(normal(30, N_FEATURES).float(), Gaussian(n_outputs), generator(seed))
     model = model.double()
     with torch.no_grad():
         for i, (name, parameter) in enumerate(model.named_parameters()):
@@ -223,7 +226,7 @@ class TestLocations:
 
 
 @every_coupling
-@pytest.mark.parametrize("options", [{}, {"covariance": "diag", "share_kernel": False}])
+@pytest.mark.parametrize("options", [{}, {"covariance": "diag", "kernels": own_kernels}])
 def test_gradients_are_differences(kind, options):
     model, X, y = make_model(kind, (2,), **options), normal(N_ROWS, N_FEATURES, seed=1), normal(N_ROWS, 1, seed=2)
 
@@ -359,17 +362,18 @@ class TestEstimator:
 
     @any_options
     @pytest.mark.parametrize(
-        "options", [{"propagation": "quadrature"}, {"whiten": False}, {"n_orthogonal": 2}, {"n_importance": 2}]
+        "options",
+        [{"propagation": "quadrature"}, {"covariance": "full_unwhitened"}, {"n_orthogonal": 2}, {"n_importance": 2}],
     )
     def test_says_what_it_does_not_go_with(self, options):
         [(name, value)] = options.items()
-        with pytest.raises(
-            ValueError, match=f"layer_posterior='chain' goes with {name}=.* alone, got {name}={value!r}"
-        ):
+        with pytest.raises(ValueError, match=f"layer_posterior='chain' needs {name}=.*, got {value!r}: change one of"):
             small("chain", **options).fit(self.X, self.y)
 
     def test_locations_have_as_many_points_everywhere(self):
-        with pytest.raises(ValueError, match='layer_posterior="locations" has the same inducing points in all layers'):
+        with pytest.raises(
+            ValueError, match="layer_posterior='locations' needs the same inducing points in all layers"
+        ):
             small("locations", n_inducing=(5, 6)).fit(self.X, self.y)
 
     def test_memory_has_a_limit(self):

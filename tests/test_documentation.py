@@ -25,6 +25,8 @@ OWN_TEXTS = {
     "AVDGP.n_inducing": "points are a row's own, and fewer",
     "SOLVEGP.n_inducing": "there is one layer, and a second set",
     "SOLVEGP.n_orthogonal": 'it has an "auto"',
+    "AVDGP.covariance": "there is no second set",
+    "SOLVEGP.inducing": "it may name the kind of a second set",
     "AVDGP.beta": "the penalty is that of a row",
     "SOLVEGP.beta": 'it has an "auto"',
     "AVDGP.max_iter": 'another "auto"',

@@ -5,11 +5,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from helpers import DSDGP, Tiny, any_options
+from helpers import DSDGP, Tiny, any_options, generator, normal, own_kernels
 from sklearn.preprocessing import StandardScaler
 
-from skdgp import DSDGPClassifier, DSDGPRegressor
+from skdgp import DSDGPClassifier, DSDGPRegressor, methods
 from skdgp.gp.conditionals import kl_divergence
+from skdgp.gp.likelihoods import Gaussian
 
 tiny = Tiny(DSDGPRegressor, **DSDGP)
 
@@ -26,23 +27,24 @@ def test_every_propagation_objective_and_depth(wave, propagation, objective, hid
     assert np.isfinite(mean).all() and (std > 0).all()
 
 
-@pytest.mark.parametrize("covariance", ["diag", "full"])
-@pytest.mark.parametrize("whiten", [True, False])
-@pytest.mark.parametrize("share_kernel", [True, False])
+@pytest.mark.parametrize("covariance", ["diag", "full", "diag_unwhitened", "full_unwhitened"])
 @pytest.mark.parametrize("mean", ["zero", "linear", "identity"])
-def test_every_layer(wave, covariance, whiten, share_kernel, mean):
+def test_every_layer(wave, covariance, mean):
     X, y = wave
-    model = tiny(covariance=covariance, whiten=whiten, share_kernel=share_kernel, mean=mean, ard=False).fit(X, y)
+    model = tiny(covariance=covariance, mean=mean, ard=False).fit(X, y)
     assert np.isfinite(model.predict(X)).all()
-    n_kernels = 1 if share_kernel else 2
-    assert model.length_scales_[0].shape == (1, n_kernels, 1)
+    assert model.length_scales_[0].shape == (1, 1, 1)
 
 
-@pytest.mark.parametrize("covariance", ["diag", "full"])
-@pytest.mark.parametrize("orthogonal_covariance", ["free", "prior"])
-def test_orthogonal_inducing_points_in_every_layer(wave, covariance, orthogonal_covariance):
+def test_outputs_may_have_kernels_of_their_own():
+    model = own_kernels(methods.DSDGP((2,), 4, ard=False)).build(normal(20, 3).float(), Gaussian(1), generator())
+    assert [len(layer.kernel.lengthscale) for layer in model.layers] == [2, 1]
+
+
+@pytest.mark.parametrize("covariance", ["diag", "full", "odvgp"])
+def test_orthogonal_inducing_points_in_every_layer(wave, covariance):
     X, y = wave
-    model = tiny(n_inducing=10, n_orthogonal=7, orthogonal_covariance=orthogonal_covariance, covariance=covariance)
+    model = tiny(n_inducing=10, n_orthogonal=7, covariance=covariance)
     assert np.isfinite(model.fit(X, y).predict(X, return_std=True)).all()
     assert [len(layer.O) for layer in model.module_[0].layers] == [7, 7]
     both = [np.concatenate([layer.Z, layer.O]) for layer in model.module_[0].layers]
@@ -71,14 +73,11 @@ def test_single_parameters_can_be_searched_alone(wave):
         "objective": "predictive",
         "kernel": "matern12",
         "ard": False,
-        "share_kernel": False,
         "mean": "zero",
-        "covariance": "full",
-        "whiten": False,
+        "covariance": "full_unwhitened",
         "hidden_dims": (),
         "n_inducing": 2,
         "n_orthogonal": 5,
-        "orthogonal_covariance": "prior",
         "n_samples": 1,
         "early_stopping": False,
     }
@@ -148,7 +147,7 @@ def test_classes(wave):
         ({"propagation": "ar2"}, "'propagation' parameter"),
         ({"hidden_dims": "wide"}, "'hidden_dims' parameter"),
         ({"n_orthogonal": "auto"}, "'n_orthogonal' parameter"),
-        ({"share_kernel": 2}, "'share_kernel' parameter"),
+        ({"ard": 2}, "'ard' parameter"),
     ],
 )
 def test_bad_parameters(wave, parameters, message):

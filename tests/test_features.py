@@ -346,7 +346,7 @@ TINY = {"max_iter": 3, "base": None, "random_state": 0}
 MODELS = [
     SOLVEGPRegressor(20, inducing="fourier", n_neighbors=0, **TINY),
     SOLVEGPRegressor(12, 6, inducing="eigen", kernel="rbf", n_neighbors=0, method="svi", **TINY),
-    SOLVEGPRegressor(8, 19, orthogonal_inducing="fourier", n_neighbors=0, **TINY),
+    SOLVEGPRegressor(8, 19, inducing="points+fourier", n_neighbors=0, **TINY),
     SOLVEGPRegressor(6, 9, inducing="derivatives", n_neighbors=0, **TINY),
     SOLVEGPClassifier(20, inducing="fourier", kernel="matern12", **TINY),
     DSDGPRegressor((2,), 9, inducing="derivatives", n_estimators=2, n_neighbors=0, **TINY),
@@ -420,9 +420,15 @@ def test_a_sum_over_inputs_does_not_depend_on_their_units(power):
         (SOLVEGPRegressor(4, inducing="eigen", kernel="rbf"), "at least for each of 4 inputs and a constant one"),
         (SOLVEGPRegressor(9, inducing="derivatives", kernel="matern12"), "whose functions have derivatives"),
         (SOLVEGPRegressor(9, inducing="derivatives", kernel=Convolutional((2, 2), (1, 2))), "whose functions have"),
-        (DSDGPRegressor((2,), 9, inducing="derivatives", kernel="rbf", whiten=False), "goes with whiten=True alone"),
-        (SOLVEGPRegressor(9, 9, inducing="eigen", orthogonal_inducing="fourier"), "one of the two sets must be"),
-        (DSDGPRegressor((2,), 9, inducing="eigen", layer_posterior="locations"), 'goes with inducing="points" alone'),
+        (
+            DSDGPRegressor(inducing="derivatives", kernel="rbf", covariance="diag_unwhitened"),
+            "'derivatives': change one",
+        ),
+        (SOLVEGPRegressor(9, 9, inducing="points+eigen", covariance="full_unwhitened"), "got 'points\\+eigen': change"),
+        (
+            DSDGPRegressor((2,), 9, inducing="eigen", layer_posterior="locations"),
+            "needs inducing='points', got 'eigen'",
+        ),
     ],
 )
 def test_errors(model, message):

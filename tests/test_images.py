@@ -103,7 +103,7 @@ class TestSum:
             assert np.isfinite(fitted.sample_functions(2, random_state=0)(X)).all()
             found = fitted.kernel_ if isinstance(fitted, SOLVEGPClassifier) else fitted.kernel_[0]
             assert found.k1.k1.weights_.shape == (6,) and found.k2.k2.kernel.length_scale != 2.0
-        with pytest.raises(ValueError, match="has a single set of inducing variables, got n_orthogonal=3"):
+        with pytest.raises(ValueError, match="n_orthogonal=3 does not go with a Convolutional in a sum"):
             SOLVEGPClassifier(10, 3, kernel=kernel, max_iter=2).fit(X, y)
         with pytest.raises(ValueError, match="has a single set of inducing variables"):
             DSDGPRegressor((), 10, n_orthogonal=3, kernel=kernel, max_iter=2).fit(X, y)
@@ -282,8 +282,11 @@ class TestEstimator:
         ("estimator", "message"),
         [
             (AVDGPRegressor(), "those of AVDGP are computed from rows: take DSDGP or SOLVEGP"),
-            (SOLVEGPRegressor(whiten=False), "which whiten=False takes for rows: take whiten=True"),
-            (DSDGPRegressor(layer_posterior="locations"), "which layer_posterior='locations' takes for rows"),
+            (
+                SOLVEGPRegressor(covariance="full_unwhitened"),
+                "covariance='full_unwhitened' takes inducing points for rows",
+            ),
+            (DSDGPRegressor(layer_posterior="locations"), "layer_posterior='locations' takes inducing points for rows"),
         ],
     )
     def test_says_where_inducing_points_are_rows(self, estimator, message):

@@ -75,7 +75,7 @@ def global_layer(kind, n_outputs, n_kernels, covariance, whiten, kernel="matern3
 
 def amortised_layer(n_outputs, covariance, whiten, inducing_map="affine", kernel="matern52"):
     network = INFERENCE_NETWORKS[inducing_map](
-        2, n_outputs, 3, covariance=covariance, width=4, depth=1, generator=generator()
+        2, n_outputs, 3, covariance=covariance, widths=(4,), generator=generator()
     )
     layer = AmortisedLayer(make_kernel(kernel, 2, n_outputs), ZeroMean(n_outputs), network, whiten=whiten)
     return shake(layer)

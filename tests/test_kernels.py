@@ -247,7 +247,7 @@ def moved(layer):
 
 
 def amortised(kernel, whiten, covariance):
-    network = AffineInference(N_INPUTS, 2, 4, covariance=covariance, width=6, depth=2, generator=generator())
+    network = AffineInference(N_INPUTS, 2, 4, covariance=covariance, widths=(6, 6), generator=generator())
     return AmortisedLayer(kernel, LinearMean(normal(N_INPUTS, 2).float(), learnable=True), network, whiten=whiten)
 
 

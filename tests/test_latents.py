@@ -6,7 +6,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from helpers import any_options, generator, normal
+from helpers import any_options, generator, normal, own_kernels
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
@@ -39,8 +39,9 @@ def shaken(model, size=0.3):
     return model
 
 
-def make_model(hidden_dims=(), *, seed=0, **options):
+def make_model(hidden_dims=(), *, seed=0, share_kernel=True, **options):
     method = LatentDSDGP(hidden_dims, **SMALL | options)
+    method = method if share_kernel else own_kernels(method)
     return shaken(method.build(normal(40, N_FEATURES).float(), Gaussian(1, excess=0.1), generator(seed)))
 
 
@@ -211,10 +212,12 @@ class TestImportanceWeightedBound:
             np.testing.assert_allclose(gradient.flatten()[: len(found)], found, rtol=1e-4, atol=1e-7, err_msg=name)
 
     @torch.no_grad()
-    @pytest.mark.parametrize("options", [{}, {"n_orthogonal": 2, "covariance": "full"}, {"share_kernel": False}])
-    @pytest.mark.parametrize("whiten", [True, False])
-    def test_replicates_vary_together_as_rows_do(self, options, whiten):
-        layer = make_model((2,), whiten=whiten, **options).layers[0]
+    @pytest.mark.parametrize("options", [{"covariance": "diag"}, {"n_orthogonal": 2, "covariance": "full"}])
+    @pytest.mark.parametrize("whitened", [True, False])
+    @pytest.mark.parametrize("share_kernel", [True, False])
+    def test_replicates_vary_together_as_rows_do(self, options, whitened, share_kernel):
+        covariance = options["covariance"] + ("" if whitened else "_unwhitened")
+        layer = make_model((2,), share_kernel=share_kernel, **options | {"covariance": covariance}).layers[0]
         x = normal(6, 4, 3, seed=5)  # two groups of three replicates, four rows
         mean, variance, _, root = layer.jointly(x, x, 3)
         marginals = layer(x, x)

@@ -130,7 +130,7 @@ def make_model(rule, whiten, covariance):
     """A tiny model of two layers."""
     source = generator()
     hidden, last = (
-        AffineInference(n_in, n_out, 3, covariance=covariance, width=3, depth=2, generator=source)
+        AffineInference(n_in, n_out, 3, covariance=covariance, widths=(3, 3), generator=source)
         for n_in, n_out in ((2, 2), (2, 1))
     )
     linear = LinearMean(normal(2, 2), learnable=True)

@@ -201,10 +201,10 @@ def test_expectations_of_the_likelihood_of_the_contributing_page(contributed):
         ("AVDGPRegressor", {"hidden_dims": (2,), "n_estimators": 1}),
         (
             "AVDGPRegressor",
-            {"hidden_dims": (2,), "n_estimators": 1, "whiten": False, "covariance": "full", "ard": True},
+            {"hidden_dims": (2,), "n_estimators": 1, "covariance": "full_unwhitened", "ard": True},
         ),
         ("DSDGPRegressor", {"hidden_dims": (2,), "n_inducing": 20, "n_estimators": 1, "ard": False}),
-        ("DSDGPRegressor", {"hidden_dims": (), "n_inducing": 20, "n_estimators": 1, "whiten": False}),
+        ("DSDGPRegressor", {"hidden_dims": (), "n_inducing": 20, "n_estimators": 1, "covariance": "diag_unwhitened"}),
         ("SOLVEGPRegressor", {"n_inducing": 20, "n_orthogonal": 10}),
     ],
 )

@@ -30,7 +30,7 @@ def make_model(rule, hidden_dims=(N_INPUTS,), n_samples=N_SAMPLES):
     widths = (N_INPUTS, *hidden_dims, 1)
     layers = []
     for n_in, n_out in pairwise(widths):
-        network = AffineInference(n_in, n_out, 3, covariance="full", width=4, depth=2, generator=source)
+        network = AffineInference(n_in, n_out, 3, covariance="full", widths=(4, 4), generator=source)
         mean = LinearMean(torch.eye(n_in, n_out), learnable=False) if len(layers) < len(hidden_dims) else ZeroMean(1)
         layers.append(AmortisedLayer(StationaryKernel("rbf", n_in, n_out), mean, network, whiten=True))
     return DeepGP(layers, make_propagation(rule, hidden_dims, n_samples, source), Gaussian(1)).double()

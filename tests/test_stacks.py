@@ -5,7 +5,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from helpers import ELBO, PEAK, Line, climb, generator, make_data, normal, settings
+from helpers import ELBO, PEAK, Line, climb, generator, make_data, normal, own_kernels, settings
 
 from skdgp.gp.classes import Bernoulli, RobustMax
 from skdgp.gp.kernels import StationaryKernel
@@ -27,21 +27,19 @@ METHODS = {
     "ar2p": AVDGP(**SMALL, network_width=6),
     "ar1, full": AVDGP(**SMALL, network_width=6, rule="ar1", covariance="full"),
     "ar2, ard, by LAPACK": AVDGP(**SMALL | {"n_inducing": 50}, network_width=6, rule="ar2", ard=True),
-    "plain, linear mean": AVDGP(**SMALL, network_width=6, whiten=False, mean="linear"),
+    "plain, linear mean": AVDGP(**SMALL, network_width=6, covariance="diag_unwhitened", mean="linear"),
     "plain, full, one network": AVDGP(
-        **SMALL, network_width=6, whiten=False, covariance="full", inducing_map="mlp", mean="identity"
+        **SMALL, network_width=6, covariance="full_unwhitened", inducing_map="mlp", mean="identity"
     ),
     "global": DSDGP(**SMALL),
-    "global, full, own kernels": DSDGP(
-        **SMALL, propagation="quadrature", covariance="full", share_kernel=False, mean="linear"
+    "global, full, own kernels": own_kernels(
+        DSDGP(**SMALL, propagation="quadrature", covariance="full", mean="linear")
     ),
-    "orthogonal, plain": DSDGP(**SMALL, n_orthogonal=3, whiten=False),
-    "orthogonal, plain, full": DSDGP(**SMALL, n_orthogonal=3, whiten=False, covariance="full", mean="zero"),
-    "orthogonal, plain, full, own kernels": DSDGP(
-        **SMALL, n_orthogonal=3, whiten=False, covariance="full", share_kernel=False
-    ),
+    "orthogonal, plain": DSDGP(**SMALL, n_orthogonal=3, covariance="diag_unwhitened"),
+    "orthogonal, plain, full": DSDGP(**SMALL, n_orthogonal=3, covariance="full_unwhitened", mean="zero"),
+    "orthogonal, plain, full, own kernels": own_kernels(DSDGP(**SMALL, n_orthogonal=3, covariance="full_unwhitened")),
     "one layer": SOLVEGP(4, 3),
-    "one layer, prior": SOLVEGP(4, 3, orthogonal_covariance="prior", whiten=False),
+    "one layer, prior": SOLVEGP(4, 3, covariance="odvgp"),
 }
 
 LIKELIHOODS = {"gaussian": Gaussian(2), "bernoulli": Bernoulli(), "robust max": RobustMax(3)}

@@ -16,11 +16,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skdgp import AVDGPRegressor, DSDGPClassifier
+from skdgp.estimators._migration import warn_of_lost, without_removed
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.propagation import anchor_at_mean
 from skdgp.gp.units import Units
 from skdgp.inference.predictor import Predictor
 from skdgp.inference.state import MOVED, from_plain, to_plain
+from skdgp.methods.options import REMOVED
 
 STORED = Path(__file__).parent / "stored"
 
@@ -102,6 +104,44 @@ def test_files_of_the_first_version_open(name):
     np.testing.assert_allclose(found, stored["expected"], rtol=1e-6)
 
 
+def test_files_with_removed_parameters_open():
+    """Each model had values of removed parameters. Where no parameter of today says them, a warning does.
+
+    Written when ``whiten``, ``share_kernel`` and others were parameters, as the predictions that it has to give again.
+    """
+    with pytest.warns(UserWarning, match=r"any more: it predicts as before, but another fit will not have it") as found:
+        stored = joblib.load(STORED / "parameters.joblib")
+    lost = [str(each.message).partition(",")[0] for each in found]
+    assert lost == [f"A stored model was made with {value}" for value in ("share_kernel=False", "tol=0.1")]
+    models = [model for model, _ in stored["models"]]
+    for model, expected in stored["models"]:
+        np.testing.assert_allclose(model.predict(stored["X"]), expected, rtol=1e-6)
+        assert not set(REMOVED) & set(vars(model)) and model.get_params().keys() <= vars(model).keys()
+        model.set_params(warm_start=True).fit(stored["X"], stored["y"])  # it goes on with what has shaped it
+    assert models[0].covariance == "full_unwhitened" and models[0].network_width == (4,)
+    assert [model.covariance for model in models[3:]] == ["odvgp", "full"]
+    assert models[4].inducing == "points+derivatives"
+
+
+@pytest.mark.parametrize(
+    ("params", "new"),
+    [
+        ({"whiten": False, "covariance": "diag"}, {"covariance": "diag_unwhitened"}),
+        ({"orthogonal_covariance": "prior", "covariance": "full", "n_orthogonal": 0}, {"covariance": "full"}),
+        ({"network_depth": 2, "network_width": 8}, {"network_width": 8}),
+        ({"network_depth": 3, "network_width": None}, {"network_width": (None, None, None)}),
+    ],
+)
+def test_values_of_removed_parameters(params, new):
+    found = without_removed(params)
+    assert found | new == found and not set(REMOVED) & set(found)
+
+
+def test_what_no_parameter_says_is_a_warning():
+    with pytest.warns(UserWarning, match="made with orthogonal_covariance='prior', which is no parameter any more"):
+        warn_of_lost({"orthogonal_covariance": "prior", "covariance": "diag", "n_orthogonal": 3})
+
+
 @pytest.mark.parametrize(
     "name", ["os:system", "skdgp.inference.collapsed:os", "torch.nn.modules.linear:math", "skdgp.gp.layers:Absent"]
 )
@@ -120,7 +160,7 @@ def test_files_may_name_a_class_where_it_was(name):
 
 def test_numbers_of_numpy_are_numbers(wave):
     X, y = wave
-    numbers = {"n_samples": np.int64(2), "ard": np.True_, "whiten": np.True_, "latent_dims": np.int64(0)}
+    numbers = {"n_samples": np.int64(2), "ard": np.True_, "latent_dims": np.int64(0)}
     model = REGRESSORS[1](**numbers).fit(X, y)
     assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
 

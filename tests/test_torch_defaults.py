@@ -128,11 +128,11 @@ SMALL = {name: TINY[name] for name in ("hidden_dims", "n_samples")} | {"n_induci
 STRUCTURES = [
     *((AVDGP, SMALL | {"rule": rule}) for rule in ("ar1", "ar2", "ar2p")),
     *((AVDGP, SMALL | {"kernel": kernel, "ard": True}) for kernel in PROFILES),
-    *((AVDGP, SMALL | {"whiten": whiten, "covariance": "full"}) for whiten in (True, False)),
+    *((AVDGP, SMALL | {"covariance": covariance}) for covariance in ("full", "full_unwhitened")),
     (AVDGP, SMALL | {"inducing_map": "mlp", "mean": "linear"}),
-    (DSDGP, SMALL | {"mean": "zero", "share_kernel": False}),
+    (DSDGP, SMALL | {"mean": "zero"}),
     (DSDGP, SMALL | {"propagation": "quadrature", "objective": "predictive"}),
-    *((DSDGP, SMALL | {"whiten": whiten, "covariance": "full", "n_orthogonal": 4}) for whiten in (True, False)),
+    *((DSDGP, SMALL | {"covariance": each, "n_orthogonal": 4}) for each in ("full", "full_unwhitened")),
     *((SOLVEGP, {"n_inducing": 5, "n_orthogonal": n}) for n in (0, 6)),
 ]
 

@@ -1,5 +1,7 @@
 """Every value that a user gives has an effect, or a warning says why it has none."""
 
+import inspect
+import re
 import warnings
 from dataclasses import fields
 from itertools import combinations, product
@@ -9,6 +11,8 @@ import pytest
 from sklearn.base import ClassifierMixin, clone
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils._param_validation import make_constraint
 
 from skdgp import (
     AVDGPClassifier,
@@ -18,7 +22,10 @@ from skdgp import (
     SOLVEGPClassifier,
     SOLVEGPRegressor,
 )
-from skdgp.estimators import _wishes
+from skdgp.estimators import _refusals, _wishes
+from skdgp.estimators._parameters import method_of
+from skdgp.kernels import Convolutional
+from skdgp.methods.options import REMOVED
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 2))
@@ -72,16 +79,21 @@ SHALLOW = {"hidden_dims": ()}
 #: and how the model learns.
 CASES = [
     (DSDGPRegressor, SHALLOW, "layer_posterior", "joint", all_rows, "about hidden layers"),
-    (DSDGPRegressor, {"hidden_dims": (1,)}, "share_kernel", False, all_rows, "a single output"),
     (DSDGPRegressor, {"hidden_dims": (1,)}, "ard", False, one_column, "a single input"),
     (AVDGPRegressor, {"kernel": RBF(1.0)}, "ard", True, all_rows, "lengthscales of their own"),
     (DSDGPRegressor, {}, "n_importance", 2, all_rows, "since it counts draws"),
-    (DSDGPRegressor, {}, "orthogonal_covariance", "prior", all_rows, "no second set"),
-    (SOLVEGPRegressor, {"n_orthogonal": 0}, "orthogonal_inducing", "derivatives", all_rows, "no second set"),
-    (AVDGPRegressor, {"device": "cpu"}, "cuda_graphs", True, all_rows, "on the CPU"),
+    (DSDGPRegressor, {}, "covariance", "odvgp", all_rows, 'beyond that of "full"'),
+    (SOLVEGPRegressor, {"n_orthogonal": 0}, "inducing", "points+derivatives", all_rows, "since there is no second set"),
     (SOLVEGPRegressor, {}, "batch_size", 8, all_rows, "in a collapsed fit"),
     (SOLVEGPRegressor, {}, "learning_rate", 0.1, all_rows, "in a collapsed fit"),
-    (SOLVEGPRegressor, {"method": "collapsed", "early_stopping": True}, "tol", 1.0, all_rows, "in a collapsed fit"),
+    (
+        SOLVEGPRegressor,
+        {"method": "collapsed", "early_stopping": True},
+        "n_iter_no_change",
+        2,
+        all_rows,
+        "in a collapsed fit",
+    ),
     (SOLVEGPRegressor, {"likelihood": "poisson"}, "validation_fraction", 0.3, counts_in_chunks, "in partial_fit"),
     (DSDGPRegressor, {}, "n_neighbors", 5, chunks, "in partial_fit"),
     (DSDGPRegressor, {}, "base", "gp", chunks, "in partial_fit"),
@@ -91,7 +103,7 @@ CASES = [
     (SOLVEGPRegressor, {"method": "svi"}, "early_stopping", True, few_rows, "with so few rows"),
     (DSDGPRegressor, {}, "n_iter_no_change", 1, few_rows, "with so few rows"),
     (DSDGPRegressor, {"early_stopping": False}, "validation_fraction", 0.3, all_rows, "no rows are held out"),
-    (SOLVEGPRegressor, {"method": "svi"}, "tol", 1.0, all_rows, "no rows choose the best epoch"),
+    (SOLVEGPRegressor, {"method": "svi"}, "n_iter_no_change", 2, all_rows, "no rows choose the best epoch"),
     (AVDGPRegressor, {"kernel": RBF(1.0)}, "base", "gp", all_rows, "kernel objects, which describe"),
     (DSDGPRegressor, {"latent_dims": 1}, "base", "gp", all_rows, "predictions may have several modes"),
     (DSDGPRegressor, {"latent_dims": 1}, "n_neighbors", 5, all_rows, "predictions may have several modes"),
@@ -111,12 +123,105 @@ def test_what_has_no_effect_is_said(cls, options, name, value, learn, reason):
     with pytest.warns(UserWarning, match="has no effect") as found:
         learn(model)
     texts = [str(each.message) for each in found if str(each.message).startswith(f"{name}={value!r} has no effect")]
-    assert len(texts) == 1 and reason in texts[0] and texts[0].endswith("leave it out.")
+    assert len(texts) == 1 and reason in texts[0] and texts[0].endswith(("leave it out.", 'set covariance="full".'))
     assert found[-1].filename == __file__  # the user's line
 
 
 def test_every_line_of_the_table_has_a_case():
     assert all(any(case[-1] in line.reason for case in CASES) for line in _wishes.IDLE)
+
+
+#: For each refusal an estimator, its parameters, how it learns, and the message.
+IMAGE, SUM = Convolutional((1, 2), (1, 1)), Convolutional((1, 2), (1, 1)) + RBF(1.0)
+REFUSED = [
+    (DSDGPRegressor, {"layer_posterior": "joint", "propagation": "quadrature"}, "needs propagation='monte_carlo'"),
+    (DSDGPRegressor, {"layer_posterior": "chain", "n_orthogonal": 2}, "needs n_orthogonal=0, got 2"),
+    (DSDGPRegressor, {"layer_posterior": "chain", "n_importance": 2}, "needs n_importance=1, got 2"),
+    (DSDGPRegressor, {"layer_posterior": "chain", "n_latent_outputs": 1}, "needs n_latent_outputs=None, got 1"),
+    (
+        DSDGPRegressor,
+        {"layer_posterior": "joint", "covariance": "full_unwhitened"},
+        "needs covariance='diag' or 'full', got",
+    ),
+    (DSDGPRegressor, {"layer_posterior": "locations", "inducing": "eigen"}, "needs inducing='points', got 'eigen'"),
+    (DSDGPRegressor, {"layer_posterior": "locations", "n_inducing": (3, 4)}, "needs the same inducing points"),
+    (
+        DSDGPRegressor,
+        {"layer_posterior": "locations", "kernel": [IMAGE, "rbf"]},
+        "'locations' takes inducing points for",
+    ),
+    (DSDGPRegressor, {"covariance": "diag_unwhitened", "inducing": "eigen"}, "needs inducing='points', got 'eigen'"),
+    (SOLVEGPRegressor, {"covariance": "full_unwhitened", "inducing": "points+eigen"}, "got 'points+eigen'"),
+    (
+        SOLVEGPRegressor,
+        {"covariance": "full_unwhitened", "kernel": IMAGE},
+        "'full_unwhitened' takes inducing points for",
+    ),
+    (AVDGPRegressor, {"kernel": [IMAGE, "rbf"]}, "whose inducing points are patches, but those of AVDGP are"),
+    (
+        SOLVEGPRegressor,
+        {"kernel": SUM},
+        "n_orthogonal=2 does not go with a Convolutional in a sum, which has a single",
+    ),
+    (SOLVEGPRegressor, {"n_latent_outputs": 1, "likelihood": "gamma"}, "needs likelihood='gaussian', got 'gamma'"),
+    (AVDGPRegressor, {"target_transform": "log", "likelihood": "gamma"}, "does not go with likelihood='gamma', which"),
+    (SOLVEGPRegressor, {"n_restarts_optimizer": 2}, "n_restarts_optimizer=2 needs a kernel object and Gaussian noise"),
+    (SOLVEGPRegressor, {"method": "collapsed", "covariance": "odvgp"}, "needs covariance='full', got 'odvgp'"),
+    (SOLVEGPRegressor, {"method": "collapsed", "objective": "predictive"}, "needs objective='elbo', got 'predictive'"),
+    (
+        SOLVEGPRegressor,
+        {"method": "collapsed", "likelihood": "student_t"},
+        "needs likelihood='gaussian', got 'student_t'",
+    ),
+    (SOLVEGPRegressor, {"method": "collapsed", "n_latent_outputs": 1}, "needs n_latent_outputs=None, got 1"),
+    (SOLVEGPRegressor, {"method": "collapsed", "beta": 0.5}, "needs beta='auto' or 1.0, got 0.5"),
+]
+
+
+@pytest.mark.parametrize(("cls", "options", "message"), REFUSED)
+def test_what_does_not_go_together_is_refused_before_the_table_is_read(cls, options, message):
+    for learn in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match=re.escape(message)) as found:
+            getattr(make(cls, **options), learn)("no table", None)
+        assert str(found.value).endswith(".") and "{" not in str(found.value)
+
+
+def test_chunks_are_refused_by_a_collapsed_fit():
+    with pytest.raises(ValueError, match="method='collapsed' needs all rows at once, got a chunk of them: set method="):
+        chunks(make(SOLVEGPRegressor, method="collapsed"))
+
+
+def test_every_refusal_has_a_case():
+    messages = []
+    for cls, options, _ in [*REFUSED, (SOLVEGPRegressor, {"method": "collapsed"}, None)]:
+        model = make(cls, **options)
+        with pytest.raises(ValueError) as found:
+            _refusals.check(_wishes.Wishes(model, method_of(model), by_chunks=True))
+        messages.append(str(found.value))
+    for line in _refusals.REFUSED:
+        reason = re.sub(r"\\{.*?\\}", ".*", re.escape(line.reason))
+        assert any(re.fullmatch(f"{line.name}=.* {reason}: {re.escape(line.cure)}\\.", each) for each in messages), line
+
+
+OLD = {
+    "whiten": 'write covariance="diag_unwhitened" or "full_unwhitened" for whiten=False',
+    "orthogonal_covariance": 'write covariance="odvgp"',
+    "orthogonal_inducing": 'inducing="points+derivatives"',
+    "network_depth": "network_width a number for each hidden layer",
+    "share_kernel": "the outputs of a layer of DSDGP share a kernel",
+    "tol": "every better score on held-out rows counts",
+    "cuda_graphs": "raise batch_size",
+}
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_removed_parameters_say_what_to_do(name):
+    message = f"^{name} is no parameter of DSDGPRegressor any more: leave it out, .*{re.escape(OLD[name])}"
+    with pytest.raises(TypeError, match=message):
+        DSDGPRegressor(**{name: 1})
+    with pytest.raises(ValueError, match=message):
+        make_pipeline(DSDGPRegressor()).set_params(**{f"dsdgpregressor__{name}": 1})
+    assert all(name not in inspect.signature(cls).parameters and name not in cls().get_params() for cls in SMALL)
 
 
 #: What asks for something else than the default, or than ``SMALL``.
@@ -126,18 +231,18 @@ OPTIONS = (
     {"layer_posterior": "chain"},
     {"objective": "predictive"},
     {"inducing": "derivatives"},
-    {"orthogonal_inducing": "derivatives"},
-    {"orthogonal_covariance": "prior"},
+    {"inducing": "points+derivatives"},
+    {"covariance": "odvgp"},
     {"kernel": RBF(1.0)},
     {"ard": False},
     {"ard": True},
-    {"share_kernel": False},
     {"mean": "linear"},
     {"covariance": "diag"},
     {"covariance": "full"},
-    {"whiten": False},
+    {"covariance": "diag_unwhitened"},
+    {"covariance": "full_unwhitened"},
     {"inducing_map": "mlp"},
-    {"network_depth": 1},
+    {"network_width": (4,)},
     {"n_samples": 3},
     {"latent_dims": 1},
     {"n_importance": 2},
@@ -156,7 +261,7 @@ OPTIONS = (
     {"early_stopping": False},
     {"early_stopping": True},
     {"validation_fraction": 0.3},
-    {"tol": 100.0, "n_iter_no_change": 1},
+    {"n_iter_no_change": 1},
     {"normalize_X": False},
     {"normalize_y": False},
 )
@@ -169,7 +274,16 @@ OF_HIDDEN_LAYERS = {"rule", "propagation", "n_samples", "mean"}
 def options_of(cls):
     """Those that a class has, and that are not its defaults."""
     defaults = {each.name: each.default for each in fields(cls)}
-    return [each for each in OPTIONS if all(name in defaults and defaults[name] != each[name] for name in each)]
+    return [
+        each
+        for each in OPTIONS
+        if all(name in defaults and defaults[name] != each[name] and is_allowed(cls, name, each[name]) for name in each)
+    ]
+
+
+def is_allowed(cls, name, value):
+    """Whether a parameter of a class takes such a value."""
+    return any(make_constraint(each).is_satisfied_by(value) for each in cls._parameter_constraints[name])
 
 
 def result_of(cls, options):
@@ -230,7 +344,9 @@ def test_copies_and_searches_warn_as_the_original_does():
 
 
 def test_later_chunks_do_not_warn_again():
-    model = make(SOLVEGPRegressor, tol=1.0)
-    with pytest.warns(UserWarning, match=r"^tol=1\.0 has no effect in partial_fit, which has no epochs, .*: use fit"):
+    model = make(SOLVEGPRegressor, n_iter_no_change=2)
+    with pytest.warns(
+        UserWarning, match=r"^n_iter_no_change=2 has no effect in partial_fit, which has no epochs, .*: use fit"
+    ):
         model.partial_fit(X, Y)
     model.partial_fit(X, Y)

@@ -7,11 +7,13 @@ import ast
 import re
 import textwrap
 from dataclasses import fields
+from itertools import groupby
 from pathlib import Path
 
 import skdgp
+from skdgp.estimators._refusals import REFUSED
 from skdgp.estimators._wishes import IDLE
-from skdgp.methods.options import GROUPS, options_of
+from skdgp.methods.options import GROUPS, REMOVED, options_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,13 +39,24 @@ classifier is another one, it follows. A dash stands where there is no such para
 such as that of :class:`~skdgp.DSDGPRegressor`, says what each parameter does.
 """
 
-IDLE_HEAD = """\
+REFUSED_HEAD = """\
 What goes with what
 -------------------
 
+Some values do not go together. ``fit`` raises an error, which says what to do. Values that go together but do not suit
+the table are errors, too; :doc:`/troubleshooting` has all messages.
+"""
+
+IDLE_HEAD = """\
 Some parameters have no effect where others have certain values. If you give such a parameter a value, ``fit`` warns,
-and the warning says what to do. A combination that cannot be meant is an error; :doc:`/troubleshooting` has all
-messages.
+and the warning says what to do.
+"""
+
+REMOVED_HEAD = """\
+Parameters of earlier versions
+------------------------------
+
+These parameters are none any more. Whoever gives them gets an error.
 """
 
 
@@ -96,15 +109,37 @@ def page() -> str:
             each.name for cls in ESTIMATORS for each in fields(cls) if options_of(cls)[each.name].group == group
         )
         parts += [heading(title), table(list(names)), ""]
-    parts += [IDLE_HEAD, ".. list-table::\n   :header-rows: 1\n   :widths: 30 45 25\n"]
-    rows = [("Parameters", "have no effect", "What to do")]
-    rows += [(", ".join(f"``{name}``" for name in line.names), plain(line.reason), line.cure) for line in IDLE]
-    parts.append("\n".join(row(cells) for cells in rows))
+    groups = groupby(REFUSED, key=lambda line: (line.name, line.values, line.reason.partition(" ")[0], line.cure))
+    refused = [refusals(list(lines)) for _, lines in groups]
+    idle = [(", ".join(f"``{name}``" for name in line.names), plain(line.reason), line.cure) for line in IDLE]
+    removed = [(f"``{name}``", cure) for name, cure in REMOVED.items()]
+    parts += [REFUSED_HEAD, listed(("Parameter", "Reason", "What to do"), refused, "30 45 25"), ""]
+    parts += [IDLE_HEAD, listed(("Parameters", "have no effect", "What to do"), idle, "30 45 25"), ""]
+    parts += [REMOVED_HEAD, listed(("Parameter", "What to do"), removed, "25 75")]
     return "\n".join(parts) + "\n"
+
+
+def listed(head: tuple[str, ...], rows: list[tuple[str, ...]], widths: str) -> str:
+    """A table whose columns have these widths."""
+    start = f".. list-table::\n   :header-rows: 1\n   :widths: {widths}\n\n"
+    return start + "\n".join(row(cells) for cells in [head, *rows])
+
+
+def refusals(lines) -> tuple[str, str, str]:
+    """A row with refusals of the same values, whose reasons begin with the same word."""
+    name, values, _, reason, cure = lines[0]
+    refused = " " + ", ".join(f"``{literal(value)}``" for value in values) if values else ""
+    verb, reasons = reason.partition(" ")[0], [plain(line.reason) for line in lines]
+    return (
+        f"``{name}``{refused}",
+        ", ".join([reasons[0], *(each.removeprefix(f"{verb} ") for each in reasons[1:])]),
+        cure,
+    )
 
 
 def plain(reason: str) -> str:
     """A reason without the values that it would name."""
+    reason = re.sub(r", got (\w+=)?\{\w+!r\}$", "", reason)
     return re.sub(r"(\w+)=\{\w+!r\}", r"some values of ``\1``", reason)
 
 

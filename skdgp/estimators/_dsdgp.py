@@ -75,27 +75,21 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
         in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
         lengthscale.
-    share_kernel : bool, default=True
-        Whether all outputs of a layer share one kernel. With False each output has its own kernel, which takes more
-        time.
     mean : {"zero", "linear", "identity"}, default="identity"
         Mean functions of the hidden layers. "zero" is none. "identity" passes the inputs of a layer on; if the layer
         has fewer outputs than inputs, it passes their principal components on. "linear" starts like "identity" and is
         learnt. The last layer always has the mean zero.
-    covariance : {"diag", "full"}, default="diag"
+    covariance : {"diag", "full", "diag_unwhitened", "full_unwhitened", "odvgp"}, default="diag"
         Covariance of the Gaussian posterior of the inducing variables. "full" learns how the inducing variables vary
-        together. "diag" leaves their correlations out, which takes less time.
-    whiten : bool, default=True
-        Whether the posterior is that of whitened inducing variables: the inducing variables relative to the Cholesky
-        factor of their prior covariance. Their prior is then the same whatever the kernel is. With False this
-        covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
+        together. "diag" leaves their correlations out, which takes less time. Both are about whitened inducing
+        variables, whose prior is the same whatever the kernel is. "diag_unwhitened" and "full_unwhitened" are about the
+        inducing variables themselves, as in some papers. Their prior covariance has to be inverted, and so the model
+        trains and predicts in float64, unless ``dtype`` says otherwise. "odvgp" is "full" in the first set of inducing
+        variables, and leaves the second as in the prior (ODVGP).
     n_orthogonal : int, default=0
         Number of inducing points in a second set, which each layer then has beside the first. The second set describes
         what the first leaves over (SOLVE-GP, Sec. 3). This takes about as long as putting them into the first set. 0 is
         no second set.
-    orthogonal_covariance : {"free", "prior"}, default="free"
-        Posterior covariance of the second set of inducing variables. "free" learns it, in the form that ``covariance``
-        says. "prior" keeps that of the prior (ODVGP).
     n_samples : int, default=8
         Number of Monte Carlo samples, or of quadrature points, for each row. Predictions use all of them. Training with
         ``objective="elbo"`` draws a single sample where one is enough: in DSDGP with ``propagation="monte_carlo"``, and
@@ -149,8 +143,6 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
     n_iter_no_change : int, default=100
         Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
         often the best ones, so a small number saves time but costs accuracy.
-    tol : float, default=0.0
-        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
     base : {"auto", "gp"} or None, default="auto"
         Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
         Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
@@ -186,13 +178,10 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         Whether to standardise the targets before the model sees them. Predictions are in the units of ``y`` either way.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
-        float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
-        ``whiten=False`` "auto" trains and predicts in float64. "float32" and "float64" are for both training and
-        predictions. With ``whiten=False``, "float32" is too coarse if inducing points lie close together or
-        lengthscales are long: means and deviations can then be far off.
-    cuda_graphs : bool, default=False
-        Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
-        This helps where minibatches are small. On the CPU it changes nothing.
+        float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. If ``covariance``
+        is "diag_unwhitened" or "full_unwhitened", "auto" trains and predicts in float64. "float32" and "float64" are
+        for both training and predictions. For these two, "float32" is too coarse if inducing points lie close together
+        or lengthscales are long: means and deviations can then be far off.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
         :doc:`/gpu`.
@@ -341,27 +330,21 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
         in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
         lengthscale.
-    share_kernel : bool, default=True
-        Whether all outputs of a layer share one kernel. With False each output has its own kernel, which takes more
-        time.
     mean : {"zero", "linear", "identity"}, default="identity"
         Mean functions of the hidden layers. "zero" is none. "identity" passes the inputs of a layer on; if the layer
         has fewer outputs than inputs, it passes their principal components on. "linear" starts like "identity" and is
         learnt. The last layer always has the mean zero.
-    covariance : {"diag", "full"}, default="diag"
+    covariance : {"diag", "full", "diag_unwhitened", "full_unwhitened", "odvgp"}, default="diag"
         Covariance of the Gaussian posterior of the inducing variables. "full" learns how the inducing variables vary
-        together. "diag" leaves their correlations out, which takes less time.
-    whiten : bool, default=True
-        Whether the posterior is that of whitened inducing variables: the inducing variables relative to the Cholesky
-        factor of their prior covariance. Their prior is then the same whatever the kernel is. With False this
-        covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
+        together. "diag" leaves their correlations out, which takes less time. Both are about whitened inducing
+        variables, whose prior is the same whatever the kernel is. "diag_unwhitened" and "full_unwhitened" are about the
+        inducing variables themselves, as in some papers. Their prior covariance has to be inverted, and so the model
+        trains and predicts in float64, unless ``dtype`` says otherwise. "odvgp" is "full" in the first set of inducing
+        variables, and leaves the second as in the prior (ODVGP).
     n_orthogonal : int, default=0
         Number of inducing points in a second set, which each layer then has beside the first. The second set describes
         what the first leaves over (SOLVE-GP, Sec. 3). This takes about as long as putting them into the first set. 0 is
         no second set.
-    orthogonal_covariance : {"free", "prior"}, default="free"
-        Posterior covariance of the second set of inducing variables. "free" learns it, in the form that ``covariance``
-        says. "prior" keeps that of the prior (ODVGP).
     n_samples : int, default=8
         Number of Monte Carlo samples, or of quadrature points, for each row. Predictions use all of them. Training with
         ``objective="elbo"`` draws a single sample where one is enough: in DSDGP with ``propagation="monte_carlo"``, and
@@ -402,8 +385,6 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
     n_iter_no_change : int, default=100
         Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
         often the best ones, so a small number saves time but costs accuracy.
-    tol : float, default=0.0
-        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
     base : {"auto", "gp"} or None, default="auto"
         Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
         Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
@@ -431,13 +412,10 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         Whether to standardise the features before the model sees them.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
-        float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
-        ``whiten=False`` "auto" trains and predicts in float64. "float32" and "float64" are for both training and
-        predictions. With ``whiten=False``, "float32" is too coarse if inducing points lie close together or
-        lengthscales are long: means and deviations can then be far off.
-    cuda_graphs : bool, default=False
-        Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
-        This helps where minibatches are small. On the CPU it changes nothing.
+        float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. If ``covariance``
+        is "diag_unwhitened" or "full_unwhitened", "auto" trains and predicts in float64. "float32" and "float64" are
+        for both training and predictions. For these two, "float32" is too coarse if inducing points lie close together
+        or lengthscales are long: means and deviations can then be far off.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
         :doc:`/gpu`.

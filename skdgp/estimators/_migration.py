@@ -1,8 +1,14 @@
-"""Converts files that version 0.1 wrote into today's form."""
+"""Converts files that earlier versions wrote into today's form."""
 
+import warnings
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
+
+from ..inference.callers import users_level
+from ..methods.avdgp import NETWORK_DEPTH
+from ..methods.options import REMOVED
 
 #: Classes and functions that have moved, or have a new name.
 MOVED = {"skdgp.inference.propagation:": "skdgp.gp.propagation:", "skdgp.gp.networks:_Scale": "skdgp.gp.networks:_Root"}
@@ -13,6 +19,41 @@ RENAMED = {
     "networks": {"scale": "root"},
     "layers": {"log_noise": "log_white_noise"},
 }
+
+
+def without_removed(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters, and whatever else an estimator stores, with today's parameters in place of removed ones."""
+    new = {name: value for name, value in params.items() if name not in REMOVED}
+    if params.get("orthogonal_covariance") == "prior" and _is_odvgp(params):
+        new["covariance"] = "odvgp"
+    if not params.get("whiten", True):
+        new["covariance"] += "_unwhitened"
+    if params.get("orthogonal_inducing", "points") != "points":
+        new["inducing"] = f"points+{params['orthogonal_inducing']}"
+    if params.get("network_depth", NETWORK_DEPTH) != NETWORK_DEPTH:
+        new["network_width"] = params["network_depth"] * (params["network_width"],)
+    return new
+
+
+def warn_of_lost(params: dict[str, Any]) -> None:
+    """Warn of values of removed parameters that no parameter of today can say.
+
+    They are part of the model. Only a later fit is without them.
+    """
+    values = {"share_kernel": True, "tol": 0} | ({} if _is_odvgp(params) else {"orthogonal_covariance": "free"})
+    for name, default in values.items():
+        if params.get(name, default) != default:
+            warnings.warn(
+                f"A stored model was made with {name}={params[name]!r}, which is no parameter any more: it predicts as "
+                "before, but another fit will not have it.",
+                UserWarning,
+                stacklevel=users_level(),
+            )
+
+
+def _is_odvgp(params: dict[str, Any]) -> bool:
+    """Whether the second set of inducing variables is the only difference from full covariances."""
+    return params.get("covariance") == "full" and params.get("whiten", True) and params.get("n_orthogonal", 0) != 0
 
 
 def upgraded(state: dict) -> dict:

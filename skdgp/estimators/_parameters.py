@@ -2,19 +2,32 @@
 
 from copy import deepcopy
 from dataclasses import dataclass, fields
+from functools import wraps
 from typing import Any, dataclass_transform
 
 import numpy as np
 
-from ..methods.options import options_of
+from ..methods.options import check_removed, options_of
 
 
 @dataclass_transform(kw_only_default=True)
 def estimator(cls):
     """Make a class with declared parameters an estimator: ``__init__`` stores them, and scikit-learn checks them."""
     cls = dataclass(eq=False, repr=False, kw_only=True)(cls)  # kw_only leaves inherited parameters as they are
+    cls.__init__ = _naming_removed(cls.__init__)
     cls._parameter_constraints = {name: option.values for name, option in options_of(cls).items()}
     return cls
+
+
+def _naming_removed(init):
+    """``__init__`` of an estimator, with errors for removed parameters. Its signature stays as it is."""
+
+    @wraps(init)
+    def __init__(self, *args, **params):
+        check_removed(params, type(self), TypeError)
+        init(self, *args, **params)
+
+    return __init__
 
 
 def method_of(estimator) -> Any:

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from .._sklearn import fit_context
 from ..distributions import Mixture, TransformedDistribution, central_levels
+from ..gp.coregional import Incomplete
 from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import Likelihood, Regression
 from ..inference.joint import joint_covariance, mean_gradient, over_copies
 from ..inference.threads import threads_for
 from ..methods.inducing import Auto
 from ..methods.kernels import has_corners
-from ..methods.likelihoods import LIKELIHOODS, is_gaussian, make_incomplete, make_likelihood
+from ..methods.likelihoods import LIKELIHOODS, is_gaussian, make_likelihood
 from ..methods.options import computing, modelling, parameter, tabular, training
 from ..tables.targets import Numbers
 from . import _predicting, _training
@@ -63,13 +64,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _make_likelihood(self, targets: Numbers, n_outputs: int) -> Regression:
         """The likelihood of so many targets. It does not know their units yet."""
-        likelihood = (make_incomplete if self._shares_outputs else make_likelihood)(self.likelihood, n_outputs)
-        if likelihood.positive and self.target_transform is not None:
-            raise ValueError(
-                f"target_transform={self.target_transform!r} does not go with likelihood={self.likelihood!r}, which "
-                "models the logarithm of the mean already: leave out one of them."
-            )
-        return likelihood
+        return Incomplete(n_outputs) if self._shares_outputs else make_likelihood(self.likelihood, n_outputs)
 
     @property
     def _shares_outputs(self) -> bool:

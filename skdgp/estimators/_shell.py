@@ -4,6 +4,7 @@ from inspect import isfunction
 from typing import Any
 
 from .._sklearn import CallbackSupportMixin
+from ..methods.options import check_removed
 from . import _functions, _predicting
 from ._fitted import fitted, learnt_kernels
 from ._state import from_state, to_state
@@ -31,6 +32,11 @@ class Shell(CallbackSupportMixin):
     predict_layers = _predicting.predict_layers
     sample_functions = _functions.sample_functions
     sample_layers = _functions.sample_layers
+
+    def set_params(self, **params):
+        """Set parameters by name; errors say what to write in place of removed ones."""
+        check_removed(params, type(self), ValueError)
+        return super().set_params(**params)
 
     def __getstate__(self):
         """State without objects of torch: it opens with other versions of torch, and on machines without the device."""

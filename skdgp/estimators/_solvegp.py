@@ -69,30 +69,25 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         Number of inducing points in the second set. "auto" follows the same rule as ``n_inducing``, but is 0 if
         ``inducing`` is not "points", or if ``kernel`` is a sum with a ``Convolutional``. 0 leaves the second set out:
         the model is then a sparse variational GP (SVGP).
-    inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
+    inducing : {"points", "fourier", "eigen", "derivatives", "points+fourier", ...}, default="points"
         What the inducing variables are. Leave it at "points", which are function values at the inducing points, except
         in three cases. "fourier" has inner products of the function with waves, for long series. It needs Matérn
         kernels of one input or sums of them, and turns a kernel by name into such a sum. "eigen" has inner products
         with the kernel's eigenfunctions, for ``kernel="rbf"`` and few inputs. For both, ``n_inducing`` is the largest
         number of these products. "derivatives" has function values and slopes at the points, for smooth functions. See
-        :doc:`/choosing`.
-    orthogonal_inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
-        What the inducing variables of the second set are, with the choices of ``inducing``. One of the two sets must be
-        "points".
-    orthogonal_covariance : {"free", "prior"}, default="free"
-        Posterior covariance of the second set of inducing variables. "free" learns it, in the form that ``covariance``
-        says. "prior" keeps that of the prior (ODVGP).
+        :doc:`/choosing`. The second set is always of points, except with "points+fourier", "points+eigen" and
+        "points+derivatives": these name what is in the first set and in the second.
     ard : bool, default=True
         Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
         in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
         lengthscale.
-    covariance : {"diag", "full"}, default="full"
+    covariance : {"diag", "full", "diag_unwhitened", "full_unwhitened", "odvgp"}, default="full"
         Covariance of the Gaussian posterior of the inducing variables. "full" learns how the inducing variables vary
-        together. "diag" leaves their correlations out, which takes less time.
-    whiten : bool, default=True
-        Whether the posterior is that of whitened inducing variables: the inducing variables relative to the Cholesky
-        factor of their prior covariance. Their prior is then the same whatever the kernel is. With False this
-        covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
+        together. "diag" leaves their correlations out, which takes less time. Both are about whitened inducing
+        variables, whose prior is the same whatever the kernel is. "diag_unwhitened" and "full_unwhitened" are about the
+        inducing variables themselves, as in some papers. Their prior covariance has to be inverted, and so the model
+        trains and predicts in float64, unless ``dtype`` says otherwise. "odvgp" is "full" in the first set of inducing
+        variables, and leaves the second as in the prior (ODVGP).
     n_latent_outputs : int or None, default=None
         Number of functions that all outputs share: each output is a weighted sum of them, the linear model of
         coregionalisation. Outputs are then correlated, and a row may lack some of its targets, which are NaN in ``y``.
@@ -129,8 +124,6 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
     n_iter_no_change : int, default=1000
         Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
         often the best ones, so a small number saves time but costs accuracy.
-    tol : float, default=0.0
-        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
     method : {"auto", "svi", "collapsed"}, default="auto"
         How the model learns. "svi" learns from minibatches with Adam. If the posterior has a closed form, "svi" also
         computes the best posterior every few epochs, up to 100 000 rows. "collapsed" learns from all rows at once in
@@ -178,13 +171,10 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         Whether to standardise the targets before the model sees them. Predictions are in the units of ``y`` either way.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
-        float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
-        ``whiten=False`` "auto" trains and predicts in float64. "float32" and "float64" are for both training and
-        predictions. With ``whiten=False``, "float32" is too coarse if inducing points lie close together or
-        lengthscales are long: means and deviations can then be far off.
-    cuda_graphs : bool, default=False
-        Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
-        This helps where minibatches are small. On the CPU it changes nothing.
+        float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. If ``covariance``
+        is "diag_unwhitened" or "full_unwhitened", "auto" trains and predicts in float64. "float32" and "float64" are
+        for both training and predictions. For these two, "float32" is too coarse if inducing points lie close together
+        or lengthscales are long: means and deviations can then be far off.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
         :doc:`/gpu`.
@@ -319,30 +309,25 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         Number of inducing points in the second set. "auto" follows the same rule as ``n_inducing``, but is 0 if
         ``inducing`` is not "points", or if ``kernel`` is a sum with a ``Convolutional``. 0 leaves the second set out:
         the model is then a sparse variational GP (SVGP).
-    inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
+    inducing : {"points", "fourier", "eigen", "derivatives", "points+fourier", ...}, default="points"
         What the inducing variables are. Leave it at "points", which are function values at the inducing points, except
         in three cases. "fourier" has inner products of the function with waves, for long series. It needs Matérn
         kernels of one input or sums of them, and turns a kernel by name into such a sum. "eigen" has inner products
         with the kernel's eigenfunctions, for ``kernel="rbf"`` and few inputs. For both, ``n_inducing`` is the largest
         number of these products. "derivatives" has function values and slopes at the points, for smooth functions. See
-        :doc:`/choosing`.
-    orthogonal_inducing : {"points", "fourier", "eigen", "derivatives"}, default="points"
-        What the inducing variables of the second set are, with the choices of ``inducing``. One of the two sets must be
-        "points".
-    orthogonal_covariance : {"free", "prior"}, default="free"
-        Posterior covariance of the second set of inducing variables. "free" learns it, in the form that ``covariance``
-        says. "prior" keeps that of the prior (ODVGP).
+        :doc:`/choosing`. The second set is always of points, except with "points+fourier", "points+eigen" and
+        "points+derivatives": these name what is in the first set and in the second.
     ard : bool, default=True
         Whether each input of a layer has a lengthscale of its own. With True, features that do not matter can drop out
         in the first layer, since their lengthscales become long. With False, all inputs of a layer share one
         lengthscale.
-    covariance : {"diag", "full"}, default="full"
+    covariance : {"diag", "full", "diag_unwhitened", "full_unwhitened", "odvgp"}, default="full"
         Covariance of the Gaussian posterior of the inducing variables. "full" learns how the inducing variables vary
-        together. "diag" leaves their correlations out, which takes less time.
-    whiten : bool, default=True
-        Whether the posterior is that of whitened inducing variables: the inducing variables relative to the Cholesky
-        factor of their prior covariance. Their prior is then the same whatever the kernel is. With False this
-        covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
+        together. "diag" leaves their correlations out, which takes less time. Both are about whitened inducing
+        variables, whose prior is the same whatever the kernel is. "diag_unwhitened" and "full_unwhitened" are about the
+        inducing variables themselves, as in some papers. Their prior covariance has to be inverted, and so the model
+        trains and predicts in float64, unless ``dtype`` says otherwise. "odvgp" is "full" in the first set of inducing
+        variables, and leaves the second as in the prior (ODVGP).
     objective : {"elbo", "predictive"}, default="elbo"
         What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
         of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
@@ -374,8 +359,6 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
     n_iter_no_change : int, default=1000
         Number of epochs without a better score on held-out rows after which training of a member stops. Late epochs are
         often the best ones, so a small number saves time but costs accuracy.
-    tol : float, default=0.0
-        Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
     base : {"auto", "gp"} or None, default="auto"
         Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
         Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
@@ -403,13 +386,10 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         Whether to standardise the features before the model sees them.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
-        float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
-        ``whiten=False`` "auto" trains and predicts in float64. "float32" and "float64" are for both training and
-        predictions. With ``whiten=False``, "float32" is too coarse if inducing points lie close together or
-        lengthscales are long: means and deviations can then be far off.
-    cuda_graphs : bool, default=False
-        Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
-        This helps where minibatches are small. On the CPU it changes nothing.
+        float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. If ``covariance``
+        is "diag_unwhitened" or "full_unwhitened", "auto" trains and predicts in float64. "float32" and "float64" are
+        for both training and predictions. For these two, "float32" is too coarse if inducing points lie close together
+        or lengthscales are long: means and deviations can then be far off.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
         :doc:`/gpu`.

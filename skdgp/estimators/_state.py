@@ -13,7 +13,7 @@ from ..tables.encoding import Encoding
 from ..tables.targets import Labels, Numbers
 from ._checksum import checksums
 from ._fitted import Learnt
-from ._migration import upgraded
+from ._migration import upgraded, warn_of_lost, without_removed
 
 #: What only a fitted estimator has in a file. In memory ``Learnt`` has it.
 STORED = ("_ensemble", "_columns", "_encoding", "_input_units", "_structure", "_n_seen", "_y_is_flat", "_label_encoder")
@@ -43,13 +43,15 @@ def from_state(state: dict, kind: type) -> dict:
         state = upgraded(state)
     elif "_ensemble" in state or "_checksums" in state:
         state = _unharmed(state)
+    warn_of_lost(state)
+    state = without_removed(state)
     for name in state:
         if isinstance(inspect.getattr_static(kind, name, None), FunctionType | property | classmethod | staticmethod):
             refuse(f"has an attribute {name!r} in place of what {kind.__name__} has under this name")
     if "_ensemble" not in state:
         return state
-    ensemble = Ensemble.from_plain(state["_ensemble"])
-    learnt = Learnt(ensemble, _table(state), state.get("_structure", {}), state.get("_n_seen", 0))
+    ensemble, structure = Ensemble.from_plain(state["_ensemble"]), without_removed(state.get("_structure", {}))
+    learnt = Learnt(ensemble, _table(state), structure, state.get("_n_seen", 0))
     return learnt.attributes() | {name: value for name, value in state.items() if name not in STORED}
 
 

@@ -35,7 +35,8 @@ from ..tables import learn as learn_table
 from ._fitted import Learnt, keep, warn_of_kernels
 from ._monitor import Monitor, curves
 from ._parameters import check_structure, method_of, structure_of
-from ._wishes import Fit, warn_of_idle
+from ._refusals import check
+from ._wishes import Wishes, warn_of_idle
 
 #: With fewer rows than this, none are held out.
 MIN_ROWS_TO_SPLIT = 20
@@ -56,11 +57,13 @@ MAX_VALIDATION_ROWS = 1000
 def fit(estimator, X, y, sample_weight, X_val, y_val):
     """Train an ensemble on all rows; see the estimators."""
     with threads_for():
+        method = method_of(estimator)
+        check(wishes := Wishes(estimator, method, by_chunks=False))
         before, structure = vars(estimator).get("_learnt") if estimator.warm_start else None, structure_of(estimator)
         checker = _checker(estimator, before)
         table, rows = _read(checker, before, structure, X, y, sample_weight)
         held_out = table.read_held_out(checker, X_val, y_val, rows.labels, _class_weight(estimator))
-        device, dtype, method = _resolve_device(estimator.device), _precision(estimator, rows), method_of(estimator)
+        device, dtype = _resolve_device(estimator.device), _precision(estimator, rows)
         likelihood = _likelihood(estimator, before, table, rows)
         data = _to_batch(rows, likelihood, dtype)
         rng = check_random_state(estimator.random_state)
@@ -68,7 +71,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         order, seeds = agree(table.targets.order(data.y.numpy(), rng), own_seeds)
         plan = method.plan(len(data), held_out=held_out is not None or estimator.early_stopping)
         split = _hold_out(estimator, data, order, held_out, likelihood, plan)
-        warn_of_idle(Fit(estimator, method, table, likelihood, plan, split, len(seeds), device))
+        warn_of_idle(wishes, table=table, likelihood=likelihood, plan=plan, split=split, n_members=len(seeds))
         start = (
             _start(estimator, method, table, data, order, likelihood) if before is None else before.predictor.continued
         )
@@ -99,11 +102,13 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
 def learn(estimator, X, y, sample_weight, total_size, classes=None):
     """Learn from one chunk of rows; see the estimators' ``partial_fit``."""
     with threads_for():
+        method = method_of(estimator)
+        check(wishes := Wishes(estimator, method, by_chunks=True))
         before, structure = vars(estimator).get("_learnt"), structure_of(estimator)
         table, rows = _read(
             _checker(estimator, before), before, structure, X, y, sample_weight, by_chunks=True, classes=classes
         )
-        n_rows, method = _total_rows(total_size, len(rows)), method_of(estimator)
+        n_rows = _total_rows(total_size, len(rows))
         likelihood = _likelihood(estimator, before, table, rows)
         chunk = _to_batch(rows, likelihood, _precision(estimator, rows))
         n_seen = len(chunk) + (0 if before is None else before.n_rows)
@@ -115,7 +120,7 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None):
             start = _start(estimator, method, table, chunk, order, likelihood)
             if likelihood.calibrated():
                 split = Split(order, None, min(_n_held_out(estimator, chunk), MAX_ROWS))
-            warn_of_idle(Fit(estimator, method, table, likelihood, plan, split, n_members, device, by_chunks=True))
+            warn_of_idle(wishes, table=table, likelihood=likelihood, plan=plan, split=split, n_members=n_members)
         else:
             device, losses, n_members = before.predictor.device, estimator.loss_curve_, len(before.predictor)
             start = before.predictor.continued
@@ -301,11 +306,6 @@ def _start(estimator, method, table: Table, data: Batch, order: np.ndarray, like
                 learnt.extend(map(deepcopy, (kernel, noise)))
             for module, source in zip((kernel, noise), learnt, strict=True):
                 module.load_state_dict(source.state_dict())
-        elif n_restarts:
-            raise ValueError(
-                f"n_restarts_optimizer={n_restarts} needs a kernel object and Gaussian noise without n_latent_outputs: "
-                "change these, or set n_restarts_optimizer=0."
-            )
         return model
 
     return build

@@ -7,15 +7,17 @@ value that asks for nothing, such as ``n_neighbors=0``: every fit does as it say
 
 import warnings
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-import torch
+import numpy as np
 
-from ..gp.likelihoods import Likelihood
+from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.callers import users_level
 from ..inference.plan import Plan, Split
-from ..methods.kernels import has_objects, is_additive, is_object
+from ..methods.inducing import COVARIANCES
+from ..methods.kernels import has_objects, is_additive, is_object, patched
+from ..methods.likelihoods import kind_of
 from ..tables import Table
 from ._parameters import same
 
@@ -23,23 +25,50 @@ from ._parameters import same
 NOTHING = {"base": None, "n_neighbors": 0}
 
 
-class Fit(NamedTuple):
-    """What decides which parameters have an effect, and is known before training begins."""
+@dataclass(frozen=True)
+class Wishes:
+    """What a user asks for."""
 
     estimator: Any
     method: Any
-    table: Table
-    likelihood: Likelihood
-    plan: Plan
-    split: Split
-    n_members: int
-    device: torch.device
-    by_chunks: bool = False  # whether it is the first call of partial_fit
+    by_chunks: bool  # whether partial_fit learns
 
     def value(self, name: str, otherwise=None):
         """Value of a parameter that some estimators do not have."""
         return getattr(self.estimator, name, otherwise)
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of all parameters."""
+        return {each.name: getattr(self.estimator, each.name) for each in fields(self.estimator)}
+
+    @property
+    def patches(self) -> list[int]:
+        """For each kernel with a convolution, of how many terms it is a sum."""
+        return patched(self.estimator.kernel)
+
+    @property
+    def numbers_of_points(self) -> set:
+        """The different numbers of inducing points that layers are to have."""
+        n_inducing = self.value("n_inducing")
+        return set(n_inducing) if np.ndim(n_inducing) else {n_inducing}
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether the exact evidence of some rows can choose hyperparameters of a kernel."""
+        gaussian = kind_of(self.value("likelihood")) is Gaussian and self.value("n_latent_outputs") is None
+        return gaussian and has_objects(self.estimator.kernel) and not self.patches
+
+
+@dataclass(frozen=True)
+class Fit(Wishes):
+    """What decides which parameters have an effect, and is known before training begins."""
+
+    table: Table
+    likelihood: Likelihood
+    plan: Plan
+    split: Split
+    n_members: int
     # Layers.
 
     @property
@@ -52,12 +81,6 @@ class Fit(NamedTuple):
         """Whether every layer has a single input."""
         n_features = self.table.n_features + self.value("latent_dims", 0)
         return n_features == 1 and set(self.hidden) <= {1}
-
-    @property
-    def one_output(self) -> bool:
-        """Whether no layer has several outputs that could share a kernel."""
-        last = self.value("n_latent_outputs") or self.likelihood.n_outputs
-        return set(self.hidden) <= {1} and (last == 1 or not self.likelihood.alike)
 
     @property
     def own_lengthscales(self) -> bool:
@@ -117,7 +140,6 @@ class Idle(NamedTuple):
     cure: str
 
 
-_STOPPING = ("n_iter_no_change", "tol")
 _BLENDED = ("base", "n_neighbors")
 
 #: All of them. Of the lines whose condition holds, the first one with the parameter counts.
@@ -126,21 +148,10 @@ IDLE = (
     Idle(
         ("layer_posterior",),
         lambda fit: not fit.hidden,
-        "with hidden_dims={hidden_dims!r}, since it is about hidden layers",
+        "with hidden_dims=(), since it is about hidden layers",
         "add some, or leave it out",
     ),
-    Idle(
-        ("share_kernel",),
-        lambda fit: fit.one_output,
-        "where every layer has a single output",
-        "leave it out",
-    ),
-    Idle(
-        ("ard",),
-        lambda fit: fit.one_input,
-        "where every layer has a single input",
-        "leave it out",
-    ),
+    Idle(("ard",), lambda fit: fit.one_input, "where every layer has a single input", "leave it out"),
     Idle(
         ("ard",),
         lambda fit: fit.own_lengthscales,
@@ -154,29 +165,29 @@ IDLE = (
         "set latent_dims=1, or leave it out",
     ),
     Idle(
-        ("orthogonal_inducing", "orthogonal_covariance"),
-        lambda fit: not fit.second_set,
+        ("inducing",),
+        lambda fit: "+" in fit.estimator.inducing and not fit.second_set,
         "with n_orthogonal={n_orthogonal!r}, since there is no second set of inducing variables",
         "give n_orthogonal a positive number, or leave it out",
     ),
+    Idle(
+        ("covariance",),
+        lambda fit: COVARIANCES[fit.estimator.covariance].second == "prior" and not fit.second_set,
+        'beyond that of "full" with n_orthogonal={n_orthogonal!r}, since there is no second set of inducing variables',
+        'give n_orthogonal a positive number, or set covariance="full"',
+    ),
     # Training.
     Idle(
-        ("cuda_graphs",),
-        lambda fit: fit.device.type != "cuda",
-        "on the CPU",
-        'set device="cuda", or leave it out',
-    ),
-    Idle(
-        ("batch_size", "learning_rate", "cuda_graphs", "n_iter_no_change", "tol"),
+        ("batch_size", "learning_rate", "n_iter_no_change"),
         lambda fit: fit.collapsed,
         "in a collapsed fit, which learns from all rows at once until it ends",
         'set method="svi", or leave it out',
     ),
     # Rows that judge.
     Idle(
-        (*_STOPPING, *_BLENDED, "cuda_graphs"),
+        ("n_iter_no_change", *_BLENDED),
         lambda fit: fit.by_chunks,
-        "in partial_fit, which has no epochs, no base, no neighbours and no CUDA graphs",
+        "in partial_fit, which has no epochs, no base and no neighbours",
         "use fit, or leave it out",
     ),
     Idle(
@@ -204,7 +215,7 @@ IDLE = (
         "leave these rows out, or leave it out",
     ),
     Idle(
-        ("early_stopping", "validation_fraction", *_STOPPING),
+        ("early_stopping", "validation_fraction", "n_iter_no_change"),
         lambda fit: fit.too_few,
         "with so few rows, of which none are held out",
         "pass X_val and y_val, or leave it out",
@@ -216,7 +227,7 @@ IDLE = (
         "set early_stopping=True, or leave it out",
     ),
     Idle(
-        _STOPPING,
+        ("n_iter_no_change",),
         lambda fit: not (fit.given or fit.estimator.early_stopping),
         "with early_stopping=False, since no rows choose the best epoch",
         "set early_stopping=True, or leave it out",
@@ -273,11 +284,10 @@ IDLE = (
 )
 
 
-def warn_of_idle(fit: Fit) -> None:
-    """Warn of every value that the user gave and that has no effect in this fit."""
-    estimator = fit.estimator
-    values = {each.name: getattr(estimator, each.name) for each in fields(estimator)}
-    for each in fields(estimator):
+def warn_of_idle(wishes: Wishes, **known: Any) -> None:
+    """Warn of every value that the user gave and that has no effect in a fit of which this is ``known``."""
+    fit, values = Fit(**vars(wishes), **known), wishes.values
+    for each in fields(fit.estimator):
         value = values[each.name]
         if same(value, each.default) or (each.name in NOTHING and same(value, NOTHING[each.name])):
             continue

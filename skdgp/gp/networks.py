@@ -5,7 +5,7 @@ root of the covariance, (M, D, B) or (M, M, D, B), of a Gaussian over the induci
 outputs. Rows come last, as :mod:`skdgp.gp.rowwise` needs them. At the start the M inducing variables of a
 row have the same mean and covariance, and differ only by their points ``Z``.
 
-Networks have ``depth`` hidden layers of ``width`` units. Without a width :func:`layer_sizes` chooses it.
+``widths`` are the units of the hidden layers. Where one is None, :func:`layer_sizes` chooses it.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,13 +25,13 @@ DEVIATION_FLOOR = 1e-4
 NEGATIVE_SLOPE = 0.2
 
 
-def layer_sizes(n_inputs: int, n_outputs: int, width: int | None, depth: int) -> tuple[int, ...]:
+def layer_sizes(n_inputs: int, n_outputs: int, widths: Sequence[int | None]) -> tuple[int, ...]:
     """Units of each layer of a network.
 
-    Without a width, hidden layers have the number of inputs or that of outputs, whichever is smaller. That is the
+    A hidden layer without a width has the number of inputs or that of outputs, whichever is smaller. That is the
     paper's choice (AVDGP, App. C.1).
     """
-    return (n_inputs, *depth * (min(n_inputs, n_outputs) if width is None else width,), n_outputs)
+    return (n_inputs, *(min(n_inputs, n_outputs) if width is None else width for width in widths), n_outputs)
 
 
 class MLPs(nn.Module):
@@ -148,8 +148,7 @@ class AffineInference(InferenceNetwork):
         n_inducing: int,
         *,
         covariance: str,
-        width: int | None,
-        depth: int,
+        widths: Sequence[int | None],
         generator: torch.Generator,
     ):
         super().__init__()
@@ -163,7 +162,7 @@ class AffineInference(InferenceNetwork):
         numbers = [n_inducing * n_outputs, self.root.n_numbers]
         grouped = [(2, numbers[0])] if numbers[0] == numbers[1] else [(1, number) for number in numbers]
         self.nets = nn.ModuleList(
-            MLPs(n_nets, layer_sizes(n_inputs, number, width, depth), generator) for n_nets, number in grouped
+            MLPs(n_nets, layer_sizes(n_inputs, number, widths), generator) for n_nets, number in grouped
         )
         for nets in self.nets:
             cast(MLPs, nets).start_equal(0, n_inducing, n_outputs)
@@ -193,15 +192,14 @@ class NetworkInference(InferenceNetwork):
         n_inducing: int,
         *,
         covariance: str,
-        width: int | None,
-        depth: int,
+        widths: Sequence[int | None],
         generator: torch.Generator,
     ):
         super().__init__()
         self.shape = (n_inducing, n_outputs)
         self.root = _Root(n_outputs, n_inducing, covariance)
         self.sizes = [n_inducing * n_inputs, n_inducing * n_outputs, self.root.n_numbers]
-        self.net = MLPs(1, layer_sizes(n_inputs, sum(self.sizes), width, depth), generator)
+        self.net = MLPs(1, layer_sizes(n_inputs, sum(self.sizes), widths), generator)
         with torch.no_grad():
             self.net.biases[-1][0, : self.sizes[0]].normal_(generator=generator)
         for start in (self.sizes[0], self.sizes[0] + self.sizes[1]):

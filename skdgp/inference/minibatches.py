@@ -282,6 +282,6 @@ def mean_log_density(trainee: Trainee, data: Batch, batch_size: int) -> list[flo
 
 
 def _stalled(scores: list[float], settings: Settings) -> bool:
-    """Whether the last ``n_iter_no_change`` scores brought no improvement of more than ``tol``."""
+    """Whether the last ``n_iter_no_change`` scores brought no improvement."""
     patience = settings.n_iter_no_change
-    return len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience]) + settings.tol
+    return len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])

@@ -33,7 +33,6 @@ class Settings:
     batch_size: int
     learning_rate: float
     n_iter_no_change: int = 1000
-    tol: float = 0.0
     cuda_graphs: bool = False
     n_rows: int | None = None
 

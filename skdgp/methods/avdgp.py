@@ -17,12 +17,15 @@ from ..gp.propagation import make_propagation
 from ..inference.plan import Plan
 from ..tables import Table
 from .budget import Budget, n_members, plan_minibatches
-from .inducing import Auto, inducing_per_layer, positive_ints
+from .inducing import COVARIANCES, Auto, inducing_per_layer, positive_ints
 from .kernels import KernelLike, layer_kernel
 from .options import computing, modelling, parameter, training
 
 #: Number of inducing points in the first layer and in every later one (AVDGP, App. C.1).
 INDUCING = (8, 4)
+
+#: Number of hidden layers of the networks, if there is one width for all of them (AVDGP, App. C.1).
+NETWORK_DEPTH = 2
 
 #: Chosen on held-out rows, so that a fit to ten thousand rows takes half a minute on two cores.
 BUDGET = Budget(
@@ -41,11 +44,9 @@ class AVDGPParameters:
     kernel: KernelLike = parameter(modelling.KERNEL, "matern52")
     ard: bool = parameter(modelling.ARD, False)
     mean: str = parameter(modelling.MEAN, "zero")
-    covariance: str = parameter(modelling.COVARIANCE, "diag")
-    whiten: bool = parameter(modelling.WHITEN, True)
+    covariance: str = parameter(modelling.COVARIANCE_AVDGP, "diag")
     inducing_map: str = parameter(modelling.INDUCING_MAP, "affine")
-    network_width: int | None = parameter(modelling.NETWORK_WIDTH, 128)
-    network_depth: int = parameter(modelling.NETWORK_DEPTH, 2)
+    network_width: int | Sequence[int | None] | None = parameter(modelling.NETWORK_WIDTH, 128)
     n_samples: int = parameter(modelling.N_SAMPLES, 8)
     objective: str = parameter(training.OBJECTIVE, "elbo")
     n_estimators: int | Auto = parameter(training.N_ESTIMATORS, "auto")
@@ -55,9 +56,7 @@ class AVDGPParameters:
     learning_rate: float = parameter(training.LEARNING_RATE, 0.02)
     early_stopping: bool = parameter(training.EARLY_STOPPING, True)
     n_iter_no_change: int = parameter(training.N_ITER_NO_CHANGE, 25)
-    tol: float = parameter(training.TOL, 0.0)
     dtype: str = parameter(computing.DTYPE, "auto")
-    cuda_graphs: bool = parameter(computing.CUDA_GRAPHS, False)
 
 
 class AVDGP(AVDGPParameters):
@@ -116,13 +115,21 @@ class AVDGP(AVDGPParameters):
         self, n_inputs: int, n_outputs: int, n_inducing: int, generator: torch.Generator, *, kernel: Kernel, mean: Mean
     ) -> Layer:
         """Make one of the layers."""
+        covariance = COVARIANCES[self.covariance]
         network = INFERENCE_NETWORKS[self.inducing_map](
             n_inputs,
             n_outputs,
             n_inducing,
-            covariance=self.covariance,
-            width=self.network_width,
-            depth=self.network_depth,
+            covariance=covariance.first,
+            widths=self._network_widths(),
             generator=generator,
         )
-        return AmortisedLayer(kernel, mean, network, whiten=self.whiten)
+        return AmortisedLayer(kernel, mean, network, whiten=covariance.whitened)
+
+    def _network_widths(self) -> tuple[int | None, ...]:
+        """Units of each hidden layer of the networks; ValueError if they are not positive integers."""
+        widths = (
+            self.network_width if isinstance(self.network_width, Sequence) else NETWORK_DEPTH * [self.network_width]
+        )
+        positive_ints("network_width", [width for width in widths if width is not None])
+        return tuple(widths)

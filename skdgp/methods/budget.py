@@ -9,6 +9,7 @@ from ..inference import minibatches
 from ..inference.objectives import OBJECTIVES
 from ..inference.plan import Plan
 from ..inference.settings import Settings
+from .inducing import COVARIANCES
 
 #: Smaller chunks have the minibatches of a chunk of this size, since earlier rows are replayed with them.
 SMALL_CHUNK = 400
@@ -49,7 +50,7 @@ def in_double(method) -> bool:
 
     Without whitening the covariance of the inducing variables is inverted, which makes rounding errors larger.
     """
-    return method.dtype == "float64" or (method.dtype == "auto" and not method.whiten)
+    return method.dtype == "float64" or (method.dtype == "auto" and not COVARIANCES[method.covariance].whitened)
 
 
 def n_members(method, budget: Budget, n_rows: int | None) -> int:
@@ -74,8 +75,6 @@ def plan_minibatches(
         batch_size=batch_size,
         learning_rate=method.learning_rate,
         n_iter_no_change=method.n_iter_no_change,
-        tol=method.tol,
-        cuda_graphs=method.cuda_graphs,
         n_rows=None if n_chunk is None else n_rows,
     )
     return Plan(minibatches.train, settings, torch.float64 if in_double(method) else torch.float32, "svi")

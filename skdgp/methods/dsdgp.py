@@ -21,11 +21,10 @@ from ..inference.plan import Plan
 from ..tables import Table
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import (
+    COVARIANCES,
     FEATURES,
     INITIAL_ROWS,
     Auto,
-    check_inducing,
-    check_one_set,
     cluster_centres,
     inducing_per_layer,
     make_features,
@@ -72,12 +71,9 @@ class DSDGPParameters:
     propagation: str = parameter(modelling.PROPAGATION, "monte_carlo")
     kernel: KernelLike = parameter(modelling.KERNEL, "matern52")
     ard: bool = parameter(modelling.ARD, True)
-    share_kernel: bool = parameter(modelling.SHARE_KERNEL, True)
     mean: str = parameter(modelling.MEAN, "identity")
     covariance: str = parameter(modelling.COVARIANCE, "diag")
-    whiten: bool = parameter(modelling.WHITEN, True)
     n_orthogonal: int = parameter(modelling.N_ORTHOGONAL, 0)
-    orthogonal_covariance: str = parameter(modelling.ORTHOGONAL_COVARIANCE, "free")
     n_samples: int = parameter(modelling.N_SAMPLES, 8)
     layer_posterior: str = parameter(modelling.LAYER_POSTERIOR, "factorised")
     objective: str = parameter(training.OBJECTIVE, "elbo")
@@ -88,15 +84,16 @@ class DSDGPParameters:
     learning_rate: float = parameter(training.LEARNING_RATE, 0.05)
     early_stopping: bool = parameter(training.EARLY_STOPPING, True)
     n_iter_no_change: int = parameter(training.N_ITER_NO_CHANGE, 100)
-    tol: float = parameter(training.TOL, 0.0)
     dtype: str = parameter(computing.DTYPE, "auto")
-    cuda_graphs: bool = parameter(computing.CUDA_GRAPHS, False)
 
 
 class DSDGP(DSDGPParameters):
     """Deep GPs in which all rows share the inducing variables of each layer."""
 
     has_points = True
+
+    #: Whether the outputs of a layer share a kernel. With kernels of their own a fit takes two to three times as long.
+    share_kernel: ClassVar[bool] = True
 
     #: Number of latent variables of each row. A method that has latent variables makes it a parameter.
     latent_dims: ClassVar[int] = 0
@@ -129,8 +126,8 @@ class DSDGP(DSDGPParameters):
         auto = [number for n_rows, number in INDUCING.items() if len(X) >= n_rows][-1]
         auto = COUPLED_INDUCING if self.layer_posterior in COUPLED else auto
         numbers = inducing_per_layer(self.n_inducing, hidden_dims, (auto, auto))
-        check_inducing(self, "inducing")
-        self._check_coupling(numbers, widths)
+        if self.layer_posterior in COUPLED:
+            check_size(self.layer_posterior, [M * D for M, D in zip(numbers, widths, strict=True)])
         layers: list[Layer] = []
         inputs = points = self.initial_inputs(X, generator)
         for depth, (n_outputs, n_inducing) in enumerate(zip(widths, numbers, strict=True)):
@@ -158,31 +155,6 @@ class DSDGP(DSDGPParameters):
         if kind is not None and kind.shared_by_rows:
             propagation.n_fewest = propagation.n_samples  # one sample that all rows share would be too noisy
         return (kind or DeepGP)(layers, self.begun(propagation, X, likelihood, generator), likelihood)
-
-    def _check_coupling(self, numbers: Sequence[int], widths: Sequence[int]) -> None:
-        """ValueError if ``layer_posterior`` does not go with other parameters."""
-        if self.layer_posterior == "factorised":
-            return
-        needs: dict[str, object] = {"propagation": "monte_carlo", "n_orthogonal": 0, "whiten": True}
-        needs |= {"n_importance": 1, "n_latent_outputs": None}
-        for name, needed in needs.items():
-            if (value := getattr(self, name, needed)) != needed:
-                kind = self.layer_posterior
-                raise ValueError(
-                    f"layer_posterior={kind!r} goes with {name}={needed!r} alone, got {name}={value!r}: "
-                    'change one of them, or take layer_posterior="factorised".'
-                )
-        if self.layer_posterior == "locations" and self.inducing != "points":
-            raise ValueError(
-                f'layer_posterior="locations" goes with inducing="points" alone, got {self.inducing!r}: change one of '
-                "them."
-            )
-        if self.layer_posterior == "locations" and len(set(numbers)) > 1:
-            raise ValueError(
-                f'layer_posterior="locations" has the same inducing points in all layers, but n_inducing={numbers!r}: '
-                "give one number."
-            )
-        check_size(self.layer_posterior, [M * D for M, D in zip(numbers, widths, strict=True)])
 
     def initial_inputs(self, X: Tensor, generator: torch.Generator) -> Tensor:
         """Inputs of the first layer from which initial values are computed."""
@@ -213,7 +185,6 @@ class DSDGP(DSDGPParameters):
     ) -> Layer:
         """Make one of the layers, for inputs (N, Q)."""
         mean = make_mean(self.mean, inputs, n_outputs) if hidden else ZeroMean(n_outputs)
-        check_one_set(kernel, self.n_orthogonal)
         Z = make_features(self.inducing, kernel, inputs, points[:n_inducing], n_inducing, generator)
         v = points.new_zeros(n_outputs, len(Z))
         if hidden and self.mean == "zero":
@@ -226,9 +197,7 @@ class DSDGP(DSDGPParameters):
             Z,
             points[n_inducing:],
             v,
-            covariance=self.covariance,
-            orthogonal_covariance=self.orthogonal_covariance,
-            whiten=self.whiten,
+            covariance=COVARIANCES[self.covariance],
             initial_deviation=HIDDEN_SHARE**0.5 if hidden else 1.0,
             white_noise=HIDDEN_NOISE if hidden else None,
         )

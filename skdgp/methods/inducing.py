@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,24 @@ Auto = Literal["auto"]
 
 #: Inducing features by the names that parameters have for them.
 FEATURES: dict[str, type[Features]] = {"points": Points, "derivatives": Derivatives, "fourier": Fourier, "eigen": Eigen}
+
+
+class Covariance(NamedTuple):
+    """What is learnt of the posterior covariances of the first and the second set of inducing variables."""
+
+    first: str
+    second: str
+    whitened: bool  # whether the posteriors are those of whitened inducing variables
+
+
+#: The same by the values of ``covariance``.
+COVARIANCES = {
+    "diag": Covariance("diag", "diag", whitened=True),
+    "full": Covariance("full", "full", whitened=True),
+    "diag_unwhitened": Covariance("diag", "diag", whitened=False),
+    "full_unwhitened": Covariance("full", "full", whitened=False),
+    "odvgp": Covariance("full", "prior", whitened=True),
+}
 
 #: Largest number of rows from which initial values are computed.
 INITIAL_ROWS = 10_000
@@ -49,30 +67,6 @@ def make_features(
     return Summands(patches, cluster_centres(inputs, max(1, n_features - len(patches)), generator))
 
 
-def check_inducing(method, *names: str) -> None:
-    """ValueError if inducing features do not go with a method's other parameters."""
-    others = [name for name in names if getattr(method, name) != "points"]
-    for name in others:
-        if not method.whiten:
-            raise ValueError(
-                f"{name}={getattr(method, name)!r} goes with whiten=True alone, got whiten=False: change one of them."
-            )
-    if len(others) > 1:
-        raise ValueError(
-            f"{others[0]}={getattr(method, others[0])!r} and {others[1]}={getattr(method, others[1])!r}: one of the "
-            'two sets must be "points".'
-        )
-
-
-def check_one_set(kernel: Kernel, n_orthogonal: int) -> None:
-    """ValueError if there is a second set of inducing variables together with a convolution in a sum."""
-    if n_orthogonal and isinstance(kernel, ConvolutionalSum):
-        raise ValueError(
-            f"A Convolutional in a sum has a single set of inducing variables, got n_orthogonal={n_orthogonal}: set it "
-            "to 0."
-        )
-
-
 def make_global_layer(
     kernel,
     mean,
@@ -80,15 +74,14 @@ def make_global_layer(
     O: Tensor | Features,  # noqa: E741
     v: Tensor,
     *,
-    covariance: str,
-    orthogonal_covariance: str,
+    covariance: Covariance,
     **options,
 ) -> GlobalLayer:
     """A global layer with inducing features ``Z`` and, orthogonal to them, ``O``, which may be empty."""
+    options |= {"covariance": covariance.first, "whiten": covariance.whitened}
     if not len(O):
-        return GlobalLayer(kernel, mean, Z, v, covariance=covariance, **options)
-    learnt = covariance if orthogonal_covariance == "free" else "prior"
-    return OrthogonalLayer(kernel, mean, Z, v, O=O, covariance=covariance, orthogonal_covariance=learnt, **options)
+        return GlobalLayer(kernel, mean, Z, v, **options)
+    return OrthogonalLayer(kernel, mean, Z, v, O=O, orthogonal_covariance=covariance.second, **options)
 
 
 def positive_ints(name: str, values) -> tuple[int, ...]:

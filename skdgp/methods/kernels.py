@@ -76,7 +76,6 @@ def layer_kernel(
         n_features = n_inputs - n_latent if groups is None else groups[-1 - n_latent] + 1
         names = names and [*names, *range(n_features, n_features + n_latent)]
     if any(type(each).__name__ == "Convolutional" for each in _added(kernel)):
-        _check_patches(method)
         convolution, others = _split(kernel)
         found = _convolution(convolution, n_outputs, n_inputs, units)
         if not others:
@@ -117,21 +116,6 @@ def _split(kernel: Any) -> tuple[Any, list[Any]]:
     added = _added(kernel)
     place = [type(each).__name__ for each in added].index("Convolutional")
     return added[place], added[:place] + added[place + 1 :]
-
-
-def _check_patches(method) -> None:
-    """ValueError if inducing points cannot be patches."""
-    if not method.has_points:
-        raise ValueError(
-            "kernel=Convolutional has patches for inducing points, but those of AVDGP are computed from rows: take "
-            "DSDGP or SOLVEGP."
-        )
-    for name, wrong, instead in (("whiten", False, True), ("layer_posterior", "locations", "factorised")):
-        if getattr(method, name, instead) == wrong:
-            raise ValueError(
-                f"kernel=Convolutional has patches for inducing points, which {name}={wrong!r} takes for rows: take "
-                f"{name}={instead!r}."
-            )
 
 
 def _convolution(kernel: Any, n_outputs: int, n_inputs: int, units: Units) -> Convolution:
@@ -179,6 +163,12 @@ def is_object(kernel: KernelLike) -> bool:
 def has_objects(kernel: KernelLike) -> bool:
     """Whether it is a kernel object, or a list that contains some."""
     return any(is_object(each) for each in (kernel if isinstance(kernel, list | tuple) else [kernel]))
+
+
+def patched(kernel: KernelLike) -> list[int]:
+    """For each kernel, of those of all layers, that has a convolution: of how many terms it is a sum."""
+    sums = [_added(each) for each in (kernel if isinstance(kernel, list | tuple) else [kernel])]
+    return [len(terms) for terms in sums if "Convolutional" in [type(term).__name__ for term in terms]]
 
 
 def has_corners(model: nn.Module) -> bool:

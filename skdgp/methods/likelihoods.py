@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 
-from ..gp.coregional import Incomplete
-from ..gp.likelihoods import Gaussian, Regression
+from ..gp.likelihoods import Gaussian, Likelihood, Regression
 from ..gp.log_link import Gamma, NegativeBinomial, Poisson
 from ..gp.noise import Heteroskedastic, StudentT
 
@@ -18,20 +17,17 @@ LIKELIHOODS: dict[str, type[Regression]] = {
 }
 
 
-def make_incomplete(likelihood, n_targets: int) -> Incomplete:
-    """The likelihood of outputs that share functions and may be missing; ValueError unless it is "gaussian"."""
-    if likelihood != "gaussian":
-        raise ValueError(
-            f'n_latent_outputs goes with likelihood="gaussian" alone, got likelihood={likelihood!r}: change one of '
-            "them."
-        )
-    return Incomplete(n_targets)
+def kind_of(likelihood) -> type[Likelihood]:
+    """The class that a name, a likelihood or a class of one stands for. What another function makes is not known."""
+    if isinstance(likelihood, str):
+        return LIKELIHOODS[likelihood]
+    kind = likelihood if isinstance(likelihood, type) else type(likelihood)
+    return kind if issubclass(kind, Likelihood) else Likelihood
 
 
 def is_gaussian(likelihood) -> bool:
-    """Whether a name, a likelihood or a class of one stands for Gaussian noise. Other functions count as none."""
-    kind = LIKELIHOODS[likelihood] if isinstance(likelihood, str) else likelihood
-    return isinstance(kind, Gaussian) or (isinstance(kind, type) and issubclass(kind, Gaussian))
+    """Whether a name, a likelihood or a class of one stands for Gaussian noise."""
+    return issubclass(kind_of(likelihood), Gaussian)
 
 
 def make_likelihood(likelihood: str | Regression | Callable[[int], Regression], n_targets: int) -> Regression:

@@ -19,10 +19,9 @@ from ..inference.plan import Plan
 from ..tables import Table
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import (
+    COVARIANCES,
     FEATURES,
     Auto,
-    check_inducing,
-    check_one_set,
     cluster_centres,
     make_features,
     make_global_layer,
@@ -52,16 +51,13 @@ SOLVED_STEPS, SOLVED_ROWS = (500, 700), 100_000
 #: Largest number of rows for which "auto" is a collapsed fit, and the iterations that "auto" then stands for.
 COLLAPSED_ROWS, COLLAPSED_ITERATIONS = 2000, 200
 
-#: Parameters that posteriors in closed form need, and those that a collapsed fit needs.
+#: What posteriors in closed form need. A collapsed fit also needs a penalty of weight ``BETA``.
 CLOSED_NEEDS = {
     "covariance": "full",
-    "orthogonal_covariance": "free",
-    "whiten": True,
     "objective": "elbo",
     "likelihood": "gaussian",
     "n_latent_outputs": None,
 }
-COLLAPSED_NEEDS = CLOSED_NEEDS | {"beta": "auto"}
 
 #: Values of "auto" for the weight of the penalty. 1 is the bound itself. Regression by minibatches takes less, which
 #: gained 0.01 to 0.1 nats per row on held-out rows of kin8nm, power-plant and protein.
@@ -75,13 +71,10 @@ class SOLVEGPParameters:
     n_inducing: int | Auto = parameter(modelling.N_INDUCING_SOLVEGP, "auto")
     n_orthogonal: int | Auto = parameter(modelling.N_ORTHOGONAL_SOLVEGP, "auto")
     _: KW_ONLY
-    inducing: str = parameter(modelling.INDUCING, "points")
-    orthogonal_inducing: str = parameter(modelling.ORTHOGONAL_INDUCING, "points")
-    orthogonal_covariance: str = parameter(modelling.ORTHOGONAL_COVARIANCE, "free")
+    inducing: str = parameter(modelling.INDUCING_SOLVEGP, "points")
     kernel: KernelLike = parameter(modelling.KERNEL, "matern52")
     ard: bool = parameter(modelling.ARD, True)
     covariance: str = parameter(modelling.COVARIANCE, "full")
-    whiten: bool = parameter(modelling.WHITEN, True)
     objective: str = parameter(training.OBJECTIVE, "elbo")
     n_estimators: int | Auto = parameter(training.N_ESTIMATORS, 1)
     beta: float | Auto = parameter(training.BETA_SOLVEGP, "auto")
@@ -90,9 +83,7 @@ class SOLVEGPParameters:
     learning_rate: float = parameter(training.LEARNING_RATE, 0.06)
     early_stopping: bool = parameter(training.EARLY_STOPPING, False)
     n_iter_no_change: int = parameter(training.N_ITER_NO_CHANGE, 1000)
-    tol: float = parameter(training.TOL, 0.0)
     dtype: str = parameter(computing.DTYPE, "auto")
-    cuda_graphs: bool = parameter(computing.CUDA_GRAPHS, False)
 
 
 class SOLVEGP(SOLVEGPParameters):
@@ -106,7 +97,8 @@ class SOLVEGP(SOLVEGPParameters):
     @property
     def feature_kinds(self) -> tuple[str, ...]:
         """Kinds of the inducing features of both sets."""
-        return self.inducing, self.orthogonal_inducing
+        first, _, second = self.inducing.partition("+")
+        return first, second or "points"
 
     def n_members(self, n_rows: int | None) -> int:
         """Number of members of an ensemble for so many rows, or for an unknown number of rows."""
@@ -122,7 +114,7 @@ class SOLVEGP(SOLVEGPParameters):
 
     def n_points(self, auto: int = INDUCING) -> dict[str, int]:
         """Number of inducing points that the user has asked for, by parameter."""
-        others = auto if self.inducing == "points" else 0
+        others = auto if self.feature_kinds[0] == "points" else 0
         numbers = {"n_inducing": (self.n_inducing, auto), "n_orthogonal": (self.n_orthogonal, others)}
         return {name: int(default if number == "auto" else number) for name, (number, default) in numbers.items()}
 
@@ -134,7 +126,6 @@ class SOLVEGP(SOLVEGPParameters):
         It warns if there are fewer distinct rows than the inducing points that the user asked for.
         """
         auto = INDUCING if likelihood.conjugate else _few_enough(len(X), X.shape[1], likelihood.n_outputs)
-        check_inducing(self, "inducing", "orthogonal_inducing")
         asked = self.n_points(auto)
         for name, kind in self._kinds().items():
             if getattr(self, name) == "auto":
@@ -144,7 +135,6 @@ class SOLVEGP(SOLVEGPParameters):
         kernel = layer_kernel(self, 0, 1, X.shape[1], 1 if shared else n_outputs, table)
         if self.n_orthogonal == "auto" and isinstance(kernel, ConvolutionalSum):
             asked["n_orthogonal"] = 0
-        check_one_set(kernel, asked["n_orthogonal"])
         Z, O = self._features(asked, kernel, X, generator)  # noqa: E741
         layer = make_global_layer(
             kernel,
@@ -152,9 +142,7 @@ class SOLVEGP(SOLVEGPParameters):
             Z,
             O,
             X.new_zeros(n_outputs, len(Z)),
-            covariance=self.covariance,
-            orthogonal_covariance=self.orthogonal_covariance,
-            whiten=self.whiten,
+            covariance=COVARIANCES[self.covariance],
         )
         layers = [layer] if self.n_latent_outputs is None else mixed([layer], cast(Incomplete, likelihood), n_outputs)
         return DeepGP(layers, make_propagation("monte_carlo", (), 1, generator), likelihood)
@@ -204,15 +192,13 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
         beta = MINIBATCH_BETA if gaussian else beta
         if n_chunk is None and self._chosen(n_rows, held_out=held_out) == "collapsed":
             return self._plan_collapsed(n_rows)
-        if n_chunk is not None and self.method == "collapsed":
-            raise ValueError("method='collapsed' needs all rows at once, got a chunk of them: set method='svi'.")
         plan = self._plan_solved(n_rows, beta) if n_chunk is None else super().plan(n_rows, n_chunk, beta=beta)
         return plan._replace(hold_out=not gaussian)
 
     def _plan_solved(self, n_rows: int, beta: float) -> Plan:
         """How a member is trained by minibatches. If possible, its posteriors are in closed form every few epochs."""
         budget = BUDGET
-        if solvable := n_rows <= SOLVED_ROWS and not self._against_closed_forms():
+        if solvable := n_rows <= SOLVED_ROWS and self._has_closed_form():
             budget = BUDGET._replace(steps=SOLVED_STEPS)
         plan = plan_minibatches(self, budget, n_rows, beta=beta if self.beta == "auto" else self.beta)
         return plan._replace(trainer=solved.train, finish=solved.solve) if solvable else plan
@@ -232,21 +218,13 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
         )
 
     def _chosen(self, n_rows: int, *, held_out: bool) -> str:
-        """The method in place of "auto"; ValueError if other parameters rule it out."""
-        against = self._against_closed_forms()
-        if self.beta not in ("auto", BETA):
-            against["beta"] = self.beta
+        """The method in place of "auto"; ValueError if there is too little memory for it."""
         if self.method == "auto":
             # Sums over rows are computed once for Fourier features, and not in every iteration.
             many = n_rows > COLLAPSED_ROWS and not (self.inducing == "fourier" and self.n_points()["n_orthogonal"] == 0)
-            return "svi" if against or held_out or many else "collapsed"
+            closed = self._has_closed_form() and self.beta in ("auto", BETA)
+            return "svi" if held_out or many or not closed else "collapsed"
         if self.method == "collapsed":
-            if against:
-                name, value = next(iter(against.items()))
-                raise ValueError(
-                    f"method='collapsed' needs {name}={COLLAPSED_NEEDS[name]!r}, got {value!r}: change it, or set "
-                    "method='svi'."
-                )
             n_points = min(n_rows, sum(self.n_points().values()))
             needed, free = collapsed.memory_needed(n_points), collapsed.free_memory()
             if needed > free:
@@ -256,10 +234,9 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
                 )
         return self.method
 
-    def _against_closed_forms(self) -> dict[str, object]:
-        """Parameters for which the best posterior has no closed form."""
-        values = {name: getattr(self, name, needed) for name, needed in CLOSED_NEEDS.items()}
-        return {name: value for name, value in values.items() if value != CLOSED_NEEDS[name]}
+    def _has_closed_form(self) -> bool:
+        """Whether the best posterior has a closed form."""
+        return all(getattr(self, name) == needed for name, needed in CLOSED_NEEDS.items())
 
 
 def _few_enough(n_rows: int, n_features: int, n_functions: int) -> int:

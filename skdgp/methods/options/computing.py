@@ -29,20 +29,10 @@ DTYPE = Option(
     COMPUTING,
     """
     Precision of the computations. "auto" trains in float32, which is faster. It predicts in float32 if ``X`` is in
-    float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. With
-    ``whiten=False`` "auto" trains and predicts in float64. "float32" and "float64" are for both training and
-    predictions. With ``whiten=False``, "float32" is too coarse if inducing points lie close together or
+    float32, and in float64 otherwise; AVDGP also predicts 10 000 rows or more at once in float32. If ``covariance``
+    is "diag_unwhitened" or "full_unwhitened", "auto" trains and predicts in float64. "float32" and "float64" are for
+    both training and predictions. For these two, "float32" is too coarse if inducing points lie close together or
     lengthscales are long: means and deviations can then be far off.
-    """,
-)
-
-CUDA_GRAPHS = Option(
-    ["boolean"],
-    "bool",
-    COMPUTING,
-    """
-    Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
-    This helps where minibatches are small. On the CPU it changes nothing.
     """,
 )
 

@@ -7,7 +7,7 @@ from ...gp.coupled import COUPLED
 from ...gp.kernels import PROFILES
 from ...gp.likelihoods import Regression
 from ...gp.networks import INFERENCE_NETWORKS
-from ..inducing import FEATURES
+from ..inducing import COVARIANCES, FEATURES
 from ..likelihoods import LIKELIHOODS
 from .option import AUTO, FIRST, MODEL, WHOLE, WHOLE_OR_ZERO, Option
 
@@ -135,26 +135,14 @@ INDUCING = Option(
     shapes=True,
 )
 
-ORTHOGONAL_INDUCING = Option(
-    [StrOptions(set(FEATURES))],
-    '{"points", "fourier", "eigen", "derivatives"}',
-    MODEL,
-    """
-    What the inducing variables of the second set are, with the choices of ``inducing``. One of the two sets must be
-    "points".
+INDUCING_SOLVEGP = INDUCING.but(
+    values=[StrOptions({*FEATURES, *(f"points+{name}" for name in FEATURES if name != "points")})],
+    kind='{"points", "fourier", "eigen", "derivatives", "points+fourier", ...}',
+    text=INDUCING.text
+    + """
+    The second set is always of points, except with "points+fourier", "points+eigen" and "points+derivatives": these
+    name what is in the first set and in the second.
     """,
-    shapes=True,
-)
-
-ORTHOGONAL_COVARIANCE = Option(
-    [StrOptions({"free", "prior"})],
-    '{"free", "prior"}',
-    MODEL,
-    """
-    Posterior covariance of the second set of inducing variables. "free" learns it, in the form that ``covariance``
-    says. "prior" keeps that of the prior (ODVGP).
-    """,
-    shapes=True,
 )
 
 N_LATENT_OUTPUTS = Option(
@@ -207,17 +195,6 @@ ARD = Option(
     shapes=True,
 )
 
-SHARE_KERNEL = Option(
-    ["boolean"],
-    "bool",
-    MODEL,
-    """
-    Whether all outputs of a layer share one kernel. With False each output has its own kernel, which takes more
-    time.
-    """,
-    shapes=True,
-)
-
 MEAN = Option(
     [StrOptions({"zero", "linear", "identity"})],
     '{"zero", "linear", "identity"}',
@@ -231,26 +208,24 @@ MEAN = Option(
 )
 
 COVARIANCE = Option(
-    [StrOptions({"diag", "full"})],
-    '{"diag", "full"}',
+    [StrOptions({*COVARIANCES})],
+    '{"diag", "full", "diag_unwhitened", "full_unwhitened", "odvgp"}',
     MODEL,
     """
     Covariance of the Gaussian posterior of the inducing variables. "full" learns how the inducing variables vary
-    together. "diag" leaves their correlations out, which takes less time.
+    together. "diag" leaves their correlations out, which takes less time. Both are about whitened inducing variables,
+    whose prior is the same whatever the kernel is. "diag_unwhitened" and "full_unwhitened" are about the inducing
+    variables themselves, as in some papers. Their prior covariance has to be inverted, and so the model trains and
+    predicts in float64, unless ``dtype`` says otherwise. "odvgp" is "full" in the first set of inducing variables, and
+    leaves the second as in the prior (ODVGP).
     """,
     shapes=True,
 )
 
-WHITEN = Option(
-    ["boolean"],
-    "bool",
-    MODEL,
-    """
-    Whether the posterior is that of whitened inducing variables: the inducing variables relative to the Cholesky
-    factor of their prior covariance. Their prior is then the same whatever the kernel is. With False this
-    covariance has to be inverted, and so the model trains and predicts in float64, unless ``dtype`` says otherwise.
-    """,
-    shapes=True,
+COVARIANCE_AVDGP = COVARIANCE.but(
+    values=[StrOptions({name for name, each in COVARIANCES.items() if each.second != "prior"})],
+    kind='{"diag", "full", "diag_unwhitened", "full_unwhitened"}',
+    text=COVARIANCE.text.partition('"odvgp"')[0],
 )
 
 LAYER_POSTERIOR = Option(
@@ -316,23 +291,14 @@ INDUCING_MAP = Option(
 )
 
 NETWORK_WIDTH = Option(
-    [WHOLE, None],
-    "int or None",
+    [WHOLE, None, list, tuple],
+    "int, None, or sequence of these",
     MODEL,
     """
-    Number of units in each hidden layer of the inference networks, which compute the inducing variables. Wide
+    Number of units in the hidden layers of the inference networks, which compute the inducing variables. One number is
+    for both of two hidden layers; a sequence has a number for each hidden layer, of which there are then as many. Wide
     networks predict better and take little more time. None is the smaller of a network's number of inputs and its
     number of outputs, the paper's choice.
-    """,
-    shapes=True,
-)
-
-NETWORK_DEPTH = Option(
-    [WHOLE],
-    "int",
-    MODEL,
-    """
-    Number of hidden layers of each inference network.
     """,
     shapes=True,
 )

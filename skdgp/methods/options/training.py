@@ -176,15 +176,6 @@ N_ITER_NO_CHANGE = Option(
     """,
 )
 
-TOL = Option(
-    [Interval(Real, 0, None, closed="left")],
-    "float",
-    TRAINING,
-    """
-    Smallest improvement of the score on held-out rows that counts as one, in the units of ``validation_scores_``.
-    """,
-)
-
 BASE = Option(
     [StrOptions({"auto", "gp"}), None],
     '{"auto", "gp"} or None',
