@@ -26,7 +26,7 @@ from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.inference import streaming
 from skdgp.inference.batches import Batch
 from skdgp.inference.settings import Settings
-from skdgp.inference.steps import Trainee
+from skdgp.inference.steps import Failure, Stepper
 from skdgp.inference.streaming import Sample, Stream, draw
 from skdgp.metrics import negative_log_predictive_density
 
@@ -322,14 +322,14 @@ class TestStream:
         """The weights of t steps, written out: the product of what later steps leave of each."""
         data, stream, model, source = line_rows(64), Stream(), Line(jiggle=0.1), generator()
         visited = []
-        real = Trainee.step
+        real = Stepper.step
 
-        def spy(trainee, *others):
-            loss = real(trainee, *others)
-            visited.append([parameter.detach().clone() for parameter in trainee.model.parameters()])
+        def spy(stepper, *others):
+            loss = real(stepper, *others)
+            visited.append([parameter.detach().clone() for parameter in stepper.model.parameters()])
             return loss
 
-        monkeypatch.setattr(Trainee, "step", spy)
+        monkeypatch.setattr(Stepper, "step", spy)
         stream(model, data, SETTINGS, source)
         stream(model, data, SETTINGS, source)
         shares = 9 / (8 + np.arange(1, len(visited) + 1))
@@ -342,20 +342,20 @@ class TestStream:
     def test_impossible_steps_are_tried_again_at_half_the_rate(self, monkeypatch):
         data, stream, model, source = line_rows(64), Stream(), Line(jiggle=0.1), generator()
         before = deepcopy(model.state_dict())
-        real, steps = Trainee.step, []
+        real, steps = Stepper.step, []
 
-        def fragile(trainee, batch, rate):
+        def fragile(stepper, batch, rate):
             steps.append(rate)
-            if len(steps) == 2 and rate > 0.3 * 2 * SETTINGS.learning_rate / streaming.WARM_UP_STEPS:
+            if len(steps) == 2 and rate * stepper.factor > 0.3 * 2 * SETTINGS.learning_rate / streaming.WARM_UP_STEPS:
                 steps.clear()
-                raise FloatingPointError
-            return real(trainee, batch, rate)
+                raise Failure("too fast", [0])
+            return real(stepper, batch, rate)
 
-        monkeypatch.setattr(Trainee, "step", fragile)
+        monkeypatch.setattr(Stepper, "step", fragile)
         stream(model, data, SETTINGS, source)
         assert stream.rate == 0.25 and stream.n_steps == 4
-        monkeypatch.setattr(Trainee, "step", lambda *args: (_ for _ in ()).throw(np.linalg.LinAlgError("never")))
-        state = deepcopy(model.state_dict())
+        monkeypatch.setattr(Stepper, "step", lambda *args: (_ for _ in ()).throw(never))
+        never, state = Failure("never", [0], np.linalg.LinAlgError("never")), deepcopy(model.state_dict())
         with pytest.raises(np.linalg.LinAlgError, match="never"):
             stream(model, data, SETTINGS, source)
         assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())

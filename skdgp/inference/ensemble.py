@@ -23,7 +23,7 @@ from .memory import let_the_allocator_keep_pages
 from .objectives import elbo
 from .plan import HeldOut, Plan, Split
 from .processes import ALONE, shared_among
-from .settings import History, Learner
+from .settings import History, Member
 from .state import from_plain, to_array, to_generator, to_plain
 from .streaming import Stream
 from .threads import threads_for
@@ -183,16 +183,16 @@ class Ensemble:
         for index, seed in enumerate(seeds):
             model, generator = self._untrained(start, index, seed, plan.precision)
             rows, held_out = split.of(near, index)
-            learners.append(Learner(model, rows, generator, None if split.to_judge else held_out))
+            learners.append(Member(model, rows, generator, None if split.to_judge else held_out))
 
         judges = Judges(data, split, plan, self.device, self.dtype)
         foundation = judges.foundation(learners[0].model.likelihood, groups) if base else None
 
         def finished(model: DeepGP, index: int) -> DeepGP:
             model = self._ready(model)
-            if plan.finish is not None:
+            if plan.solve is not None:
                 rows, _ = split.of(data, index)
-                plan.finish(model, rows.rows().to(self.device, self.dtype), plan.settings)
+                plan.solve(model, rows.rows().to(self.device, self.dtype), plan.settings)
             return model
 
         histories = self._train(learners, plan, watcher, finished)
@@ -213,9 +213,9 @@ class Ensemble:
             self.blend, self.held_out = judges.blend(self.models, foundation)
         if n_neighbors != 0 and judges.exist and self.models[0].likelihood.kriged:
             self.correction = judges.correction(self.models, self.blend, foundation, n_neighbors)
-        if judges.split.to_judge and judges.plan.finish is not None:
+        if judges.split.to_judge and judges.plan.solve is not None:
             for model in self.models:
-                judges.plan.finish(model, judges.data.to(self.device, self.dtype), judges.plan.settings)
+                judges.plan.solve(model, judges.data.to(self.device, self.dtype), judges.plan.settings)
 
     def _warn_if_interrupted(self, histories: Sequence[History]) -> None:
         """Warn that there are fewer members, or that members are less trained."""
@@ -249,7 +249,7 @@ class Ensemble:
 
     def _train(
         self,
-        learners: Sequence[Learner],
+        learners: Sequence[Member],
         plan: Plan,
         watcher: Watcher,
         finished: Callable[[DeepGP, int], DeepGP],
@@ -264,8 +264,8 @@ class Ensemble:
             learner = learners[index]
             model = deepcopy(learner.model)
             with shared_among(ALONE):  # other processes may not ask for a copy
-                if plan.complete is not None:
-                    plan.complete(model, learner.at_once(), plan.settings)
+                if plan.solve_copy is not None:
+                    plan.solve_copy(model, learner.at_once(), plan.settings)
                 return finished(model, index)
 
         self._in_training = [partial(copied, index) for index in range(len(learners))]

@@ -17,10 +17,15 @@ from ..gp.likelihoods import Gaussian
 from .batches import Batch
 from .evidence import most_likely
 
-#: Number of rows for the evidence; the largest number of iterations of each search; and the share of the logarithm per
-#: row that the last one gains. A sum of a trend and two periods ended 1.1 nats below its optimum with 2e-9, and 0.02
-#: nats with this number.
-ROWS, ITERATIONS, TOLERANCE = 500, 500, 1e-10
+#: Number of rows for the evidence, which takes their cube in time.
+ROWS = 500
+
+#: Largest number of iterations of each search, for those that would gain a little forever.
+ITERATIONS = 500
+
+#: Share of the logarithm per row that the last iteration gains. A sum of a trend and two periods ended 1.1 nats below
+#: its optimum with 2e-9, and 0.02 nats with this number.
+TOLERANCE = 1e-10
 
 
 def start_from_evidence(
@@ -44,17 +49,17 @@ def start_from_evidence(
         If the evidence cannot be computed at any of the starts.
     """
     some = rows.rows(slice(-ROWS, None)).to("cpu", torch.float64)
-    found = list[tuple[float, Kernel, Gaussian]]()
+    ends = list[tuple[float, Kernel, Gaussian]]()
     for turn in range(n_restarts + 1):
         pair = deepcopy(kernel).double(), deepcopy(likelihood).double()
         if turn:
             _scatter(pair[0], generator)
         try:
-            found.append((most_likely(*pair, some, ITERATIONS, np.inf, TOLERANCE), *pair))
+            ends.append((most_likely(*pair, some, ITERATIONS, np.inf, TOLERANCE), *pair))
         except np.linalg.LinAlgError:  # this start is out of the question, unless it is the last hope
-            if not found and turn == n_restarts:
+            if not ends and turn == n_restarts:
                 raise
-    _, *best = max(found, key=lambda each: each[0])
+    _, *best = max(ends, key=lambda end: end[0])
     for module, source in zip((kernel, likelihood), best, strict=True):
         module.load_state_dict(source.state_dict())
 

@@ -215,7 +215,7 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
         if solvable := n_rows <= SOLVED_ROWS and not self._against_closed_forms():
             budget = BUDGET._replace(steps=SOLVED_STEPS)
         plan = plan_minibatches(self, budget, n_rows, beta=beta if self.beta == "auto" else self.beta)
-        return plan._replace(trainer=solved.train, finish=solved.solve) if solvable else plan
+        return plan._replace(trainer=solved.train, solve=solved.solve) if solvable else plan
 
     def _plan_collapsed(self, n_rows: int) -> Plan:
         """How a member is trained in a collapsed fit, where posteriors are always in closed form."""
@@ -223,7 +223,12 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
         if self.max_iter == "auto":
             settings = replace(settings, max_iter=COLLAPSED_ITERATIONS)
         return Plan(
-            collapsed.train, settings, torch.float64, "collapsed", judge=collapsed.judge, complete=collapsed.complete
+            collapsed.train,
+            settings,
+            torch.float64,
+            "collapsed",
+            judge=collapsed.judge,
+            solve_copy=collapsed.solve_copy,
         )
 
     def _chosen(self, n_rows: int, *, held_out: bool) -> str:
