@@ -34,9 +34,14 @@ from skdgp.tables.targets import Numbers
 # Random numbers
 
 
-def ensemble_of(model):
-    """The models of a fitted estimator."""
+def predictor_of(model):
+    """What predicts for a fitted estimator."""
     return fitted(model)
+
+
+def ensemble_of(model):
+    """What the training of a fitted estimator has produced."""
+    return learnt(model).ensemble
 
 
 def table_of(model):

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, ensemble_of, name_of, normal
+from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, name_of, normal, predictor_of
 from sklearn.base import clone
 from sklearn.metrics import log_loss
 from test_base import make_data, make_likelihood
@@ -19,11 +19,11 @@ from skdgp import (
     SOLVEGPClassifier,
     SOLVEGPRegressor,
 )
-from skdgp.gp.blend import Blend, Blended
+from skdgp.gp.blend import Blend
 from skdgp.gp.waves import Streams
-from skdgp.inference import ensemble as ensemble_module
-from skdgp.inference import judging
+from skdgp.inference import predictor, validation
 from skdgp.inference.base import fit_base
+from skdgp.inference.predictor import Predictor
 from skdgp.methods import DSDGP as DSDGPMethod
 
 BLENDED = {"base": "gp", "n_estimators": 2}
@@ -40,7 +40,7 @@ def make_blended(weight=0.6, edge=0.9, n_outputs=1, **options):
     base = fit_base(data)
     method = DSDGPMethod((2,), 5, **options)
     deep = shake(method.build(data.X.float(), make_likelihood(n_outputs), torch.Generator().manual_seed(0)))
-    return Blended(deep, Blend(base, make_likelihood(n_outputs), weight=weight, edge=edge, spread=0.02))
+    return Predictor([deep], Blend(base, make_likelihood(n_outputs), weight=weight, edge=edge, spread=0.02))
 
 
 @pytest.mark.parametrize("n_outputs", [1, 2])
@@ -48,7 +48,7 @@ def make_blended(weight=0.6, edge=0.9, n_outputs=1, **options):
 def test_marginals_are_weighed_and_variances_add_up(n_outputs):
     model = make_blended(n_outputs=n_outputs)
     X = torch.cat([normal(10, 2), torch.full((1, 2), 300.0).double()])
-    h, g, found = model.deep(X), model.blend.base(X), model(X)
+    h, g, (found,) = model.models[0](X), model.blend.base(X), model.marginals(X)
     layer = model.blend.base.layers[0]
     r = (layer.kernel.parts[0](layer.Z, X)[0] / layer.kernel.parts[0].variance).amax(0)
     known = (0.02 / g.variance[0].mean(1)).clamp(max=1.0) ** 2
@@ -63,7 +63,7 @@ def test_far_from_all_rows_there_is_the_prior():
     model = make_blended(weight=1.0)
     model.blend.base.layers[0].kernel.parts[1].log_variance.fill_(-30.0)  # no linear functions
     X = torch.full((1, 2), 1e4).double()
-    _, variance = model(X).moments()
+    _, variance = model.marginals(X)[0].moments()
     assert variance.item() == pytest.approx(model.blend.base.layers[0].kernel.parts[0].variance.item(), rel=1e-3)
 
 
@@ -72,7 +72,7 @@ def test_a_base_that_explains_nothing_leaves_the_deep_model_alone():
     model = make_blended(weight=1.0, edge=0.01)
     X = torch.cat([normal(5, 2), torch.full((1, 2), 300.0).double()])
     model.blend.spread.fill_(1e9)
-    torch.testing.assert_close(model(X).mean, model.deep(X).mean)
+    torch.testing.assert_close(model.marginals(X)[0].mean, model.models[0](X).mean)
 
 
 @pytest.mark.parametrize("propagation", ["quadrature", "monte_carlo"])
@@ -80,9 +80,10 @@ def test_a_base_that_explains_nothing_leaves_the_deep_model_alone():
 def test_functions_have_the_joint_moments(propagation):
     model = make_blended(propagation=propagation).frozen()
     X = torch.cat([normal(4, 2), torch.tensor([[4.0, -4.0]]).double()])
-    draws = model.draw(Streams(range(N_DRAWS)))(X)[..., 0].numpy()
-    many = model.covariance(X, Streams(range(3000)))[0].numpy()
-    assert_moments(draws, model(X).moments()[0][:, 0].numpy() if propagation == "quadrature" else draws.mean(0), many)
+    draws = model.draw(0, Streams(range(N_DRAWS)))(X)[..., 0].numpy()
+    many = model.blend.covariance(model.models[0], X, Streams(range(3000)))[0].numpy()
+    mean = model.marginals(X)[0].moments()[0][:, 0].numpy() if propagation == "quadrature" else draws.mean(0)
+    assert_moments(draws, mean, many)
 
 
 @every_regressor
@@ -90,7 +91,7 @@ class TestFaces:
     def test_agree_with_each_other(self, tiny, wave):
         X, y = wave
         model = tiny().fit(X, y)
-        assert 0.0 <= model.base_weight_ <= 1.0 and ensemble_of(model).blend is not None
+        assert 0.0 <= model.base_weight_ <= 1.0 and predictor_of(model).blend is not None
         mean, std = model.predict(X, return_std=True)
         dist = model.predict_dist(X)
         np.testing.assert_allclose(dist.mean, mean)
@@ -161,13 +162,13 @@ class TestFaces:
             model = tiny(early_stopping=False, covariance="diag").fit(*wave)
         else:
             model = tiny(early_stopping=False).fit(*wave)
-        assert model.base_weight_ == 0.0 and ensemble_of(model).blend is None
+        assert model.base_weight_ == 0.0 and predictor_of(model).blend is None
 
     def test_nor_where_numbers_are_beyond_floating_point(self, tiny, wave, monkeypatch):
         def fail(*_):
             raise np.linalg.LinAlgError("never")
 
-        monkeypatch.setattr(judging, "base_for", fail)
+        monkeypatch.setattr(validation, "base_for", fail)
         with pytest.warns(RuntimeWarning, match=r"The base could not be computed.*or set base=None"):
             model = tiny().fit(*wave)
         assert model.base_weight_ == 0.0
@@ -176,21 +177,21 @@ class TestFaces:
     def test_rows_get_the_same_however_many_there_are(self, tiny, wave, monkeypatch):
         model = tiny().fit(*wave)
         expected = model.predict(wave[0], return_std=True)
-        monkeypatch.setattr(ensemble_module, "COARSE_ROWS", 1)
+        monkeypatch.setattr(predictor, "COARSE_ROWS", 1)
         np.testing.assert_allclose(model.predict(wave[0], return_std=True), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("method", ["svi", "collapsed"])
 def test_closed_forms_are_judged_by_rows_that_they_have_learnt(wave, method):
     model = SOLVEGPRegressor(12, 6, method=method, max_iter=5, random_state=0).fit(*wave)
-    assert ensemble_of(model).blend is not None and model.validation_scores_.size == 0
+    assert predictor_of(model).blend is not None and model.validation_scores_.size == 0
 
 
 def test_going_on_chooses_anew(wave):
     model = REGRESSORS[0](warm_start=True).fit(*wave)
-    first = ensemble_of(model).blend
+    first = predictor_of(model).blend
     model.fit(*wave)
-    assert ensemble_of(model).blend is not None and ensemble_of(model).blend is not first
+    assert predictor_of(model).blend is not None and predictor_of(model).blend is not first
     model.set_params(base=None).fit(*wave)
     assert model.base_weight_ == 0.0
 
@@ -232,8 +233,8 @@ class TestClassifiers:
         again = pickle.loads(pickle.dumps(model))
         assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
         assert again.base_weight_ == model.base_weight_
-        first = ensemble_of(again).blend
-        assert ensemble_of(again.fit(X, y)).blend is not first
+        first = predictor_of(again).blend
+        assert predictor_of(again.fit(X, y)).blend is not first
 
     def test_weights_and_single_precision(self, tiny, n_classes):
         X, y = self.data(n_classes)

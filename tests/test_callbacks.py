@@ -10,9 +10,9 @@ from sklearn.preprocessing import StandardScaler
 
 from skdgp import SOLVEGPRegressor
 from skdgp.inference import collapsed
-from skdgp.inference.judging import Judges
 from skdgp.inference.processes import Processes, shared_among
 from skdgp.inference.steps import Stepper
+from skdgp.inference.validation import Validation
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from version 1.9 on")
 
@@ -113,6 +113,14 @@ class TestCallbacks:
         assert model.method_ == "collapsed" and [len(each.module_) for each, _ in copies] == 3 * [1] + 3 * [2]
         assert min(score for _, score in copies) > 0.5
         assert np.array_equal(copies[-1][0].predict(X), model.predict(X))
+
+    def test_the_last_copy_is_what_held_out_rows_have_made_of_it(self, wave):
+        X, y = wave
+        watch = Copier()
+        model = SOLVEGPRegressor(8, 8, max_iter=3, base="gp", random_state=0).set_callbacks(watch).fit(X, y)
+        name, last, _ = watch.copies[-1]
+        assert name == "fit" and last.base_weight_ == model.base_weight_ > 0
+        assert np.array_equal(last.predict(X), model.predict(X))
 
     def test_fitted_copies_need_no_other_process(self, wave):
         """If only one of several processes asks for a copy, it must not wait for the others."""
@@ -238,7 +246,7 @@ class TestInterruption:
         def interrupt(*args):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(Judges, decision, interrupt)
+        monkeypatch.setattr(Validation, decision, interrupt)
         with pytest.warns(UserWarning, match="was interrupted: .* 2 of 2 members"):
             model = tiny(max_iter=3, n_estimators=2, base="gp", n_neighbors=4).fit(*wave)
         assert (model.base_weight_ == 0) == (decision == "blend") and model.neighbors_ is None

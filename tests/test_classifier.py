@@ -23,7 +23,7 @@ from sklearn.utils import compute_class_weight, compute_sample_weight
 
 from skdgp.estimators import _predicting
 from skdgp.estimators._fitted import learnt
-from skdgp.inference import ensemble
+from skdgp.inference import predictor
 from skdgp.inference.batches import Batch
 from skdgp.inference.plan import Split
 from skdgp.tables.targets import Labels
@@ -261,7 +261,7 @@ class TestPredict:
         expected = model.predict_log_proba(X)
         np.testing.assert_allclose(model.predict_log_proba(X[::-1])[::-1], expected, rtol=1e-11)
         np.testing.assert_allclose(model.predict_log_proba(X[5:8]), expected[5:8], rtol=1e-11)
-        monkeypatch.setattr(ensemble, "PREDICT_NUMBERS", 500)
+        monkeypatch.setattr(predictor, "PREDICT_NUMBERS", 500)
         assert len(list(_predicting.predict(learnt(model), X, lambda members, marginals: marginals, exact=False))) > 3
         np.testing.assert_allclose(model.predict_log_proba(X), expected, rtol=1e-11)
         assert np.array_equal(model.predict(X), model.classes_[expected.argmax(1)])

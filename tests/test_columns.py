@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import any_options, ensemble_of, table_of
+from helpers import any_options, predictor_of, table_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
@@ -30,7 +30,6 @@ from skdgp import (
     SOLVEGPRegressor,
 )
 from skdgp.gp.kernels import StationaryKernel
-from skdgp.inference.joint import exact_copies
 from skdgp.kernels import Select
 from skdgp.tables.columns import Columns, categorical_mask
 from skdgp.tables.encoding import Encoding
@@ -458,7 +457,7 @@ class TestEstimators:
         y = np.sin(2 * X[:, 0]) + X[:, 1]
         X[y > 1.2, 0] = np.nan
         model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0, normalize_y=False).fit(X, y)
-        row, units, (inner,) = np.array([[np.nan, 0.3]]), table_of(model).units, exact_copies(ensemble_of(model))
+        row, units, (inner,) = np.array([[np.nan, 0.3]]), table_of(model).units, predictor_of(model).alone().models
         drawn, learnt = table_of(model).encoding.encode_draws(row)[:, 0], table_of(model).encoding.encode(row)
         inputs = torch.as_tensor((np.vstack([drawn, learnt]) - units.shift) / units.scale)
         m, v = (each.detach().numpy()[:, 0] for each in inner(inputs).moments())

@@ -487,7 +487,7 @@ def test_layers_of_tables_that_cannot_be_varied(wave):
 
 def test_layers_do_not_depend_on_batches(model, wave, monkeypatch):
     whole = LatentDisplay.from_estimator(model, wave[0], grid_resolution=9)
-    monkeypatch.setattr("skdgp.inference.ensemble.PREDICT_NUMBERS", 1)
+    monkeypatch.setattr("skdgp.inference.predictor.PREDICT_NUMBERS", 1)
     rows = LatentDisplay.from_estimator(model, wave[0], grid_resolution=9)
     for expected, found in zip(whole.means + whole.stds, rows.means + rows.stds, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

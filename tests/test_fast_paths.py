@@ -26,9 +26,8 @@ from skdgp.gp.log_link import Poisson
 from skdgp.gp.means import ZeroMean
 from skdgp.gp.noise import Heteroskedastic, StudentT
 from skdgp.gp.waves import Streams
-from skdgp.inference.ensemble import Ensemble
-from skdgp.inference.joint import exact_copies, output_moments
-from skdgp.inference.kept import Kept
+from skdgp.inference.joint import output_moments
+from skdgp.inference.predictor import Predictor
 from skdgp.inference.stacks import can_be_stacked, stack
 from skdgp.kernels import Convolutional
 from skdgp.methods import AVDGP, SOLVEGP
@@ -197,7 +196,7 @@ def rows_of(name):
 
 def kept(model, dtype=torch.float64):
     """What predicts in an ensemble."""
-    return Kept().predictors([model], None, None, dtype).members[0]
+    return Predictor([model]).frozen(dtype, turned=True).models[0]
 
 
 def assert_alike(found, expected, tolerance=1e-7):
@@ -212,12 +211,11 @@ def assert_alike(found, expected, tolerance=1e-7):
 @torch.no_grad()
 def test_copies_predict_alike(name):
     model, X = make_model(name), rows_of(name)
-    ensemble = Ensemble(torch.device("cpu"), torch.float64, [model])
     copies = [model.frozen(), model.frozen(turned=True), model.frozen(turned=True).frozen(), kept(model)]
-    for copy in [*copies, *exact_copies(ensemble)]:
+    for copy in [*copies, *Predictor([model]).alone().models]:
         for layer, expected in zip(copy.propagate(X), model.propagate(X), strict=True):
             assert_alike(layer, expected)
-    within = torch.from_numpy(output_moments(ensemble, X.numpy())[1]).diagonal(dim1=-2, dim2=-1)
+    within = torch.from_numpy(output_moments(Predictor([model]), X.numpy())[1]).diagonal(dim1=-2, dim2=-1)
     torch.testing.assert_close(within, model(X).moments()[1], rtol=1e-7, atol=0.0)
 
 

@@ -17,6 +17,7 @@ from skdgp.inference.batches import Batch
 from skdgp.inference.ensemble import Ensemble
 from skdgp.inference.linear import MOST_FEATURES, linear_score
 from skdgp.inference.plan import HeldOut
+from skdgp.inference.predictor import Predictor
 
 
 def make_data(n_rows=120):
@@ -84,10 +85,9 @@ def test_four_digits_are_enough():
 @pytest.mark.filterwarnings("error")
 def test_a_gap_that_chance_explains_is_no_failure():
     rows = Batch.of(*make_data(), dtype=np.float64)
-    ensemble = Ensemble(torch.device("cpu"), torch.float64)
     likelihood = Gaussian(1)
     likelihood.learn_units(rows.y.numpy(), normalize=True)
-    ensemble.members.append(Line())
+    ensemble = Ensemble(Predictor([Line()]), "minibatches")
     ensemble.models[0].likelihood = likelihood
     score = linear_score(rows) - 0.2
     ensemble.held_out = HeldOut(score, 12)

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, ensemble_of, name_of, normal
+from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, name_of, normal, predictor_of
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -16,9 +16,9 @@ from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.neighbours import Neighbours
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
-from skdgp.inference import judging, locality
+from skdgp.inference import locality, validation
 from skdgp.inference.batches import Batch
-from skdgp.inference.locality import LeftOver, look_around
+from skdgp.inference.locality import Predicted, best_correction
 
 LENGTH, VARIANCE, NOISE = [0.7, 1.3], [0.8, 0.3], [0.02, 0.05]
 
@@ -162,13 +162,13 @@ def test_drawn_functions_are_the_same_whether_values_at_rows_are_kept(monkeypatc
 # The choice.
 
 
-def make_left_over(n_rows=400, local=True, seed=0, n_outputs=1):
+def make_predicted(n_rows=400, local=True, seed=0, n_outputs=1):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-3, 3, size=(n_rows, 2))
     rho = np.sin(6 * X[:, :1] + np.arange(n_outputs)) if local else 0.0
     y = rho + 0.2 * rng.normal(size=(n_rows, n_outputs))
     rows = Batch.of(X, y, dtype=np.float64)
-    return LeftOver(rows, torch.zeros_like(rows.y), torch.full_like(rows.y, 1e-3), torch.arange(n_rows) % 2 == 0)
+    return Predicted(rows, torch.zeros_like(rows.y), torch.full_like(rows.y, 1e-3), torch.arange(n_rows) % 2 == 0)
 
 
 def make_likelihood(n_outputs=1, variance=0.5):
@@ -180,7 +180,7 @@ def make_likelihood(n_outputs=1, variance=0.5):
 @pytest.mark.parametrize("n_outputs", [1, 2])
 def test_what_is_left_over_is_found(n_outputs):
     scales = [torch.ones(2).double(), torch.tensor([0.1, 10.0]).double()]
-    found = look_around(make_left_over(n_outputs=n_outputs), None, make_likelihood(n_outputs), scales)
+    found = best_correction(make_predicted(n_outputs=n_outputs), None, make_likelihood(n_outputs), scales)
     assert found.gain > 10 * found.error > 0
     np.testing.assert_allclose(found.local.noise, 0.04, rtol=0.4)
     share = found.likelihood.share.item()
@@ -191,16 +191,16 @@ def test_what_is_left_over_is_found(n_outputs):
     assert found.local.lengthscale[1] / found.local.lengthscale[0] == pytest.approx(
         100.0
     )  # the second column is useless
-    new = make_left_over(seed=1, n_outputs=n_outputs)
+    new = make_predicted(seed=1, n_outputs=n_outputs)
     mean, _ = found.local.moments(new.rows.X)
     assert (new.rows.y - mean).square().mean() < 0.1
 
 
 def test_rows_that_contradict_their_neighbours_do_not_make_the_others_uncertain():
-    left_over, new = make_left_over(), make_left_over(seed=1)
+    left_over, new = make_predicted(), make_predicted(seed=1)
     y = left_over.rows.y + 3.0 * (torch.arange(400) % 50 == 0)[:, None]
     rows = Batch(left_over.rows.X, y, left_over.rows.weight)
-    found = look_around(left_over._replace(rows=rows), None, make_likelihood(), [torch.ones(2).double()])
+    found = best_correction(left_over._replace(rows=rows), None, make_likelihood(), [torch.ones(2).double()])
     assert 0.01 < found.likelihood.share < 0.2
     assert found.local.noise < 0.1 < 1.0 < found.likelihood.wide
     mean, variance = found.local.moments(new.rows.X)
@@ -214,33 +214,33 @@ def test_rows_that_contradict_their_neighbours_do_not_make_the_others_uncertain(
 
 
 def test_nothing_is_found_where_nothing_is():
-    left_over = make_left_over(local=False)
-    found = look_around(left_over, None, make_likelihood(variance=0.04), [torch.ones(2).double()])
+    left_over = make_predicted(local=False)
+    found = best_correction(left_over, None, make_likelihood(variance=0.04), [torch.ones(2).double()])
     assert found.gain < 3 * found.error + 0.01
     mean, _ = found.local.moments(left_over.rows.X)
     assert mean.square().mean() < 0.01
 
 
 def test_residuals_that_were_learnt_are_made_larger():
-    left_over = make_left_over()
-    shrunk = left_over.rows.y * torch.where(left_over.fair, 1.0, 0.25)[:, None]
+    left_over = make_predicted()
+    shrunk = left_over.rows.y * torch.where(left_over.unseen, 1.0, 0.25)[:, None]
     learnt = left_over._replace(mean=left_over.rows.y - shrunk)
-    found = look_around(learnt, None, make_likelihood(), [torch.ones(2).double()])
+    found = best_correction(learnt, None, make_likelihood(), [torch.ones(2).double()])
     torch.testing.assert_close(found.local.residual, left_over.rows.y, rtol=0.15, atol=0.05)
 
 
 def test_rows_of_the_user_judge_and_too_few_do_not():
-    scales, stored = [torch.ones(2).double()], make_left_over()
-    unfair = stored._replace(fair=torch.zeros(400, dtype=torch.bool))
-    assert look_around(unfair, None, make_likelihood(), scales) is None
-    assert look_around(unfair, make_left_over(seed=3), make_likelihood(), scales).gain > 0.1
+    scales, stored = [torch.ones(2).double()], make_predicted()
+    unfair = stored._replace(unseen=torch.zeros(400, dtype=torch.bool))
+    assert best_correction(unfair, None, make_likelihood(), scales) is None
+    assert best_correction(unfair, make_predicted(seed=3), make_likelihood(), scales).gain > 0.1
 
 
 def test_targets_on_a_grid_keep_its_noise():
-    left_over = make_left_over(local=False)
+    left_over = make_predicted(local=False)
     X = left_over.rows.X.round()  # rows repeat, and so do their targets
     rows = Batch(X, X[:, :1].sin().mul(3).round() / 3, left_over.rows.weight)
-    found = look_around(left_over._replace(rows=rows), None, make_likelihood(), [torch.ones(2).double()])
+    found = best_correction(left_over._replace(rows=rows), None, make_likelihood(), [torch.ones(2).double()])
     assert found.local.noise.item() >= (1 / 3) ** 2 / 12 * (1 - 1e-6)
 
 
@@ -248,9 +248,9 @@ def test_many_neighbours_have_few_judges(monkeypatch):
     sizes = []
     plain = Neighbours.neighbourhood
     monkeypatch.setattr(Neighbours, "neighbourhood", lambda *args: sizes.append(len(args[1])) or plain(*args))
-    monkeypatch.setattr(locality, "JUDGED_NUMBERS", 50 * 100)
+    monkeypatch.setattr(locality, "VALIDATION_NUMBERS", 50 * 100)
     for n_neighbors in (5, 10, 100):
-        look_around(make_left_over(), None, make_likelihood(), [torch.ones(2).double()], n_neighbors)
+        best_correction(make_predicted(), None, make_likelihood(), [torch.ones(2).double()], n_neighbors)
     assert sizes == [200, 50, 16]
 
 
@@ -258,7 +258,7 @@ def test_numbers_beyond_floating_point_leave_the_model_alone(wave, monkeypatch):
     def fail(*_):
         raise np.linalg.LinAlgError("never")
 
-    monkeypatch.setattr(judging, "look_around", fail)
+    monkeypatch.setattr(validation, "best_correction", fail)
     with pytest.warns(RuntimeWarning, match=r"The correction by nearest rows could not .*or set n_neighbors=0"):
         model = REGRESSORS[1]().fit(*wave)
     assert model.neighbors_ is None
@@ -274,10 +274,10 @@ def test_a_step_beyond_floating_point_is_made_shorter(monkeypatch):
             raise np.linalg.LinAlgError("too far")
         return plain(self, vector)
 
-    arguments = make_left_over(), None, make_likelihood(), [torch.ones(2).double()]
-    expected = look_around(*arguments)
+    arguments = make_predicted(), None, make_likelihood(), [torch.ones(2).double()]
+    expected = best_correction(*arguments)
     monkeypatch.setattr(locality._Candidate, "_negative", fails_once)
-    found = look_around(*arguments)
+    found = best_correction(*arguments)
     assert found.gain == pytest.approx(expected.gain, abs=1e-2) and len(calls) > 3
 
 
@@ -339,12 +339,12 @@ class TestFaces:
     def test_rows_of_the_user_judge(self, tiny, wave):
         X, y = wave
         model = tiny().fit(X[:80], y[:80], X_val=X[80:], y_val=y[80:])
-        assert model.neighbors_ is not None and len(ensemble_of(model).correction.local.X) == 80
+        assert model.neighbors_ is not None and len(predictor_of(model).correction.local.X) == 80
 
     def test_stored_models_hold_rows_unless_told_not_to(self, tiny, wave):
         X, y = wave
         model = tiny().fit(X, y)
-        assert len(ensemble_of(model).correction.local.X) == n_stored(model, X) == len(X)
+        assert len(predictor_of(model).correction.local.X) == n_stored(model, X) == len(X)
         model = tiny(n_neighbors=0, base=None, n_inducing=5).fit(X, y)
         assert model.neighbors_ is None
         assert n_stored(model, X) <= (0 if tiny.estimator is AVDGPRegressor else 10)  # inducing points may be rows

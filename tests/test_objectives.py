@@ -19,6 +19,7 @@ from skdgp.gp.propagation import make_propagation
 from skdgp.inference.batches import Batch
 from skdgp.inference.ensemble import Ensemble
 from skdgp.inference.objectives import OBJECTIVES, elbo, log_mixture, predictive
+from skdgp.inference.predictor import Predictor
 
 N_SAMPLES, N_ROWS, N_OUTPUTS = 3, 4, 2
 KL_WEIGHT = 0.3
@@ -121,7 +122,7 @@ def test_a_row_of_weight_two_is_that_row_twice(tiny, objective, wave):
 
     assert value(weighted) == pytest.approx(value(repeated), rel=1e-12)
     assert value(weighted, n_batches=3) == pytest.approx(value(weighted), rel=1e-12)
-    ensemble = Ensemble(torch.device("cpu"), torch.float64, [member])
+    ensemble = Ensemble(Predictor([member]), "minibatches")
     assert ensemble.objective(weighted, 4) == pytest.approx(ensemble.objective(repeated, 4), rel=1e-12)
 
 

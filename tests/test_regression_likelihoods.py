@@ -6,7 +6,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from helpers import REGRESSORS, any_options, ensemble_of, name_of, normal, table_of
+from helpers import REGRESSORS, any_options, name_of, normal, predictor_of, table_of
 from scipy.special import gammaln, log_softmax, logsumexp
 from scipy.stats import gamma, norm, poisson
 from scipy.stats import t as student_t
@@ -21,10 +21,8 @@ from skdgp.gp.likelihoods import AdditiveNoise, Gaussian, Regression
 from skdgp.gp.log_link import Gamma, NegativeBinomial, Poisson
 from skdgp.gp.noise import Contaminated, Heteroskedastic, StudentT
 from skdgp.gp.units import Units
-from skdgp.gp.waves import Streams
 from skdgp.inference.base import fit_base_of_means, fit_base_of_tails
 from skdgp.inference.batches import Batch
-from skdgp.inference.joint import exact_copies
 from skdgp.methods.likelihoods import LIKELIHOODS
 from skdgp.metrics import crps_scorer, predictive_distribution
 
@@ -424,9 +422,9 @@ def test_covariances_of_members_that_have_a_logarithmic_link(name, base):
     shift, rows = model.module_[0].likelihood.shift[0], X[:6]
     inputs = torch.as_tensor(table_of(model).prepared(rows)).double()
     M, C = [], []
-    for member in exact_copies(ensemble_of(model)):
+    for number in range(3):
         with torch.no_grad():
-            f, K = member(inputs).mean[0, :, 0].numpy(), member.covariance(inputs, Streams([0]))[0].numpy()
+            f, K = (column[0].numpy() for column in predictor_of(model).alone(number).joint(inputs))
         M.append(np.exp(f + shift + 0.5 * K.diagonal()))
         C.append(M[-1][:, None] * M[-1] * np.expm1(K))
     expected = np.mean(C, axis=0) + np.cov(np.array(M).T, bias=True)
@@ -448,7 +446,7 @@ def test_covariances_of_a_mixture_that_has_a_logarithmic_link(name):
     model = DSDGPRegressor((2,), propagation="quadrature", likelihood=name, **options).fit(X, y)
     shift, rows = model.module_[0].likelihood.shift[0], X[:5]
     inputs, weights, M, C = torch.as_tensor(table_of(model).prepared(rows)).double(), [], [], []
-    for member in exact_copies(ensemble_of(model)):
+    for member in predictor_of(model).alone().models:
         mean, variance, _ = member.layers[0](inputs[None], inputs)
         for weight, point in zip(member.propagation.weight, member.propagation.points[0], strict=True):
             F = mean + variance.sqrt() * point

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import TINY, any_options, ensemble_of
+from helpers import TINY, any_options, predictor_of
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -24,7 +24,7 @@ from sklearn.preprocessing import PowerTransformer, StandardScaler
 from skdgp import SOLVEGPRegressor
 from skdgp.estimators._parameters import method_of
 from skdgp.gp.likelihoods import rounding_variance
-from skdgp.inference import ensemble
+from skdgp.inference import ensemble, predictor
 from skdgp.inference.steps import Stepper
 from skdgp.kernels import Select
 
@@ -96,13 +96,13 @@ class TestFit:
 @pytest.mark.parametrize("parameters", [{}, {"early_stopping": True}])
 def test_nothing_that_is_fitted_keeps_the_table(tiny, wave, monkeypatch, parameters):
     """Not even while it is not pickled."""
-    tables, fit = [], ensemble.Ensemble.fit
+    tables, run = [], ensemble.Training.run
 
-    def spy(self, start, seeds, data, *others, **options):
-        tables.append(weakref.ref(data))
-        return fit(self, start, seeds, data, *others, **options)
+    def spy(self, start, seeds, **options):
+        tables.append(weakref.ref(self.data))
+        return run(self, start, seeds, **options)
 
-    monkeypatch.setattr(ensemble.Ensemble, "fit", spy)
+    monkeypatch.setattr(ensemble.Training, "run", spy)
     model = tiny(base="gp", **parameters).fit(*wave)
     gc.collect()
     assert len(model.module_) > 0 and [table() for table in tables] == [None]
@@ -163,7 +163,7 @@ class TestPredict:
         X, y = wave
         model = tiny().fit(X, y)
         whole = [model.sample_y(X, 3, random_state=0), model.predict_interval(X), model.predict_dist(X).means]
-        monkeypatch.setattr(ensemble, "PREDICT_NUMBERS", 100)
+        monkeypatch.setattr(predictor, "PREDICT_NUMBERS", 100)
         parts = [model.sample_y(X, 3, random_state=0), model.predict_interval(X), model.predict_dist(X).means]
         for one, other in zip(whole, parts, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-10)  # some means are next to zero
@@ -173,7 +173,7 @@ class TestPredict:
         model = tiny(**tiny.sampling).fit(X, y)
         mean, std = model.predict(X, return_std=True)
         np.testing.assert_allclose(model.predict(X[::-1])[::-1], mean, rtol=1e-9, atol=1e-10)
-        monkeypatch.setattr(ensemble, "PREDICT_NUMBERS", 100)
+        monkeypatch.setattr(predictor, "PREDICT_NUMBERS", 100)
         batched_mean, batched_std = model.predict(X, return_std=True)
         np.testing.assert_allclose(batched_mean, mean, rtol=1e-9, atol=1e-10)  # some are next to zero
         np.testing.assert_allclose(batched_std, std, rtol=1e-9)
@@ -183,7 +183,7 @@ class TestPredict:
         X, y = wave
         model = tiny().fit(X, y)
         mean, std = model.predict(X, return_std=True)
-        monkeypatch.setattr(ensemble, "COARSE_ROWS", len(X))
+        monkeypatch.setattr(predictor, "COARSE_ROWS", len(X))
         coarse = model.predict(X, return_std=True)
         np.testing.assert_allclose(model.predict(X[1:]), mean[1:], rtol=1e-9, atol=1e-10)  # too few
         if tiny.estimator.__name__ != "AVDGPRegressor":
@@ -194,9 +194,9 @@ class TestPredict:
         for exact in ({"dtype": "float64"}, {"whiten": False}):
             other = tiny(**exact).fit(X, y)
             found = other.predict(X)
-            monkeypatch.setattr(ensemble, "COARSE_ROWS", 10**6)
+            monkeypatch.setattr(predictor, "COARSE_ROWS", 10**6)
             assert np.array_equal(other.predict(X), found)
-            monkeypatch.setattr(ensemble, "COARSE_ROWS", len(X))
+            monkeypatch.setattr(predictor, "COARSE_ROWS", len(X))
 
     def test_units_of_the_user(self, tiny, wave):
         """Scaling the data scales the results: a wrong factor in mean, std or bound would show."""
@@ -278,7 +278,7 @@ class TestReproducibility:
         model = tiny(whiten=False, dtype=given, max_iter=1)
         for fitted in (model.fit(X.astype(np.float32), y), clone(model).partial_fit(X.astype(np.float32), y)):
             assert set(seen) == {expected} == {each.dtype for each in fitted.module_.parameters()}
-            assert ensemble_of(fitted).dtype == expected
+            assert predictor_of(fitted).dtype == expected
         assert method_of(tiny()).plan(120, held_out=True).precision == torch.float32
 
     def test_a_model_predicts_alike_in_both_precisions(self, tiny, wave):
@@ -287,7 +287,6 @@ class TestReproducibility:
         double = tiny(**few_points(tiny)).fit(X, y)
         single = pickle.loads(pickle.dumps(double))
         single.module_.float()
-        ensemble_of(single).dtype = torch.float32
         for one, other in zip(*(model.predict(X, return_std=True) for model in (double, single)), strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=2e-3 * y.std())
 

@@ -11,7 +11,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from helpers import REGRESSORS, ensemble_of, every_family, name_of, targets
+from helpers import REGRESSORS, every_family, name_of, predictor_of, targets
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -19,6 +19,7 @@ from skdgp import AVDGPRegressor, DSDGPClassifier
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.propagation import anchor_at_mean
 from skdgp.gp.units import Units
+from skdgp.inference.predictor import Predictor
 from skdgp.inference.state import MOVED, from_plain, to_plain
 
 STORED = Path(__file__).parent / "stored"
@@ -30,7 +31,7 @@ def test_modules_survive_as_plain_data(tiny, wave, way):
     X, y = wave
     model = tiny(n_estimators=2, **tiny.propagations[way]).fit(X, targets(tiny, y))
     expected = model.predict(X)
-    ensemble_of(model).members = from_plain(pickle.loads(pickle.dumps(to_plain(model.module_))))
+    predictor_of(model).members = from_plain(pickle.loads(pickle.dumps(to_plain(model.module_))))
     assert np.array_equal(model.predict(X), expected)
     assert not any(parameter.requires_grad for parameter in model.module_.parameters())
 
@@ -80,11 +81,13 @@ def test_skops_trusts_a_pipeline_with_the_estimator_alone(tiny, wave):
 
 
 @pytest.mark.parametrize("device", ["cuda:3", "cpu"])
-def test_state_names_no_device(wave, device):
+def test_state_names_no_device(wave, device, monkeypatch):
     model = AVDGPRegressor(max_iter=1, n_estimators=1, random_state=0).fit(*wave)
-    ensemble_of(model).device = torch.device(device)
-    again = pickle.loads(pickle.dumps(model))
-    assert again.device_ == torch.device("cpu") and model.device_ == torch.device(device)
+    with monkeypatch.context() as patch:
+        patch.setattr(Predictor, "device", torch.device(device))
+        stored = pickle.dumps(model)
+        assert model.device_ == torch.device(device)
+    assert pickle.loads(stored).device_ == torch.device("cpu")
 
 
 @pytest.mark.parametrize("name", ["regressor", "classifier"])
@@ -148,7 +151,7 @@ def test_a_changed_parameter_changes_predictions(wave, n_rows, change):
 def test_other_rows_change_predictions(wave):
     model = REGRESSORS[2](n_neighbors=5).fit(*wave)
     before = model.predict(wave[0])
-    local = ensemble_of(model).correction.local
+    local = predictor_of(model).correction.local
     local.residual = local.residual.clone()
     assert np.array_equal(model.predict(wave[0]), before)
     local.residual.mul_(2.0)

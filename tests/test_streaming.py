@@ -154,7 +154,7 @@ class TestPartialFit:
         model.partial_fit(X, y)
         everything = {tuple(row) for row in X}
         assert [len(rows) for rows in learnt] == [90, 90] and learnt[0] | learnt[1] == everything
-        for student in ensemble_of(model)._students:
+        for student in ensemble_of(model).students:
             assert student.stream.n_seen == 120
             assert {tuple(row) for row in student.stream.sample.X.numpy()} == everything
         model.partial_fit(X[:40], y[:40])

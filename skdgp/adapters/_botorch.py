@@ -11,7 +11,6 @@ try:
 except ImportError as error:
     raise ImportError('BoTorchModel needs BoTorch: install it with pip install "botorch".') from error
 
-from ..inference.joint import joint_moments
 from ._export import MomentsModule
 
 #: Added to variances, as a share of the targets' variance. With less, rounding errors leave the covariances of almost
@@ -117,5 +116,5 @@ class BoTorchModel(Model):
 
     def _moments(self, rows: Tensor, *, joint: bool = True) -> tuple[Tensor, Tensor]:
         """Means (n,) and joint covariance (n, n) of rows; or means (n, 1) and variances (n, 1, 1) of single rows."""
-        mean, covariance = joint_moments(list(self.moments.models), rows, joint=joint)
+        mean, covariance = self.moments.predictor.joint(rows, joint=joint)
         return (mean[0], covariance[0]) if joint else (mean[0][:, None], covariance[0][:, None, None])

@@ -6,14 +6,13 @@ from torch import Tensor, nn
 from ..estimators._fitted import built_with, fitted, learnt
 from ..estimators._parameters import method_of
 from ..estimators._regression import DeepGPRegressor
-from ..inference.joint import exact_copies, joint_moments
 
 
 def check_plain(regressor, what: str) -> None:
     """ValueError if a fitted regressor does more than a module of plain tensors can do, TypeError if it is none."""
     if not isinstance(regressor, DeepGPRegressor):
         raise TypeError(f"{what} takes regressors of skdgp, got {type(regressor).__name__}: give a fitted one.")
-    ensemble = fitted(regressor)
+    predictor = fitted(regressor)
     table = learnt(regressor).table
     if table.encoding.groups is not None or table.columns is not None:
         raise ValueError(
@@ -21,7 +20,7 @@ def check_plain(regressor, what: str) -> None:
             "before, in a pipeline."
         )
     transformed = table.targets.transformer is not None
-    if transformed or not ensemble.likelihoods[0].additive:
+    if transformed or not predictor.likelihoods[0].additive:
         raise ValueError(
             f"{what} takes models whose noise is added and the same everywhere, but this one has "
             f"likelihood={built_with(regressor, 'likelihood')!r} and target_transform="
@@ -72,13 +71,12 @@ class MomentsModule(nn.Module):
     def __init__(self, regressor):
         super().__init__()
         check_plain(regressor, type(self).__name__)
-        ensemble, units = fitted(regressor), learnt(regressor).table.units
-        self.models = nn.ModuleList(exact_copies(ensemble))
-        target_units = ensemble.likelihoods[0].units
+        self.predictor, units = fitted(regressor).alone(), learnt(regressor).table.units
+        target_units = self.predictor.likelihoods[0].units
         numbers = {"shift": units.shift, "scale": units.scale, "noise": regressor._mean_noise_variance()}
         numbers |= {"target_shift": target_units.shift, "target_scale": target_units.scale}
         for name, values in numbers.items():
-            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float64, device=ensemble.device))
+            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float64, device=self.predictor.device))
 
     def inputs(self, X: Tensor) -> Tensor:
         """Rows (n, n_features) in the units of the models."""
@@ -86,7 +84,7 @@ class MomentsModule(nn.Module):
 
     def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Means and standard deviations (n, n_outputs) of rows (n, n_features), in the units of the data."""
-        mean, variance = joint_moments(list(self.models), self.inputs(X), joint=False)
+        mean, variance = self.predictor.joint(self.inputs(X), joint=False)
         std = (variance.mT * self.target_scale.square() + self.noise).sqrt()
         return mean.mT * self.target_scale + self.target_shift, std
 

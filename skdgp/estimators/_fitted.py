@@ -14,6 +14,7 @@ from ..gp.deep_gp import DeepGP
 from ..gp.layers import Layer
 from ..inference.callers import users_level
 from ..inference.ensemble import Ensemble
+from ..inference.predictor import Predictor
 from ..methods.kernels import at_bounds, is_object, stayed, to_object
 from ..tables import Table
 
@@ -28,7 +29,7 @@ class Learnt:
     Parameters
     ----------
     ensemble : Ensemble
-        The models.
+        The models, and what their training has produced.
     table : Table
         How rows become those of the models.
     structure : dict
@@ -42,12 +43,17 @@ class Learnt:
     structure: dict[str, Any]
     n_rows: int
 
+    @property
+    def predictor(self) -> Predictor:
+        """The models as they predict."""
+        return self.ensemble.predictor
+
     def attributes(self) -> dict[str, Any]:
         """Attributes of an estimator that has learnt it."""
         table = self.table
         names = {} if table.names is None else {"feature_names_in_": table.names}
         counts = {"n_features_in_": table.n_features, "is_categorical_": table.is_categorical}
-        scales = {"length_scales_": _length_scales(self.ensemble)}
+        scales = {"length_scales_": _length_scales(self.predictor)}
         return {"_learnt": self} | counts | names | table.targets.attributes() | scales
 
 
@@ -66,9 +72,9 @@ def learnt(estimator) -> Learnt:
     return estimator._learnt
 
 
-def fitted(estimator) -> Ensemble:
-    """The ensemble of an estimator; errors are those of :func:`learnt`."""
-    return learnt(estimator).ensemble
+def fitted(estimator) -> Predictor:
+    """What predicts for an estimator; errors are those of :func:`learnt`."""
+    return learnt(estimator).predictor
 
 
 def query(estimator, X) -> np.ndarray:
@@ -92,7 +98,7 @@ def member_of(estimator, number: int) -> DeepGP:
 def learnt_kernels(estimator):
     """Learnt kernels as kernel objects of scikit-learn: one, or a list with one for each layer."""
     of_fit = learnt(estimator)
-    kernels = _kernels(of_fit.ensemble.models[0], of_fit.table, built_with(estimator, "kernel"))
+    kernels = _kernels(of_fit.predictor.models[0], of_fit.table, built_with(estimator, "kernel"))
     return kernels[0] if len(kernels) == 1 else kernels
 
 
@@ -131,10 +137,10 @@ def _kernels(model: DeepGP, table: Table, given) -> list:
     return objects
 
 
-def _length_scales(ensemble: Ensemble) -> list[np.ndarray | None]:
+def _length_scales(predictor: Predictor) -> list[np.ndarray | None]:
     """Lengthscales of each layer for all members; None for a layer whose kernel has none."""
     scales = []
-    for layers in zip(*(member.layers for member in ensemble.models), strict=True):
+    for layers in zip(*(member.layers for member in predictor.models), strict=True):
         lengths = [layer.kernel.hyperparameters().get("lengthscale") for layer in layers]
         scales.append(None if lengths[0] is None else np.stack([each.detach().cpu().numpy() for each in lengths]))
     return scales

@@ -70,14 +70,14 @@ class FunctionDraws:
     """
 
     def __init__(self, estimator, seeds):
-        ensemble = fitted(estimator)
+        predictor = fitted(estimator)
         self.seeds = np.array(seeds)
         whole = self.seeds.ndim == 1 and self.seeds.dtype.kind in "iu"
         if not whole or not len(self.seeds) or self.seeds.min() < 0:
             raise ValueError(f"seeds={self.seeds.tolist()} must be integers from 0 on, one for each function.")
         self._estimator = object.__new__(type(estimator))
         vars(self._estimator).update(vars(estimator))  # a later fit of the estimator does not change these
-        self._set = FunctionSet(ensemble, self.seeds, _response)
+        self._set = FunctionSet(predictor, self.seeds, _response)
 
     @property
     def n_functions(self):

@@ -1,6 +1,6 @@
 """Reports while a fit runs: a line of text for the user, and tasks for scikit-learn's callbacks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import numpy as np
@@ -30,7 +30,7 @@ class Monitor:
         self._line = ProgressLine(type(estimator).__name__, n_epochs, silent=not estimator.verbose)
         self._tasks = FitTasks(estimator, n_epochs, hooks, self._attributes_so_far)
         self._attributes = attributes
-        self._ensemble: Ensemble | None = None  # set after the first epoch
+        self._so_far: Callable[[], Ensemble] | None = None  # set after the first epoch
 
     def __enter__(self) -> Self:
         return self
@@ -40,15 +40,19 @@ class Monitor:
             self._tasks.close()
             self._line.close()
 
-    def epoch(self, ensemble: Ensemble) -> bool:
+    def epoch(self, histories: Sequence[History], so_far: Callable[[], Ensemble]) -> bool:
         """Report that some models have ended an epoch. Return whether a callback wants the training to end."""
-        self._ensemble = ensemble
-        self._line.epoch(ensemble.histories)
+        self._so_far = so_far
+        self._line.epoch(histories)
         return self._tasks.end_epoch()
+
+    def end(self, ensemble: Ensemble) -> None:
+        """Take notice that training has ended."""
+        self._so_far = lambda: ensemble
 
     def _attributes_so_far(self) -> dict | None:
         """Attributes that a fitted copy of the estimator would have now, or None before the first epoch."""
-        return None if self._ensemble is None else self._attributes(self._ensemble.so_far())
+        return None if self._so_far is None else self._attributes(self._so_far())
 
 
 def curves(histories: list[History]) -> dict:

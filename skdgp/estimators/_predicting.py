@@ -9,8 +9,8 @@ import torch
 from ..gp.conditionals import with_variances
 from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import Likelihood
-from ..inference.ensemble import PREDICT_NUMBERS
 from ..inference.joint import FunctionSet, output_moments
+from ..inference.predictor import PREDICT_NUMBERS
 from ..inference.threads import threads_for
 from ..tables import Table
 from ..tables.encoding import N_DRAWS, has_missing
@@ -35,13 +35,13 @@ def predict(
     their difference is added to the variance.
     """
     if not has_missing(X):
-        return model.ensemble.predict(X, model.table.prepared, function, exact=exact)
+        return model.predictor.predict(X, model.table.prepared, function, exact=exact)
     drawn = _Drawn(model.table)
 
     def over_draws(likelihoods: list[Likelihood], marginals: list[Marginals]) -> T:
         return function(likelihoods, [drawn.joined(each) for each in marginals])
 
-    return model.ensemble.predict(X, drawn, over_draws, exact=exact, copies=N_DRAWS + 1)
+    return model.predictor.predict(X, drawn, over_draws, exact=exact, copies=N_DRAWS + 1)
 
 
 def drawn_rows(table: Table, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -68,14 +68,14 @@ def with_drawn_cells(model: Learnt, functions: FunctionSet, X: np.ndarray, rng: 
     if len(X) > size:
         parts = [with_drawn_cells(model, functions, each, rng) for each in np.split(X, range(size, len(X), size))]
         return np.concatenate(parts)
-    drawn, ensemble, n_rows = _Drawn(model.table), model.ensemble, len(X)
-    shifts = ensemble.predict(
+    drawn, predictor, n_rows = _Drawn(model.table), model.predictor, len(X)
+    shifts = predictor.predict(
         X,
         drawn,
         lambda _, marginals: np.stack([drawn.shift(each).double().cpu().numpy() for each in marginals]),
         copies=N_DRAWS + 1,
     )
-    shift = np.concatenate([each for _, each in shifts], axis=1)[functions.seeds % len(ensemble)]  # (S, n, D)
+    shift = np.concatenate([each for _, each in shifts], axis=1)[functions.seeds % len(predictor)]  # (S, n, D)
     rows = drawn(X)[: N_DRAWS * n_rows].astype(np.float64)
     values = gathered(functions.values(rows), len(rows), len(functions.seeds)).reshape(N_DRAWS, n_rows, -1, len(shift))
     chosen = rng.randint(N_DRAWS, size=(1, n_rows, 1, len(shift)))
@@ -100,9 +100,9 @@ def output_covariance(model: Learnt, X: np.ndarray, variance: np.ndarray) -> np.
     covariance of the means, as the variances are.
     """
     if not has_missing(X):
-        return output_moments(model.ensemble, model.table.prepared(X))[1]
+        return output_moments(model.predictor, model.table.prepared(X))[1]
     drawn = _Drawn(model.table)
-    mean, covariance = (torch.from_numpy(each) for each in output_moments(model.ensemble, drawn(X)))
+    mean, covariance = (torch.from_numpy(each) for each in output_moments(model.predictor, drawn(X)))
     row, n_drawn = drawn.row, len(drawn.row)
     count = torch.bincount(row)[:, None]
 

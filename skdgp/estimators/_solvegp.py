@@ -7,7 +7,7 @@ from ..gp.global_layer import OrthogonalLayer
 from ..methods.options import parameter, training
 from ..methods.solvegp import SOLVEGP, SOLVEGPParameters, SOLVEGPRegression, SOLVEGPRegressionParameters
 from ._classification import DeepGPClassifier
-from ._fitted import fitted
+from ._fitted import learnt
 from ._parameters import estimator
 from ._regression import DeepGPRegressor
 
@@ -280,7 +280,7 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
     @property
     def method_(self):
         """Method of the last fit."""
-        return fitted(self).plan_name
+        return learnt(self).ensemble.plan_name
 
 
 @estimator

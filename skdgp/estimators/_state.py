@@ -25,7 +25,7 @@ def to_state(state: dict) -> dict:
         return state
     learnt, table = state["_learnt"], state["_learnt"].table
     plain = {
-        "_ensemble": learnt.ensemble.__getstate__(),
+        "_ensemble": learnt.ensemble.to_plain(),
         "_columns": None if table.columns is None else table.columns.to_plain(),
         "_encoding": table.encoding.to_plain(),
         "_input_units": [list(table.units.shift), list(table.units.scale)],
@@ -48,8 +48,7 @@ def from_state(state: dict, kind: type) -> dict:
             refuse(f"has an attribute {name!r} in place of what {kind.__name__} has under this name")
     if "_ensemble" not in state:
         return state
-    ensemble = Ensemble.__new__(Ensemble)
-    ensemble.__setstate__(state["_ensemble"])
+    ensemble = Ensemble.from_plain(state["_ensemble"])
     learnt = Learnt(ensemble, _table(state), state.get("_structure", {}), state.get("_n_seen", 0))
     return learnt.attributes() | {name: value for name, value in state.items() if name not in STORED}
 

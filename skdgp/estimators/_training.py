@@ -20,7 +20,8 @@ from ..gp.likelihoods import NOISE_FLOOR, Gaussian, Likelihood
 from ..inference.batches import Batch
 from ..inference.calibration import MAX_ROWS
 from ..inference.callers import users_level
-from ..inference.ensemble import Ensemble, Start
+from ..inference.ensemble import Ensemble, Start, Training
+from ..inference.ensemble import learn as learn_chunk
 from ..inference.linear import linear_score
 from ..inference.plan import Plan, Split
 from ..inference.processes import agree
@@ -47,7 +48,7 @@ MIN_ROWS_TO_COMPARE, MARGIN = 100, 0.1
 FAR_FROM_ONE = 1e6
 
 #: Largest number of rows that are held out only to judge.
-MAX_JUDGES = 1000
+MAX_VALIDATION_ROWS = 1000
 
 
 @torch.inference_mode(False)
@@ -68,9 +69,8 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         plan = method.plan(len(data), held_out=held_out is not None or estimator.early_stopping)
         split = _hold_out(estimator, data, order, held_out, likelihood, plan)
         warn_of_idle(Fit(estimator, method, table, likelihood, plan, split, len(seeds), device))
-        ensemble = Ensemble(device, data.X.dtype)
         start = (
-            _start(estimator, method, table, data, order, likelihood) if before is None else before.ensemble.continued
+            _start(estimator, method, table, data, order, likelihood) if before is None else before.predictor.continued
         )
         hooks = {"X": rows.given.X, "y": rows.given.y, "metadata": {"sample_weight": rows.given.weight}}
 
@@ -81,13 +81,9 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
             Monitor(estimator, plan.n_epochs(len(seeds)), hooks, attributes) as monitor,
             _blaming_units(likelihood, data),
         ):
-            ensemble.fit(
+            ensemble = Training(data, split, plan, monitor, device).run(
                 start,
                 seeds,
-                data,
-                split,
-                plan,
-                monitor,
                 base=_has_base(estimator),
                 groups=table.encoding.groups,
                 n_neighbors=_n_neighbors(estimator),
@@ -115,22 +111,21 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None):
         order = rng.permutation(len(chunk))
         plan, split = method.plan(n_rows or n_seen, len(chunk)), Split(order)
         if before is None:
-            ensemble, losses = Ensemble(_resolve_device(estimator.device), chunk.X.dtype), np.empty(0)
-            n_members = method.n_members(n_rows)
+            device, losses, n_members = _resolve_device(estimator.device), np.empty(0), method.n_members(n_rows)
             start = _start(estimator, method, table, chunk, order, likelihood)
             if likelihood.calibrated():
                 split = Split(order, None, min(_n_held_out(estimator, chunk), MAX_ROWS))
-            warn_of_idle(
-                Fit(estimator, method, table, likelihood, plan, split, n_members, ensemble.device, by_chunks=True)
-            )
+            warn_of_idle(Fit(estimator, method, table, likelihood, plan, split, n_members, device, by_chunks=True))
         else:
-            ensemble, n_members, losses, start = before.ensemble, len(before.ensemble), estimator.loss_curve_, None
+            device, losses, n_members = before.predictor.device, estimator.loss_curve_, len(before.predictor)
+            start = before.predictor.continued
+        earlier = None if before is None else before.ensemble
         with _blaming_units(likelihood, chunk):
-            learnt = ensemble.learn(start, _seeds(rng, n_members), chunk, plan, split)
-        losses = np.append(losses, np.mean([history.loss[-1] for history in learnt.histories]))
+            ensemble = learn_chunk(earlier, start, _seeds(rng, n_members), chunk, plan, split, device)
+        losses = np.append(losses, np.mean([history.loss[-1] for history in ensemble.histories]))
         course = {"n_iter_": len(losses), "loss_curve_": losses, "validation_scores_": np.empty(0)}
-        course["best_iter_"] = [len(losses)] * len(learnt)
-        return keep(estimator, Learnt(learnt, table, structure, n_seen).attributes() | course)
+        course["best_iter_"] = [len(losses)] * n_members
+        return keep(estimator, Learnt(ensemble, table, structure, n_seen).attributes() | course)
 
 
 def _checker(estimator, before: Learnt | None):
@@ -202,7 +197,7 @@ def _total_rows(total_size, n_chunk: int) -> int | None:
 def _likelihood(estimator, before: Learnt | None, table: Table, rows: Encoded) -> Likelihood:
     """The likelihood of a model that goes on learning, or one of targets like these, in whose units it computes."""
     if before is not None:
-        return before.ensemble.models[0].likelihood
+        return before.predictor.models[0].likelihood
     likelihood = estimator._make_likelihood(table.targets, rows.y.shape[1])
     normalize_y = getattr(estimator, "normalize_y", False)  # only a regressor has it
     likelihood.learn_units(rows.y, rows.given.weight, normalize=normalize_y)
@@ -223,11 +218,11 @@ def _hold_out(
         return Split(order, _to_batch(rows, likelihood, data.X.numpy().dtype))
     kriged = likelihood.kriged and _n_neighbors(estimator) != 0
     wanted = kriged or (_has_base(estimator) and likelihood.has_base)
-    to_judge = not estimator.early_stopping and (plan.solve is not None or plan.hold_out) and wanted
-    if not (estimator.early_stopping or to_judge):
+    for_validation = not estimator.early_stopping and (plan.solve is not None or plan.hold_out) and wanted
+    if not (estimator.early_stopping or for_validation):
         return Split(order)
     n_rows = _n_held_out(estimator, data)
-    return Split(order, None, min(n_rows, MAX_JUDGES) if to_judge else n_rows, to_judge)
+    return Split(order, None, min(n_rows, MAX_VALIDATION_ROWS) if for_validation else n_rows, for_validation)
 
 
 def _n_held_out(estimator, data: Batch) -> int:

@@ -103,7 +103,7 @@ class Fit(NamedTuple):
             return 0
         if self.split.rows is not None:
             return len(self.split.rows)
-        if not self.split.n_rows and self.plan.judge is not None:
+        if not self.split.n_rows and self.plan.left_out is not None:
             return float("inf")  # every row of the table
         return self.n_members * self.split.n_rows
 

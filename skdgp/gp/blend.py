@@ -13,7 +13,7 @@ a number between 0 and 1, is the weight of h near the data.
 """
 
 from collections.abc import Callable
-from typing import Self, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -57,10 +57,10 @@ class Blend(nn.Module):
         for name, value in {"edge": edge, "spread": spread}.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device="cpu"))
 
-    def frozen(self) -> "Blend":
+    def frozen(self, *, turned: bool = False) -> "Blend":
         """A copy that is faster in many calls; see :meth:`.Layer.frozen`."""
         edges = {"edge": self.edge.item(), "spread": self.spread.item()}
-        return Blend(self.base.frozen(), self.likelihood, weight=self.weight, **edges)
+        return Blend(self.base.frozen(turned=turned), self.likelihood, weight=self.weight, **edges)
 
     def share(self, X: Tensor, base: Marginals) -> Tensor:
         """Weights t (B, 1 or D) of the deep GP at rows X (B, Q), from the base's marginals there."""
@@ -73,6 +73,34 @@ class Blend(nn.Module):
         g_mean, g_variance = (like_deep(each, deep.mean) for each in (g_mean, g_variance))
         mean = t * deep.mean + (1 - t) * g_mean
         return deep._replace(mean=mean, variance=t.square() * deep.variance + (1 - t).square() * g_variance)
+
+    def draw(self, deep: DeepGP, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], Tensor]:
+        """Functions of f, one for each stream; see :meth:`.DeepGP.draw`."""
+        g, h = self.base.draw(streams), deep.draw(streams, of_rows=of_rows)
+
+        def function(X: Tensor) -> Tensor:
+            t, values = self.share(X, self.base(X)).to(X), h(X)
+            return t * values + (1 - t) * like_deep(g(X), values)
+
+        return function
+
+    def covariance(self, deep: DeepGP, X: Tensor, streams: Streams, response: Response | None = None) -> Tensor:
+        """Joint covariances of f; see :meth:`.DeepGP.covariance`."""
+        base, g = self.base(X), self.base.covariance(X, streams)  # (P, B, B)
+        t = self.share(X, base).to(X).mT[..., None]  # (1 or D, B, 1)
+
+        def joined(h: Tensor) -> Tensor:
+            own = like_deep(g.movedim(0, -1), h.movedim(0, -1)).movedim(-1, 0)
+            return t * t.mT * h + (1 - t) * (1 - t).mT * own
+
+        if response is None:
+            return joined(deep.covariance(X, streams))
+
+        def of_both(mean: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+            own = like_deep(base.mean[0], mean.mT).mT  # (D, B)
+            return response(t[..., 0] * mean + (1 - t[..., 0]) * own, joined(h))
+
+        return deep.covariance(X, streams, of_both)
 
 
 def nearness(base: DeepGP, X: Tensor) -> Tensor:
@@ -92,80 +120,3 @@ def near_data(correlation: Tensor, variance: Tensor, edge: Tensor | float, sprea
 def like_deep(base: Tensor, deep: Tensor) -> Tensor:
     """Numbers (..., P) of the base, with zeros appended for function values (..., D) that only the deep GP has."""
     return nn.functional.pad(base, (0, deep.shape[-1] - base.shape[-1]))
-
-
-class Blended(nn.Module):
-    """A member of an ensemble and its base as one model for predictions, with the methods of a :class:`.DeepGP`.
-
-    Parameters
-    ----------
-    deep : DeepGP
-    blend : Blend
-    """
-
-    def __init__(self, deep: DeepGP, blend: Blend):
-        super().__init__()
-        self.deep, self.blend = deep, blend
-
-    @property
-    def likelihood(self) -> Likelihood:
-        """Likelihood of the blend."""
-        return self.blend.likelihood
-
-    @property
-    def draws_hidden(self) -> bool:
-        """See :attr:`.DeepGP.draws_hidden`."""
-        return self.deep.draws_hidden
-
-    def frozen(self) -> Self:
-        """See :meth:`.DeepGP.frozen`."""
-        return type(self)(self.deep.frozen(), self.blend.frozen())
-
-    def numbers_per_row(self) -> int:
-        """See :meth:`.DeepGP.numbers_per_row`."""
-        return max(self.deep.numbers_per_row(), self.blend.base.numbers_per_row())
-
-    def numbers_per_draw(self) -> int:
-        """See :meth:`.DeepGP.numbers_per_draw`."""
-        return max(self.deep.numbers_per_draw(), self.blend.base.numbers_per_draw())
-
-    def products(self, n_rows: int) -> int:
-        """See :meth:`.DeepGP.products`."""
-        return max(self.deep.products(n_rows), self.blend.base.products(n_rows))
-
-    def forward(self, X: Tensor) -> Marginals:
-        """See :meth:`.DeepGP.forward`."""
-        base = self.blend.base(X)
-        return self.blend.joined(self.blend.share(X, base), self.deep(X), base)
-
-    def draw(self, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], Tensor]:
-        """See :meth:`.DeepGP.draw`."""
-        g, h = self.blend.base.draw(streams), self.deep.draw(streams, of_rows=of_rows)
-
-        def function(X: Tensor) -> Tensor:
-            t, values = self.blend.share(X, self.blend.base(X)).to(X), h(X)
-            return t * values + (1 - t) * like_deep(g(X), values)
-
-        return function
-
-    def covariance(self, X: Tensor, streams: Streams, response: Response | None = None) -> Tensor:
-        """See :meth:`.DeepGP.covariance`."""
-        base, g = self.blend.base(X), self.blend.base.covariance(X, streams)  # (P, B, B)
-        t = self.blend.share(X, base).to(X).mT[..., None]  # (1 or D, B, 1)
-
-        def joined(h: Tensor) -> Tensor:
-            own = like_deep(g.movedim(0, -1), h.movedim(0, -1)).movedim(-1, 0)
-            return t * t.mT * h + (1 - t) * (1 - t).mT * own
-
-        if response is None:
-            return joined(self.deep.covariance(X, streams))
-
-        def of_both(mean: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-            own = like_deep(base.mean[0], mean.mT).mT  # (D, B)
-            return response(t[..., 0] * mean + (1 - t[..., 0]) * own, joined(h))
-
-        return self.deep.covariance(X, streams, of_both)
-
-    def gradient_variance(self, X: Tensor) -> None:
-        """None, since derivatives of t would be needed, too."""
-        return None

@@ -29,11 +29,9 @@ import torch
 from scipy.spatial import cKDTree
 from torch import Tensor, nn
 
-from .blend import Blended
 from .correlations import correlation
-from .deep_gp import DeepGP, Marginals
+from .deep_gp import Marginals
 from .kernels import PROFILES, StationaryKernel
-from .likelihoods import Likelihood
 from .linalg import NO_JITTER, cholesky
 from .noise import Contaminated
 from .waves import Functions, Streams
@@ -281,68 +279,6 @@ class Correction(nn.Module):
     def frozen(self) -> "Correction":
         """A copy that is faster in many calls; see :meth:`Neighbours.frozen`."""
         return Correction(self.local.frozen(), self.likelihood, self.gain, self.error)
-
-
-class Corrected(nn.Module):
-    """A member of an ensemble and the correction ρ as one model, with the methods of a :class:`.DeepGP`.
-
-    Parameters
-    ----------
-    model : DeepGP or Blended
-    correction : Correction
-    """
-
-    def __init__(self, model: DeepGP | Blended, correction: Correction):
-        super().__init__()
-        self.model, self.correction = model, correction
-
-    @property
-    def local(self) -> Neighbours:
-        """The GP ρ."""
-        return self.correction.local
-
-    @property
-    def likelihood(self) -> Likelihood:
-        """Likelihood of both together."""
-        return self.correction.likelihood
-
-    @property
-    def draws_hidden(self) -> bool:
-        """See :attr:`.DeepGP.draws_hidden`."""
-        return self.model.draws_hidden
-
-    def frozen(self) -> Self:
-        """See :meth:`.DeepGP.frozen`."""
-        return type(self)(self.model.frozen(), self.correction.frozen())
-
-    def numbers_per_row(self) -> int:
-        """See :meth:`.DeepGP.numbers_per_row`."""
-        return max(self.model.numbers_per_row(), self.local.numbers_per_row())
-
-    def numbers_per_draw(self) -> int:
-        """See :meth:`.DeepGP.numbers_per_draw`."""
-        return self.model.numbers_per_draw() + self.local.n_neighbors
-
-    def products(self, n_rows: int) -> int:
-        """See :meth:`.DeepGP.products`."""
-        return max(self.model.products(n_rows), n_rows * self.local.numbers_per_row())
-
-    def forward(self, X: Tensor) -> Marginals:
-        """See :meth:`.DeepGP.forward`."""
-        return corrected(self.model(X), *self.local.moments(X.double()))
-
-    def draw(self, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], Tensor]:
-        """See :meth:`.DeepGP.draw`."""
-        model, local = self.model.draw(streams, of_rows=of_rows), self.local.draw(streams)
-        return lambda X: model(X) + local(X.double()).to(X)
-
-    def covariance(self, X: Tensor, streams: Streams) -> Tensor:
-        """See :meth:`.DeepGP.covariance`. There is no response, since noise is added to function values."""
-        return self.model.covariance(X, streams) + self.local.covariance(X.double()).to(X)
-
-    def gradient_variance(self, X: Tensor) -> None:
-        """None: there is no closed form."""
-        return None
 
 
 def corrected(marginals: Marginals, mean: Tensor, variance: Tensor) -> Marginals:

@@ -30,43 +30,87 @@ from .collapsed import left_out, set_posteriors
 from .evidence import LIFT, most_likely
 from .threads import threads_for
 
-#: Kernels that compete, the iterations of L-BFGS for the first comparison, and those until the end. Kernels that are
-#: behind by ``MARGIN`` per row or less stay in the competition: without noise a smooth kernel needs more than twenty
-#: iterations to show that it is the better one.
-PROFILES, FIRST_ITERATIONS, ITERATIONS, MARGIN = ("matern52", "rbf"), 25, 75, 0.2
+#: Kernels that compete.
+PROFILES = ("matern52", "rbf")
 
-#: Initial excess of the noise over its floor, as a share of the targets' variance. If all searches find that the noise
-#: is more than the share ``NOTHING`` of that variance, there is one more, from this kernel, this excess, and this share
-#: of the lengthscale: functions that change within a short distance look like noise to a long lengthscale. It counts
-#: if it is better by ``MARGIN`` per row.
-EXCESS, NOTHING, SECOND_START = 0.1, 0.9, ("rbf", 0.01, 0.25)
+#: Iterations of L-BFGS for the first comparison of kernels.
+FIRST_ITERATIONS = 25
 
-#: Number of rows for the evidence: in the first comparison; in the end, if the noise is above ``NOISY`` of the targets'
-#: variance; and in the end otherwise. With noise, few rows and iterations are enough to find the better kernel.
-FIRST_ROWS, NOISY_ROWS, ROWS, NOISY = 350, 600, 1000, 1e-3
+#: Iterations of L-BFGS for the kernels that are left.
+ITERATIONS = 75
+
+#: Kernels that are behind by this much per row or less stay in the competition: without noise a smooth kernel needs
+#: more than twenty iterations to show that it is the better one.
+MARGIN = 0.2
+
+#: Initial excess of the noise over its floor, as a share of the targets' variance.
+EXCESS = 0.1
+
+#: If all searches find that the noise is more than this share of the targets' variance, there is a second start.
+NOTHING = 0.9
+
+#: Kernel of the second start, its excess, and its share of the lengthscale: functions that change within a short
+#: distance look like noise to a long lengthscale. It counts if it is better by ``MARGIN`` per row.
+SECOND_START = ("rbf", 0.01, 0.25)
+
+#: Number of rows for the evidence in the first comparison. With noise, few rows are enough to find the better kernel.
+FIRST_ROWS = 350
+
+#: Noise above this share of the targets' variance is much.
+NOISY = 1e-3
+
+#: Number of rows for the evidence in the end, with much noise.
+NOISY_ROWS = 600
+
+#: The same with little noise.
+ROWS = 1000
 
 #: How far the logarithms of kernel and noise may move: from a noise of 0.1 to one of 1e-8 and beyond.
 REACH = 16.0
 
-#: Smallest noise variance, as a share of the targets' variance, and the jitter, as a share of the kernel's variance.
-NOISE_FLOOR, JITTER = 1e-10, 1e-12
+#: Smallest noise variance, as a share of the targets' variance.
+NOISE_FLOOR = 1e-10
 
-#: Smallest and largest number of inducing points, number of rows that they are chosen from, and the variance that they
-#: may leave unexplained, relative to the noise. Targets of pure noise would need a single point, but the points also
-#: tell where the data are.
-FEWEST_POINTS, POINTS, CANDIDATES, LEFT_OVER = 100, 1000, 2000, 0.1
+#: Jitter, as a share of the kernel's variance. In float64 a smaller one no longer helps.
+JITTER = 1e-12
+
+#: Smallest number of inducing points. Targets of pure noise would need a single one, but the points also tell where the
+#: data are.
+FEWEST_POINTS = 100
+
+#: Largest number of inducing points. The cost of the posterior grows with its square.
+POINTS = 1000
+
+#: Number of rows that inducing points are chosen from.
+CANDIDATES = 2000
+
+#: Variance that inducing points may leave unexplained, relative to the noise.
+LEFT_OVER = 0.1
 
 #: Smallest noise variance of a base for classes, relative to the variance of the numbers that stand for them. A class
 #: is not a smooth function of the features: with less noise the evidence prefers functions that bend at every row.
 CLASS_NOISE = 0.1
 
-#: Number of fits, each without the targets that the previous fit found to be outliers; the number of deviations from
-#: which on a target is an outlier; and a Gaussian's deviation over the median of its absolute value.
-ROUNDS, FAR_OUT, TO_DEVIATION = 2, 6.0, 1.4826
+#: Number of fits, each without the targets that the previous fit found to be outliers.
+ROUNDS = 2
 
-#: Newton's method for a posterior without a closed form: the largest number of steps, the change that ends them, how
-#: far the number that stands for a target may be from the function, and the smallest weight of a row.
-NEWTON_STEPS, CONVERGED, LONGEST, LEAST_CURVATURE = 30, 1e-3, 3.0, 1e-6
+#: Number of deviations from which on a target is an outlier.
+FAR_OUT = 6.0
+
+#: A Gaussian's deviation over the median of its absolute value.
+TO_DEVIATION = 1.4826
+
+#: Largest number of steps of Newton's method, for a posterior without a closed form.
+NEWTON_STEPS = 30
+
+#: Change of the function that ends Newton's method.
+CONVERGED = 1e-3
+
+#: How far the number that stands for a target may be from the function. Longer steps may overshoot.
+LONGEST = 3.0
+
+#: Smallest weight of a row, so that no row is divided by zero.
+LEAST_CURVATURE = 1e-6
 
 #: How far linear functions continue beyond the data, as a share of each feature's range.
 BEYOND = 0.1
@@ -165,12 +209,12 @@ def fit_base_of_tails(rows: Batch, groups: Groups = None) -> tuple[DeepGP, Batch
     """
     near = torch.ones_like(rows.weight, dtype=torch.bool)
     for turn in range(ROUNDS):
-        some = rows.rows(near)
-        model = fit_base(some, groups)
+        kept = rows.rows(near)
+        model = fit_base(kept, groups)
         if turn == ROUNDS - 1:
             break
         mean = model(rows.X).mean[0]
-        mean[near], _ = left_out(model, some, some)
+        mean[near], _ = left_out(model, kept, kept)
         residual = (rows.y - mean).abs()
         scale = residual[near].median(dim=0).values.clamp(min=NOISE_FLOOR**0.5) * TO_DEVIATION
         near = (residual < FAR_OUT * scale).all(-1)
@@ -207,7 +251,7 @@ def fit_base_of_means(rows: Batch, likelihood: LogLink, groups: Groups = None) -
     f = model(rows.X).mean[0]
     for _ in range(NEWTON_STEPS):
         log_mean = f + f.new_tensor(likelihood.shift)
-        slope, curvature = (each[0] for each in likelihood.derivatives(rows.y[None], log_mean[None]))
+        slope, curvature = (values[0] for values in likelihood.derivatives(rows.y[None], log_mean[None]))
         curvature = torch.maximum(curvature, slope.abs() / LONGEST).clamp(min=LEAST_CURVATURE)
         learnt = Batch(rows.X, f + slope / curvature, rows.weight * curvature[:, 0])
         set_posteriors(model, learnt)
@@ -256,18 +300,18 @@ def _model(kernel: Kernel, likelihood: Gaussian, points: Tensor, n_outputs: int)
 
 def _error_left_out(model: DeepGP, rows: Batch) -> Tensor:
     """Mean squared errors (P,) at some of the rows, each of which is left out for its own error."""
-    judges = rows.rows(slice(-CANDIDATES, None))
-    mean, _ = left_out(model, judges, rows)
-    return (judges.weight[:, None] * (judges.y - mean).square()).sum(0) / judges.weight.sum()
+    predicted = rows.rows(slice(-CANDIDATES, None))
+    mean, _ = left_out(model, predicted, rows)
+    return (predicted.weight[:, None] * (predicted.y - mean).square()).sum(0) / predicted.weight.sum()
 
 
-def known(data: Batch, order: np.ndarray) -> Part:
+def rows_of_posterior(data: Batch, order: np.ndarray) -> Part:
     """The rows that the base's posterior learns from: the last of a random order, since the first are held out."""
     return Part(data, torch.as_tensor(order[-POSTERIOR_ROWS:], device=data.X.device))
 
 
 @torch.no_grad()
-def judge_base(base: DeepGP, parts: Sequence[Part], basis: Part) -> list[tuple[Tensor, Tensor]]:
+def left_out_moments(base: DeepGP, parts: Sequence[Part], basis: Part) -> list[tuple[Tensor, Tensor]]:
     """Means and variances (n, P) of function values at rows, as if the base had not learnt from the row itself.
 
     Parameters
@@ -314,21 +358,21 @@ def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups) -> tuple[SumKe
         likelihood.to(rows.X.device, torch.float64)
         with torch.no_grad():
             smooth.log_lengthscale.add_(math.log(shorter))
-        some = rows.rows(slice(-FIRST_ROWS, None))
-        return most_likely(kernel, likelihood, some, FIRST_ITERATIONS, REACH), kernel, likelihood
+        score = most_likely(kernel, likelihood, rows.rows(slice(-FIRST_ROWS, None)), FIRST_ITERATIONS, REACH)
+        return score, kernel, likelihood
 
-    found = [searched(profile, EXCESS) for profile in PROFILES]
-    if all(likelihood.variance.min().item() > NOTHING * scale for _, _, likelihood in found):
+    candidates = [searched(profile, EXCESS) for profile in PROFILES]
+    if all(likelihood.variance.min().item() > NOTHING * scale for _, _, likelihood in candidates):
         again = searched(*SECOND_START)
-        if again[0] > MARGIN + max(score for score, _, _ in found):  # a few targets far from the others gain less
-            found.append(again)
-    best, kernel, likelihood = max(found, key=lambda each: each[0])
+        if again[0] > MARGIN + max(score for score, _, _ in candidates):  # a few targets far from the others gain less
+            candidates.append(again)
+    best, kernel, likelihood = max(candidates, key=lambda candidate: candidate[0])
     if likelihood.variance.min().item() > NOISY * scale:
         most_likely(kernel, likelihood, rows.rows(slice(-NOISY_ROWS, None)), ITERATIONS, REACH)
         return kernel, likelihood
-    near = [(kernel, likelihood) for score, kernel, likelihood in found if score >= best - MARGIN]
-    scores = [most_likely(*each, rows.rows(slice(-ROWS, None)), ITERATIONS, REACH) for each in near]
-    return near[int(np.argmax(scores))]
+    close = [(kernel, likelihood) for score, kernel, likelihood in candidates if score >= best - MARGIN]
+    scores = [most_likely(*pair, rows.rows(slice(-ROWS, None)), ITERATIONS, REACH) for pair in close]
+    return close[int(np.argmax(scores))]
 
 
 def greedy_points(kernel: Kernel, X: Tensor, tolerance: float) -> Tensor:

@@ -51,12 +51,14 @@ class Prior(NamedTuple):
 #: otherwise fall below that of the base's prior.
 FACTOR = Prior(0.0, 0.5, 0.0, math.log(50.0))
 
-#: Prior of the same logarithm if the base's numbers stand for classes, and the factor's root multiplies means, too; and
-#: prior of the logarithm of the temperature's square. Without priors, few rows would make classes certain.
-CLASS_FACTOR, TEMPERATURE = Prior(2.0, 3.0, -10.0, 16.0), Prior(0.0, 3.0, *LOGARITHMS)
+#: Prior of the same logarithm if the base's numbers stand for classes. The factor's root then multiplies means, too.
+CLASS_FACTOR = Prior(2.0, 3.0, -10.0, 16.0)
+
+#: Prior of the logarithm of the temperature's square. Without it, few rows would make classes certain.
+TEMPERATURE = Prior(0.0, 3.0, *LOGARITHMS)
 
 
-class Judged(NamedTuple):
+class OutOfSample(NamedTuple):
     """Rows that neither a member nor the base has learnt from, with the moments (n, P) that both predict for them."""
 
     rows: Batch
@@ -67,7 +69,10 @@ class Judged(NamedTuple):
 
 
 def blend(
-    base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged], known: tuple[Tensor, Tensor] | None = None
+    base: DeepGP,
+    likelihood: Likelihood,
+    held_out: Sequence[OutOfSample],
+    class_rows: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Blend, float]:
     """The blend that makes held-out rows most likely.
 
@@ -80,9 +85,9 @@ def blend(
         The base, which has one layer. Its variance changes in place. For classes its means change, too.
     likelihood : Likelihood
         Likelihood of a member.
-    judged : sequence of Judged
+    held_out : sequence of OutOfSample
         Held-out rows of each member.
-    known : tuple of Tensors (N, 1) and (N,), default=those of the held-out rows
+    class_rows : tuple of Tensors (N, 1) and (N,), default=those of the held-out rows
         Targets and weights of rows that tell the share of each class. Only a likelihood of classes needs them.
 
     Returns
@@ -93,18 +98,16 @@ def blend(
         Mean log density or probability of the rows, in the members' units.
     """
     if likelihood.base_kind == "classes":
-        density: _Density = _Probability(base, likelihood, judged, known)
+        density: _Density = _Probability(base, likelihood, held_out, class_rows)
     else:
-        density = _Density(base, likelihood, judged)
-    best = min((density.maximise(weight) for weight in STARTS), key=lambda found: found.fun)
+        density = _Density(base, likelihood, held_out)
+    best = min((density.maximise(weight) for weight in STARTS), key=lambda optimum: optimum.fun)
     score = density.score(best.x)
     weight, log_factor = density.take(best.x)
     density.multiply(base, log_factor)
     edges = {"edge": density.edge, "spread": math.exp(log_factor) * density.spread}
-    found = Blend(
-        base, density.likelihood.requires_grad_(False), weight=density.by_value(torch.from_numpy(weight)), **edges
-    )
-    return found, score
+    likelihood = density.likelihood.requires_grad_(False)
+    return Blend(base, likelihood, weight=density.by_value(torch.from_numpy(weight)), **edges), score
 
 
 class _Density:
@@ -115,21 +118,21 @@ class _Density:
 
     factor = FACTOR
 
-    def __init__(self, base: DeepGP, likelihood: Likelihood, judged: Sequence[Judged]):
+    def __init__(self, base: DeepGP, likelihood: Likelihood, held_out: Sequence[OutOfSample]):
         self.likelihood = self.to_calibrate(deepcopy(likelihood)).double().requires_grad_(True)
         self.noise = self.likelihood.calibrated()
-        self.learnt = np.concatenate([each.detach().cpu().numpy().ravel() for each in self.noise] or [np.zeros(0)])
-        self.y = torch.cat([each.rows.y for each in judged]).double()
-        weight = torch.cat([each.rows.weight for each in judged]).double()
+        self.learnt = np.concatenate([part.detach().cpu().numpy().ravel() for part in self.noise] or [np.zeros(0)])
+        self.y = torch.cat([predicted.rows.y for predicted in held_out]).double()
+        weight = torch.cat([predicted.rows.weight for predicted in held_out]).double()
         self.total_weight = weight.sum()  # a row of weight 2 is that row twice
         self.row_weight = weight / self.total_weight
-        self.h, self.v, g, s = (torch.cat(column) for column in list(zip(*judged, strict=True))[1:])
-        correlation = nearness(base, torch.cat([each.rows.X for each in judged]))
+        self.h, self.v, g, s = (torch.cat(column) for column in list(zip(*held_out, strict=True))[1:])
+        correlation = nearness(base, torch.cat([predicted.rows.X for predicted in held_out]))
         self.n_weights = 1 if likelihood.alike else 2  # one for each kind of function: some likelihoods have two
         self.edge = float(correlation.quantile(EDGE))
         self.spread = float(s.mean(-1).quantile(1 - EDGE))
         self.near = near_data(correlation, s, self.edge, self.spread)
-        self.g, self.s = (like_deep(each, self.h) for each in (g, s))
+        self.g, self.s = (like_deep(values, self.h) for values in (g, s))
 
     def by_value(self, weight: Tensor) -> Tensor:
         """Weights of all function values, (1,) or (D,), from those of each kind of function."""
@@ -159,7 +162,7 @@ class _Density:
     @torch.no_grad()
     def score(self, vector: np.ndarray) -> float:
         """The mean log density without the priors."""
-        weight, log_factor = (self.y.new_tensor(each) for each in self.take(vector))
+        weight, log_factor = (self.y.new_tensor(part) for part in self.take(vector))
         return self.mean_of_rows(weight, log_factor).item()
 
     def mean_of_rows(self, weight: Tensor, log_factor: Tensor) -> Tensor:
@@ -234,16 +237,16 @@ class _Probability(_Density):
         self,
         base: DeepGP,
         likelihood: Likelihood,
-        judged: Sequence[Judged],
-        known: tuple[Tensor, Tensor] | None = None,
+        held_out: Sequence[OutOfSample],
+        class_rows: tuple[Tensor, Tensor] | None = None,
     ):
-        super().__init__(base, likelihood, judged)
+        super().__init__(base, likelihood, held_out)
         n_classes = max(2, likelihood.n_outputs)
-        held_out = _shares(self.y, self.row_weight, n_classes)
-        share = held_out if known is None else _shares(*known, n_classes).to(held_out)
+        there = _shares(self.y, self.row_weight, n_classes)
+        share = there if class_rows is None else _shares(*class_rows, n_classes).to(there)
         numbers = self.y[:, 0].long()
-        self.row_weight = self.row_weight * (share[numbers] / held_out[numbers])
-        missing = ((held_out == 0) & (share > 0)).nonzero()[:, 0].tolist()
+        self.row_weight = self.row_weight * (share[numbers] / there[numbers])
+        missing = ((there == 0) & (share > 0)).nonzero()[:, 0].tolist()
         self.absent = [(number, share[number]) for number in missing]
         self.log_even = self.y.new_tensor(-math.log(len(self.y)))
 

@@ -50,18 +50,18 @@ def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size:
     float
         The number; 0 if the likelihoods have nothing to calibrate.
     """
-    logarithms = [each for model in models for each in model.likelihood.calibrated()]
+    logarithms = [logarithm for model in models for logarithm in model.likelihood.calibrated()]
     if not logarithms:
         return 0.0
-    learnt = [each.clone() for each in logarithms]
+    learnt = [logarithm.clone() for logarithm in logarithms]
     rows_of = [rows.spread(MAX_ROWS) for rows in held_out]
     # Marginals do not depend on the likelihood, and are computed once.
     marginals = [marginals_of(model, rows, batch_size) for model, rows in zip(models, rows_of, strict=True)]
 
     @torch.no_grad()
     def apply(shift: float) -> None:
-        for each, value in zip(logarithms, learnt, strict=True):
-            each.copy_(value + shift)
+        for logarithm, value in zip(logarithms, learnt, strict=True):
+            logarithm.copy_(value + shift)
 
     @torch.no_grad()
     def loss(shift: float) -> float:
@@ -72,9 +72,9 @@ def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size:
         ]
         return n_earlier * len(models) * shift**2 / 4 - float(sum(scores))  # log N(0 | 0, σ²) has a curvature of -1/2
 
-    found = minimize_scalar(loss, bounds=_SHIFTS, method="bounded", options={"xatol": 0.01})
-    apply(found.x)
-    return found.x
+    best = minimize_scalar(loss, bounds=_SHIFTS, method="bounded", options={"xatol": 0.01})
+    apply(best.x)
+    return best.x
 
 
 @torch.no_grad()

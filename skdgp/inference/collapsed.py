@@ -339,7 +339,7 @@ def solve_copy(model: DeepGP, rows: Batch, settings: Settings) -> None:
     set_posteriors(model, rows)
 
 
-def judge(model: DeepGP, rows: Batch, data: Batch, settings: Settings) -> tuple[Tensor, Tensor]:
+def predict_left_out(model: DeepGP, rows: Batch, data: Batch, settings: Settings) -> tuple[Tensor, Tensor]:
     """Predictions of a model that :func:`train` has trained, as if it had not learnt from these rows."""
     return left_out(model, rows, data)
 

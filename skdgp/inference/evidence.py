@@ -101,17 +101,17 @@ def most_likely(
     numpy.linalg.LinAlgError
         If the evidence cannot be computed at the start, even with as much noise as the kernel's variance.
     """
-    total_weight, found = rows.weight.sum().item(), math.nan
+    total_weight, best = rows.weight.sum().item(), math.nan
 
     def loss() -> Tensor:
         return -(log_evidence(kernel, likelihood.variance, rows) + kernel.log_prior()) / total_weight
 
     def record(value: float) -> bool:
-        nonlocal found
-        found = -value
+        nonlocal best
+        best = -value
         return False
 
-    free = [each for each in _parameters(kernel, likelihood) if each.requires_grad]
+    free = [parameter for parameter in _parameters(kernel, likelihood) if parameter.requires_grad]
     while True:
         try:
             lbfgs(loss, free, max_iter, len(rows) ** 3 / 3, record, reach=reach, tolerance=tolerance)
@@ -121,10 +121,10 @@ def most_likely(
                 raise
             with torch.no_grad():
                 likelihood.log_excess.add_(math.log(LIFT))
-    if not math.isfinite(found):  # no step has gained anything
+    if not math.isfinite(best):  # no step has gained anything
         with torch.no_grad():
-            found = -loss().item()
-    return found
+            best = -loss().item()
+    return best
 
 
 def _below(likelihood: Gaussian, variances: Tensor) -> bool:

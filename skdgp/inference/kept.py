@@ -1,53 +1,28 @@
-"""What predicts: members, base and neighbours with all that does not depend on the rows computed once."""
+"""Copies of modules that were made before, and serve until a parameter changes."""
 
-from collections.abc import Sequence
-from copy import deepcopy
-from typing import NamedTuple
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from ..gp.blend import Blend
-from ..gp.deep_gp import DeepGP
-from ..gp.neighbours import Correction, Neighbours
-from .threads import threads_for
+Made = TypeVar("Made")
 
 
-class Predictors(NamedTuple):
-    """Frozen modules for predictions in one precision."""
-
-    members: list[DeepGP]
-    base: DeepGP | None
-    local: Neighbours | None
-
-
-class Kept:
-    """Predictors that were made before. They serve until a parameter of what they were made from changes."""
+class Kept(Generic[Made]):
+    """Copies of a module, by what distinguishes them. A copy of this object starts empty."""
 
     def __init__(self):
-        self._made: dict[torch.dtype, tuple[_Sources, Predictors]] = {}
+        self._made: dict[Hashable, tuple[_Sources, Made]] = {}
 
-    def predictors(
-        self, members: Sequence[DeepGP], blend: Blend | None, correction: Correction | None, dtype: torch.dtype
-    ) -> Predictors:
-        """Members in this precision, base and neighbours in their own."""
-        parts: list[nn.Module] = [*members, *(each for each in (blend, correction) if each is not None)]
-        if dtype not in self._made or not self._made[dtype][0].hold(parts):
-            models = [members[0]] if blend is None else [members[0], blend.base]
-            with threads_for(max(model.products(0) for model in models)):
-                found = Predictors(
-                    [_in_precision(member, dtype).frozen(turned=True) for member in members],
-                    None if blend is None else blend.base.frozen(turned=True),
-                    None if correction is None else correction.local.frozen(),
-                )
-            self._made[dtype] = _Sources(parts), found
-        return self._made[dtype][1]
+    def __deepcopy__(self, memo: dict) -> "Kept[Made]":
+        return Kept()
 
-
-def _in_precision(member: DeepGP, dtype: torch.dtype) -> DeepGP:
-    """The member, or a copy if it has another precision."""
-    same = next(member.parameters()).dtype == dtype
-    return member if same else deepcopy(member).to(dtype)
+    def copy(self, module: nn.Module, kind: Hashable, make: Callable[[], Made]) -> Made:
+        """The copy of a kind, which is made if there is none, or if the module has changed since."""
+        if kind not in self._made or not self._made[kind][0].hold(module):
+            self._made[kind] = _Sources(module), make()
+        return self._made[kind][1]
 
 
 class _Sources:
@@ -57,14 +32,13 @@ class _Sources:
     tables, and so only torch's count of their changes is compared.
     """
 
-    def __init__(self, parts: Sequence[nn.Module]):
-        self.parameters = [each.detach().clone() for part in parts for each in part.parameters()]
-        self.buffers = [(each, self._count(each)) for part in parts for each in part.buffers()]
+    def __init__(self, module: nn.Module):
+        self.parameters = [parameter.detach().clone() for parameter in module.parameters()]
+        self.buffers = [(buffer, self._count(buffer)) for buffer in module.buffers()]
 
-    def hold(self, parts: Sequence[nn.Module]) -> bool:
-        """Whether parts have the same parameters and buffers as then."""
-        parameters = [each for part in parts for each in part.parameters()]
-        buffers = [each for part in parts for each in part.buffers()]
+    def hold(self, module: nn.Module) -> bool:
+        """Whether the module has the same parameters and buffers as then."""
+        parameters, buffers = list(module.parameters()), list(module.buffers())
         if len(parameters) != len(self.parameters) or len(buffers) != len(self.buffers):
             return False
         same = all(now is then and self._count(now) == n for now, (then, n) in zip(buffers, self.buffers, strict=True))

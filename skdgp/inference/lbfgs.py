@@ -98,7 +98,7 @@ def lbfgs(
             value = loss()
             gradient = torch.autograd.grad(value, parameters)
         last = value.item()
-        return last, parameters_to_vector([each.contiguous() for each in gradient]).cpu().numpy()
+        return last, parameters_to_vector([part.contiguous() for part in gradient]).cpu().numpy()
 
     def record(vector: np.ndarray) -> None:
         nonlocal reached

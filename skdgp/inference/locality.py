@@ -20,22 +20,45 @@ from .lbfgs import going_back
 #: Default number of neighbours. Twelve are nearly as good, and fifty are not better.
 N_NEIGHBORS = 24
 
-#: Largest number of rows whose residuals are kept, a random part if there are more; smallest and largest number of rows
-#: that judge; and largest number of entries in the correlations of the judges' neighbours.
-MOST_ROWS, FEWEST_JUDGES, MOST_JUDGES, JUDGED_NUMBERS = 50_000, 16, 1500, 2**25
+#: Largest number of rows whose residuals are kept. If there are more, they are a random part.
+MOST_ROWS = 50_000
 
-#: Number of standard errors by which the judges' mean log density must gain, unless the user asks for neighbours.
+#: Smallest number of rows that judge a correction, if there are so many.
+FEWEST_VALIDATION_ROWS = 16
+
+#: Largest number of rows that judge a correction: more of them take longer and hardly decide better.
+MOST_VALIDATION_ROWS = 1500
+
+#: Largest number of entries in the correlations of these rows' neighbours.
+VALIDATION_NUMBERS = 2**25
+
+#: Number of standard errors by which the mean log density must gain, unless the user asks for neighbours.
 ERRORS = 2.0
 
-#: The neighbour whose median distance decides the initial lengthscales, and how far their logarithms may move.
-START_NEIGHBOR, REACH = 8, 5.0
+#: The neighbour whose median distance decides the initial lengthscales.
+START_NEIGHBOR = 8
 
-#: Initial variances of ρ and of the new noise, as shares of the old noise, and the limits of both.
-SHARES, LEAST, MOST = (0.5, 0.6), 1e-3, 10.0
+#: How far the logarithms of lengthscales may move.
+REACH = 5.0
 
-#: Initial log odds of wide noise, and their limits; the same for the logarithm of its variance over that of the old
-#: noise. Rows of which their neighbours say nothing are at least as uncertain as without neighbours.
-ODDS, WIDTH = (-3.0, -12.0, 2.0), (1.0, 0.0, 4.0)
+#: Initial variance of ρ, as a share of the old noise.
+FUNCTION_SHARE = 0.5
+
+#: Initial variance of the new noise, as a share of the old one.
+NOISE_SHARE = 0.6
+
+#: Smallest variance of ρ and of the new noise, as a share of the old noise.
+LEAST = 1e-3
+
+#: Largest variance of both.
+MOST = 10.0
+
+#: Initial log odds of wide noise, and their limits.
+ODDS = (-3.0, -12.0, 2.0)
+
+#: Initial logarithm of the variance of wide noise over that of the old noise, and its limits. Rows of which their
+#: neighbours say nothing are at least as uncertain as without neighbours.
+WIDTH = (1.0, 0.0, 4.0)
 
 #: Rows with wide noise, and rows without, that are counted beforehand. No share is zero then.
 PSEUDO_COUNT = 0.5
@@ -46,22 +69,22 @@ MOST_INFLATION = 5.0
 ITERATIONS = 60
 
 
-class LeftOver(NamedTuple):
-    """Rows with a model's moments (n, P) there; ``fair`` (n,) is True if the model has not learnt from the row."""
+class Predicted(NamedTuple):
+    """Rows with a model's moments (n, P) there; ``unseen`` (n,) is True if the model has not learnt from the row."""
 
     rows: Batch
     mean: Tensor
     variance: Tensor
-    fair: Tensor
+    unseen: Tensor
 
-    def some(self, index: Tensor) -> "LeftOver":
+    def at(self, index: Tensor) -> "Predicted":
         """The rows at ``index``."""
-        return LeftOver(self.rows.rows(index), self.mean[index], self.variance[index], self.fair[index])
+        return Predicted(self.rows.rows(index), self.mean[index], self.variance[index], self.unseen[index])
 
 
-def look_around(
-    stored: LeftOver,
-    others: LeftOver | None,
+def best_correction(
+    stored: Predicted,
+    others: Predicted | None,
     likelihood: AdditiveNoise,
     scales: Sequence[Tensor],
     n_neighbors: int = N_NEIGHBORS,
@@ -70,10 +93,10 @@ def look_around(
 
     Parameters
     ----------
-    stored : LeftOver
+    stored : Predicted
         Rows that may become neighbours.
-    others : LeftOver or None
-        Rows that judge. With None the fair ones among ``stored`` do.
+    others : Predicted or None
+        Rows that judge. With None the unseen ones among ``stored`` do.
     likelihood : AdditiveNoise
         Likelihood of the model.
     scales : sequence of Tensors of shape (Q,)
@@ -86,25 +109,26 @@ def look_around(
     Correction or None
     """
     residual, own = stored.rows.y - stored.mean, None
-    n_judges = max(FEWEST_JUDGES, min(MOST_JUDGES, JUDGED_NUMBERS // min(n_neighbors, len(stored.rows)) ** 2))
-    those = stored if others is None else others
-    chosen = _spread(torch.nonzero(those.fair)[:, 0], n_judges)
-    judges = those.some(chosen)
+    affordable = VALIDATION_NUMBERS // min(n_neighbors, len(stored.rows)) ** 2
+    n_rows = max(FEWEST_VALIDATION_ROWS, min(MOST_VALIDATION_ROWS, affordable))
+    source = stored if others is None else others
+    index = _spread(torch.nonzero(source.unseen)[:, 0], n_rows)
+    held_out = source.at(index)
     if others is None:
-        own = chosen
-        if not stored.fair.all() and len(own):
-            fair, learnt = (residual[each].square().mean(0) for each in (stored.fair, ~stored.fair))
-            inflation = (fair / learnt.clamp(min=1e-300)).sqrt().clamp(1.0, MOST_INFLATION)  # residuals may all be zero
-            residual = torch.where(stored.fair[:, None], residual, residual * inflation)
-    if len(judges.rows) < 2 or len(stored.rows) < 3:
+        own = index
+        if not stored.unseen.all() and len(own):
+            unseen, learnt = (residual[rows].square().mean(0) for rows in (stored.unseen, ~stored.unseen))
+            inflation = (unseen / learnt.clamp(min=1e-300)).sqrt().clamp(1.0, MOST_INFLATION)  # they may all be zero
+            residual = torch.where(stored.unseen[:, None], residual, residual * inflation)
+    if len(held_out.rows) < 2 or len(stored.rows) < 3:
         return None
     noise, candidates = _noise_of(likelihood).to(residual), []
     for scale in scales:
         numbers = {"lengthscale": scale, "variance": noise, "noise": noise}
         local = Neighbours(stored.rows.X, residual, stored.rows.weight, **numbers, n_neighbors=n_neighbors)
-        near = local.neighbourhood(judges.rows.X, own)
-        candidates.append(_Candidate(local, judges, near, likelihood))
-    return min(candidates, key=lambda each: each.found.fun).result()
+        near = local.neighbourhood(held_out.rows.X, own)
+        candidates.append(_Candidate(local, held_out, near, likelihood))
+    return min(candidates, key=lambda candidate: candidate.optimum.fun).result()
 
 
 def _noise_of(likelihood: AdditiveNoise) -> Tensor:
@@ -124,22 +148,22 @@ class _Candidate:
     is a mixture of two Gaussians. A single Gaussian that suits most rows would be far too narrow for the others.
     """
 
-    def __init__(self, local: Neighbours, judges: LeftOver, near: Neighbourhood, likelihood: AdditiveNoise):
-        self.local, self.judges, self.near, self.likelihood = local, judges, near, likelihood
+    def __init__(self, local: Neighbours, held_out: Predicted, near: Neighbourhood, likelihood: AdditiveNoise):
+        self.local, self.held_out, self.near, self.likelihood = local, held_out, near, likelihood
         self.scale, self.noise = local.lengthscale, local.noise
-        self.total_weight = judges.rows.weight.sum()  # a row of weight 2 is that row twice
-        self.weight = judges.rows.weight / self.total_weight
-        self.found = self._best()
+        self.total_weight = held_out.rows.weight.sum()  # a row of weight 2 is that row twice
+        self.weight = held_out.rows.weight / self.total_weight
+        self.optimum = self._best()
 
     def _best(self) -> OptimizeResult:
         """Search by gradients, starting from the distances of neighbours."""
         eighth = self.near.rows[:, min(START_NEIGHBOR, self.near.rows.shape[1]) - 1]
-        distance = ((self.local.X[eighth] - self.judges.rows.X) / self.scale).norm(dim=-1).median().clamp(min=1e-6)
-        floor = [rounding_variance(column) for column in self.judges.rows.y.mT.cpu().numpy()]
+        distance = ((self.local.X[eighth] - self.held_out.rows.X) / self.scale).norm(dim=-1).median().clamp(min=1e-6)
+        floor = [rounding_variance(column) for column in self.held_out.rows.y.mT.cpu().numpy()]
         noise = self.noise.log().cpu().numpy()
         low, high = noise + math.log(LEAST), noise + math.log(MOST)
         low_noise = np.maximum(low, np.log(np.maximum(floor, 1e-12)))
-        start = [noise + math.log(SHARES[0]), np.maximum(noise + math.log(SHARES[1]), low_noise)]
+        start = [noise + math.log(FUNCTION_SHARE), np.maximum(noise + math.log(NOISE_SHARE), low_noise)]
         ends = [*zip(low, high, strict=True), *zip(low_noise, np.maximum(high, low_noise), strict=True)]
         length = math.log(distance.item())
         return minimize(
@@ -158,9 +182,9 @@ class _Candidate:
         self.local.noise, self.wide = noise.exp(), self.noise * width.exp()
 
     def _density(self) -> Tensor:
-        """Log densities (n,) of the judges; the model's own distribution counts as a Gaussian with its moments."""
-        mean, variance = self.local.moments(self.judges.rows.X, self.near)
-        left, variance = self.judges.rows.y - self.judges.mean - mean, self.judges.variance + variance
+        """Log densities (n,) of held-out rows; the model's own distribution counts as a Gaussian with its moments."""
+        mean, variance = self.local.moments(self.held_out.rows.X, self.near)
+        left, variance = self.held_out.rows.y - self.held_out.mean - mean, self.held_out.variance + variance
         narrow, wide = (_gaussian(left, variance + noise) for noise in (self.local.noise, self.wide))
         return torch.logaddexp(narrow + logsigmoid(-self.odds), wide + logsigmoid(self.odds)).sum(-1)
 
@@ -174,16 +198,16 @@ class _Candidate:
     @torch.no_grad()
     def result(self) -> Correction:
         """The correction with its gain."""
-        self._set(torch.as_tensor(self.found.x, device=self.noise.device))
-        plain = _gaussian(self.judges.rows.y - self.judges.mean, self.judges.variance + self.noise).sum(-1)
+        self._set(torch.as_tensor(self.optimum.x, device=self.noise.device))
+        plain = _gaussian(self.held_out.rows.y - self.held_out.mean, self.held_out.variance + self.noise).sum(-1)
         gain = self._density() - plain
         mean = (self.weight * gain).sum()
         error = ((self.weight * (gain - mean)).square().sum()).sqrt()
         likelihood = deepcopy(self.likelihood)
         likelihood.refine()
         ratio = (self.local.noise / _noise_of(likelihood).to(self.noise)).log()
-        for each in likelihood.calibrated():
-            each.add_(ratio.to(each))
+        for logarithm in likelihood.calibrated():
+            logarithm.add_(ratio.to(logarithm))
         likelihood = Contaminated(likelihood, self.odds.sigmoid().item(), self.wide)
         return Correction(self.local, likelihood, mean.item(), error.item())
 

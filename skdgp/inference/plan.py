@@ -12,7 +12,7 @@ from .batches import Batch, Part
 from .settings import OneByOne, Settings, Trainer
 
 #: Means and variances (n, P) of function values at some rows, as if the model had not learnt from the row itself.
-Judge = Callable[[DeepGP, Batch, Batch, Settings], tuple[Tensor, Tensor]]
+LeftOut = Callable[[DeepGP, Batch, Batch, Settings], tuple[Tensor, Tensor]]
 
 #: Gives a model the posteriors that are best for some rows.
 Solve = Callable[[DeepGP, Batch, Settings], None]
@@ -21,9 +21,9 @@ Solve = Callable[[DeepGP, Batch, Settings], None]
 class Plan(NamedTuple):
     """How models are trained.
 
-    ``precision`` is the precision of training. ``judge`` predicts some of the rows that a model has learnt from, as if
-    it had not learnt from them. Without it only held-out rows can judge a model. With ``hold_out`` some rows are held
-    out for this, even if training itself does not need them.
+    ``precision`` is the precision of training. ``left_out`` predicts some of the rows that a model has learnt from, as
+    if it had not learnt from them. Without it only held-out rows can judge a model. With ``hold_out`` some rows are
+    held out for this, even if training itself does not need them.
 
     Two functions give a model the posteriors that are best for some rows. They are called with the model, the rows and
     the settings. ``solve`` is for trained models in the precision of predictions. ``solve_copy`` is for a trainer that
@@ -36,7 +36,7 @@ class Plan(NamedTuple):
     precision: torch.dtype
     name: str
     solve: Solve | None = None
-    judge: Judge | None = None
+    left_out: LeftOut | None = None
     hold_out: bool = False
     solve_copy: Solve | None = None
 
@@ -49,14 +49,14 @@ class Split(NamedTuple):
     """Which rows each model holds out: ``rows`` that the user gave, or ``n_rows`` of all rows, or none.
 
     If they are some of all rows, models hold out successive parts of one random ``order``. So the models together learn
-    from every row. With ``to_judge`` held-out rows have no influence on training, and a plan's ``solve`` learns from
-    them at the end.
+    from every row. With ``for_validation`` held-out rows have no influence on training, and a plan's ``solve`` learns
+    from them at the end.
     """
 
     order: np.ndarray
     rows: Batch | None = None
     n_rows: int = 0
-    to_judge: bool = False
+    for_validation: bool = False
 
     def of(self, data: Batch, index: int) -> tuple[Part, Part | None]:
         """Rows that the model of this number learns from, and those that it holds out."""

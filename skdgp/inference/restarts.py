@@ -48,18 +48,18 @@ def start_from_evidence(
     numpy.linalg.LinAlgError
         If the evidence cannot be computed at any of the starts.
     """
-    some = rows.rows(slice(-ROWS, None)).to("cpu", torch.float64)
-    ends = list[tuple[float, Kernel, Gaussian]]()
+    sample = rows.rows(slice(-ROWS, None)).to("cpu", torch.float64)
+    searches = list[tuple[float, Kernel, Gaussian]]()
     for turn in range(n_restarts + 1):
         pair = deepcopy(kernel).double(), deepcopy(likelihood).double()
         if turn:
             _scatter(pair[0], generator)
         try:
-            ends.append((most_likely(*pair, some, ITERATIONS, np.inf, TOLERANCE), *pair))
+            searches.append((most_likely(*pair, sample, ITERATIONS, np.inf, TOLERANCE), *pair))
         except np.linalg.LinAlgError:  # this start is out of the question, unless it is the last hope
-            if not ends and turn == n_restarts:
+            if not searches and turn == n_restarts:
                 raise
-    _, *best = max(ends, key=lambda end: end[0])
+    _, *best = max(searches, key=lambda search: search[0])
     for module, source in zip((kernel, likelihood), best, strict=True):
         module.load_state_dict(source.state_dict())
 

@@ -47,8 +47,11 @@ _NUMBERS = frozenset(
     map(np.dtype, ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"))
 )
 
-#: Length of the state of a generator on the CPU, and of the Mersenne twister in it.
-_CPU_STATE, _TWISTER = len(torch.Generator("cpu").get_state()), 624
+#: Length of the state of a generator on the CPU.
+_CPU_STATE = len(torch.Generator("cpu").get_state())
+
+#: Number of words of the Mersenne twister in it.
+_TWISTER = 624
 
 Part = TypeVar("Part", bound=nn.Module)
 
@@ -103,7 +106,7 @@ def _module(state: dict) -> nn.Module:
     kind = find_class(MOVED.get(name, name) if isinstance(name, str) else name)
     if issubclass(kind, GlobalLayer):
         state = _with_points(state)
-    _check_names(kind, [name for each in _KINDS for name in state[each]])
+    _check_names(kind, [name for kind_of_part in _KINDS for name in state[kind_of_part]])
     module = kind.__new__(kind)
     nn.Module.__init__(module)
     vars(module).update({name: _rich(value) for name, value in state["attributes"].items()})
@@ -144,8 +147,8 @@ def _check_names(kind: type[nn.Module], names: Sequence[Any]) -> None:
 
 def _with_points(state: dict) -> dict:
     """The state of a layer with inducing points as modules, also from a file of an earlier version."""
-    found = {POINTS[name]: array for name, array in state["parameters"].items() if name in POINTS}
-    points = {name: to_plain(Points(to_tensor(array))) for name, array in found.items()}
+    moved = {POINTS[name]: array for name, array in state["parameters"].items() if name in POINTS}
+    points = {name: to_plain(Points(to_tensor(array))) for name, array in moved.items()}
     own = {name: array for name, array in state["parameters"].items() if name not in POINTS}
     return state | {"parameters": own, "modules": points | state["modules"]}
 
@@ -180,7 +183,7 @@ def to_generator(array: np.ndarray) -> torch.Generator:
 def to_units(plain: Any) -> Units:
     """Units from lists of their shifts and scales."""
     columns = plain if type(plain) is list and len(plain) == 2 else [None, None]
-    if any(type(column) is not list or any(type(each) is not float for each in column) for column in columns):
+    if any(type(column) is not list or any(type(number) is not float for number in column) for column in columns):
         refuse("has something else in place of units")
     return Units(*columns)
 

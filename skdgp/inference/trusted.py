@@ -66,12 +66,12 @@ def _name(thing: type | FunctionType) -> str:
 
 def _own_classes(module) -> list[type[nn.Module]]:
     """The classes of parts of models that are defined in a module, and not imported there."""
-    found = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, nn.Module)]
-    return [each for each in found if each.__module__ == module.__name__]
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, nn.Module)]
+    return [kind for kind in kinds if kind.__module__ == module.__name__]
 
 
-_CLASSES = {_name(each): each for each in [*LAYERS, *(own for module in MODULES for own in _own_classes(module))]}
-_FUNCTIONS = {_name(each): each for each in FUNCTIONS}
+_CLASSES = {_name(kind): kind for kind in [*LAYERS, *(own for module in MODULES for own in _own_classes(module))]}
+_FUNCTIONS = {_name(function): function for function in FUNCTIONS}
 
 
 def name_of_class(kind: type) -> str:
@@ -103,32 +103,34 @@ def name_of_function(function: FunctionType) -> str:
 
 def find_class(name: Any) -> type[nn.Module]:
     """The class that a stored model names; ValueError if it may not be part of a model."""
-    found = _CLASSES.get(name) or _users_class(name) if isinstance(name, str) else None
-    if found is None:
+    kind = _CLASSES.get(name) or _users_class(name) if isinstance(name, str) else None
+    if kind is None:
         raise ValueError(
             f"A stored model names {name!r}, which is no type of skdgp that is part of models, nor a layer of torch "
             "that skdgp trusts: this version of skdgp did not write it. Fit the model anew, or open the file with the "
             "version that wrote it. If it is a class of your own, import it before."
         )
-    return found
+    return kind
 
 
 def find_function(name: Any) -> FunctionType:
     """The function that a stored model names; ValueError if it may not be part of a model."""
-    found = _FUNCTIONS.get(name) if isinstance(name, str) else None
-    if found is None:
+    function = _FUNCTIONS.get(name) if isinstance(name, str) else None
+    if function is None:
         raise ValueError(
             f"A stored model names {name!r}, which is no function of skdgp that is part of models: this version of "
             "skdgp did not write it. Fit the model anew, or open the file with the version that wrote it."
         )
-    return found
+    return function
 
 
 def _users_class(name: str) -> type[nn.Module] | None:
     """A class of the user's own, from the module that defines it; None if there is none."""
     module, _, attribute = name.partition(":")
-    found = getattr(sys.modules.get(module), "__dict__", {}).get(attribute)  # without the module's own __getattr__
-    return found if isinstance(found, type) and issubclass(found, PARTS) and _name(found) == name else None
+    if module not in sys.modules:
+        return None
+    kind = vars(sys.modules[module]).get(attribute)  # without the module's own __getattr__
+    return kind if isinstance(kind, type) and issubclass(kind, PARTS) and _name(kind) == name else None
 
 
 def _list_of(kinds: tuple[type, ...]) -> str:

@@ -227,7 +227,7 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
             settings,
             torch.float64,
             "collapsed",
-            judge=collapsed.judge,
+            left_out=collapsed.predict_left_out,
             solve_copy=collapsed.solve_copy,
         )
 

@@ -13,13 +13,14 @@ from ..gp.deep_gp import DeepGP
 from ..gp.kernels import StationaryKernel, SumKernel
 from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.neighbours import Correction
-from .base import PREDICT_ROWS, base_for, judge_base, known
+from .base import PREDICT_ROWS, base_for, left_out_moments, rows_of_posterior
 from .batches import Batch, Part
-from .blending import Judged, blend
+from .blending import OutOfSample, blend
 from .calibration import MAX_ROWS, marginals_of
 from .callers import users_level
-from .locality import ERRORS, MOST_JUDGES, MOST_ROWS, N_NEIGHBORS, LeftOver, look_around
-from .plan import HeldOut, Judge, Plan, Split
+from .locality import ERRORS, MOST_ROWS, MOST_VALIDATION_ROWS, N_NEIGHBORS, Predicted, best_correction
+from .plan import HeldOut, LeftOut, Plan, Split
+from .predictor import Predictor
 
 
 class Foundation(NamedTuple):
@@ -29,10 +30,10 @@ class Foundation(NamedTuple):
     rows: Part
 
 
-class Judges(NamedTuple):
-    """All rows of a fit, and what is needed to predict some of them as if members had not learnt from them.
+class Validation(NamedTuple):
+    """Choices by rows of a fit that are predicted as if members had not learnt from them.
 
-    These are rows that members hold out, rows that the user gave, or, if the plan has a ``judge``, rows that members
+    These are rows that members hold out, rows that the user gave, or, if the plan has a ``left_out``, rows that members
     have learnt from. ``device`` and ``dtype`` are those of predictions.
     """
 
@@ -43,15 +44,17 @@ class Judges(NamedTuple):
     dtype: torch.dtype
 
     @property
-    def exist(self) -> bool:
+    def possible(self) -> bool:
         """Whether there are such rows."""
-        return bool(self.split.n_rows) or self.split.rows is not None or self.plan.judge is not None
+        return bool(self.split.n_rows) or self.split.rows is not None or self.plan.left_out is not None
 
     def foundation(self, likelihood: Likelihood, groups: Sequence[int] | None) -> Foundation | None:
         """The base; None if no rows can judge it. If it cannot be computed, it is None after a warning."""
-        if not likelihood.has_base or not self.exist:
+        if not likelihood.has_base or not self.possible:
             return None
-        basis = known(Batch(self.data.X, likelihood.regressands(self.data.y), self.data.weight), self.split.order)
+        basis = rows_of_posterior(
+            Batch(self.data.X, likelihood.regressands(self.data.y), self.data.weight), self.split.order
+        )
         try:
             rows = Part(self.data, basis.index).rows().to(self.device, torch.float64)
             base, learnt = base_for(likelihood, rows, groups)
@@ -67,20 +70,20 @@ class Judges(NamedTuple):
         return Foundation(base, basis if learnt is None else basis.with_targets(learnt))
 
     def blend(self, models: Sequence[DeepGP], foundation: Foundation) -> tuple[Blend, HeldOut]:
-        """The blend of members and base that makes their judges most likely."""
+        """The blend of members and base that makes held-out rows most likely."""
         base, basis = foundation
         held_out = (self.split.of(self.data, index)[1] for index in range(len(models)))
         parts = [(Part(self.data, basis.index) if part is None else part).spread(MAX_ROWS) for part in held_out]
-        by_base = judge_base(base, parts, basis)
-        judged = []
+        by_base = left_out_moments(base, parts, basis)
+        out_of_sample = []
         for model, part, (base_mean, base_variance) in zip(models, parts, by_base, strict=True):
             rows = part.rows().to(self.device, self.dtype)
             mean, variance = self._moments(model, part, rows)
-            judged.append(Judged(rows, mean.double(), variance.double(), base_mean, base_variance))
-        found, score = blend(base, models[0].likelihood, judged, self._targets())
-        # Rows that the user gave judge each member. They are still the same rows.
-        sizes = [len(each.rows) for each in judged]
-        return found, HeldOut(score, sizes[0] if self.split.rows is not None else sum(sizes))
+            out_of_sample.append(OutOfSample(rows, mean.double(), variance.double(), base_mean, base_variance))
+        best, score = blend(base, models[0].likelihood, out_of_sample, self._targets())
+        # Rows that the user gave judge every member. They are still the same rows.
+        sizes = [len(predicted.rows) for predicted in out_of_sample]
+        return best, HeldOut(score, sizes[0] if self.split.rows is not None else sum(sizes))
 
     def _targets(self) -> tuple[Tensor, Tensor]:
         """Targets and weights of rows that have the classes' shares where the model will predict.
@@ -97,9 +100,9 @@ class Judges(NamedTuple):
         return torch.cat([given.y, y[lacking]]), torch.cat([given.weight, size * weight[lacking]])
 
     def correction(
-        self, models: Sequence[DeepGP], blend: Blend | None, foundation: Foundation | None, n_neighbors: int | None
+        self, predictor: Predictor, foundation: Foundation | None, n_neighbors: int | None
     ) -> Correction | None:
-        """The correction of members, blended if there is a blend, by nearest rows; None if no rows judge it.
+        """The correction of a predictor that has none, by nearest rows; None if no rows judge it.
 
         With ``n_neighbors=None`` it is also None if it does not gain. If it cannot be computed, it is None after a
         warning.
@@ -107,16 +110,16 @@ class Judges(NamedTuple):
         stored = Part(self.data, torch.as_tensor(self.split.order[:MOST_ROWS], device=self.data.X.device))
         others = None
         if self.split.rows is not None:
-            others = self._left_over(models, blend, foundation, Part(self.split.rows).spread(MOST_JUDGES))
+            others = self._predicted(predictor, foundation, Part(self.split.rows).spread(MOST_VALIDATION_ROWS))
         scales = [torch.ones(self.data.X.shape[1], dtype=torch.float64, device=self.device)]
-        if blend is not None:
-            kernel = cast(StationaryKernel, cast(SumKernel, blend.base.layers[0].kernel).parts[0])
+        if predictor.blend is not None:
+            kernel = cast(StationaryKernel, cast(SumKernel, predictor.blend.base.layers[0].kernel).parts[0])
             length = kernel.lengthscale[0].double()
             scales.append(length / length.log().mean().exp())
-        left_over = self._left_over(models, blend, foundation, stored)
-        likelihood = cast(AdditiveNoise, models[0].likelihood if blend is None else blend.likelihood)
+        predicted = self._predicted(predictor, foundation, stored)
+        likelihood = cast(AdditiveNoise, predictor.likelihoods[0])
         try:
-            found = look_around(left_over, others, likelihood, scales, n_neighbors or N_NEIGHBORS)
+            correction = best_correction(predicted, others, likelihood, scales, n_neighbors or N_NEIGHBORS)
         except np.linalg.LinAlgError:
             warnings.warn(
                 "The correction by nearest rows could not be computed, and predictions do without it: a covariance "
@@ -126,47 +129,47 @@ class Judges(NamedTuple):
                 stacklevel=users_level(),
             )
             return None
-        if found is None or (n_neighbors is None and found.gain <= ERRORS * found.error):
+        if correction is None or (n_neighbors is None and correction.gain <= ERRORS * correction.error):
             return None
-        return found
+        return correction
 
     @torch.no_grad()
-    def _left_over(
-        self, models: Sequence[DeepGP], blend: Blend | None, foundation: Foundation | None, part: Part
-    ) -> LeftOver:
+    def _predicted(self, predictor: Predictor, foundation: Foundation | None, part: Part) -> Predicted:
         """Predictions of members and base for some rows, as if they had not learnt from the row, if that is known.
 
         If some members hold a row out, only these predict it.
         """
         rows = part.rows().to(self.device, self.dtype)
-        moments = [self._moments(model, part, rows) for model in models]
-        by_member = torch.stack([self._fair(index, part) for index in range(len(models))]).to(self.device)  # (E, n)
-        fair = by_member.any(0)
-        share = (by_member | ~fair).double()[..., None]
-        share = share / share.sum(0)
+        moments = [self._moments(model, part, rows) for model in predictor.models]
+        by_member = torch.stack([self._unseen(index, part) for index in range(len(predictor))]).to(
+            self.device
+        )  # (E, n)
+        unseen = by_member.any(0)
+        weight = (by_member | ~unseen).double()[..., None]
+        weight = weight / weight.sum(0)
         means, variances = (torch.stack(column).double() for column in zip(*moments, strict=True))  # (E, n, P)
-        mean = (share * means).sum(0)
-        variance = (share * (variances + (means - mean).square())).sum(0)
+        mean = (weight * means).sum(0)
+        variance = (weight * (variances + (means - mean).square())).sum(0)
         exact = rows.to(self.device, torch.float64)
-        if blend is not None:
+        if (blend := predictor.blend) is not None:
             base = blend.base.frozen()
             t = torch.cat([blend.share(X, base(X)) for X in exact.X.split(PREDICT_ROWS)])
-            [(g, s)] = judge_base(blend.base, [part], cast(Foundation, foundation).rows)
+            [(g, s)] = left_out_moments(blend.base, [part], cast(Foundation, foundation).rows)
             mean, variance = t * mean + (1 - t) * g, t.square() * variance + (1 - t).square() * s
-        return LeftOver(exact, mean, variance, fair)
+        return Predicted(exact, mean, variance, unseen)
 
     def _by_plan(self, part: Part) -> bool:
-        """Whether these rows are predicted by the plan's judge: members have learnt from all of them."""
-        return part.data is self.data and not self.split.n_rows and self.plan.judge is not None
+        """Whether the plan predicts these rows without themselves: members have learnt from all of them."""
+        return part.data is self.data and not self.split.n_rows and self.plan.left_out is not None
 
     def _moments(self, model: DeepGP, part: Part, rows: Batch) -> tuple[Tensor, Tensor]:
         """A member's means and variances (n, P) at these rows of a part."""
         settings = self.plan.settings
         if self._by_plan(part):
-            return cast(Judge, self.plan.judge)(model, rows, self.data.to(self.device, self.dtype), settings)
+            return cast(LeftOut, self.plan.left_out)(model, rows, self.data.to(self.device, self.dtype), settings)
         return marginals_of(model, rows, max(settings.batch_size, PREDICT_ROWS)).moments()
 
-    def _fair(self, index: int, part: Part) -> Tensor:
+    def _unseen(self, index: int, part: Part) -> Tensor:
         """For which rows (n,) of a part the member of this number predicts as if it had not learnt from them."""
         own = part.data is self.data
         held_out = self.split.of(self.data, index)[1] if own else None
