@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -19,39 +19,12 @@ from .plan import HeldOut, Plan, Split
 from .predictor import Predictor
 from .processes import ALONE, shared_among
 from .settings import History, Member
-from .state import from_plain, to_array, to_generator, to_plain
 from .streaming import Stream
 from .threads import threads_for
 from .validation import Foundation, Validation
 
 #: Makes the untrained member with a given number, with a generator on the CPU.
 Start = Callable[[int, torch.Generator], DeepGP]
-
-
-class _Student(NamedTuple):
-    """A model that learns from chunks, and what trains it."""
-
-    model: DeepGP
-    generator: torch.Generator
-    stream: Stream
-
-    def to_plain(self) -> dict:
-        """The student as arrays, numbers and names."""
-        return {
-            "model": to_plain(self.model),
-            "trained": [name for name, parameter in self.model.named_parameters() if parameter.requires_grad],
-            "generator": to_array(self.generator.get_state()),
-            "stream": self.stream.to_plain(),
-        }
-
-    @classmethod
-    def from_plain(cls, state: dict) -> Self:
-        """The student, on the CPU, from the state that :meth:`to_plain` returned."""
-        model = from_plain(state["model"], DeepGP)
-        parameters = dict(model.named_parameters())
-        for name in state["trained"]:
-            parameters[name].requires_grad_(True)
-        return cls(model, to_generator(state["generator"]), Stream.from_plain(state["stream"]))
 
 
 @dataclass
@@ -70,15 +43,15 @@ class Ensemble:
         Histories of their last training. They are not stored.
     held_out : HeldOut, default=None
         Score after :func:`train`, if there were rows to judge by. It is not stored.
-    students : sequence of _Student, default=()
-        Models that learn from chunks, from which the members are made.
+    streams : sequence of Stream, default=()
+        What learns from chunks, from which the members are made.
     """
 
     predictor: Predictor
     plan_name: str
     histories: list[History] = field(default_factory=list)
     held_out: HeldOut | None = None
-    students: Sequence[_Student] = ()
+    streams: Sequence[Stream] = ()
 
     @property
     def models(self) -> Sequence[DeepGP]:
@@ -107,14 +80,14 @@ class Ensemble:
 
     def to_plain(self) -> dict:
         """The ensemble as arrays, numbers and names."""
-        students = [student.to_plain() for student in self.students]
-        return self.predictor.to_plain() | {"plan_name": self.plan_name, "students": students}
+        streams = [stream.to_plain() for stream in self.streams]
+        return self.predictor.to_plain() | {"plan_name": self.plan_name, "students": streams}  # as files name them
 
     @classmethod
     def from_plain(cls, state: dict) -> Self:
         """The ensemble, on the CPU, from the state that :meth:`to_plain` returned."""
-        students = [_Student.from_plain(student) for student in state.get("students", ())]
-        return cls(Predictor.from_plain(state), state["plan_name"], students=students)
+        streams = [Stream.from_plain(stream) for stream in state.get("students", ())]
+        return cls(Predictor.from_plain(state), state["plan_name"], streams=streams)
 
 
 class Watcher(Protocol):
@@ -319,18 +292,18 @@ def learn(
     """
     before = deepcopy(before)
     dtype = chunk.X.dtype if before is None else before.predictor.dtype
-    students = [] if before is None else list(before.students)
-    if not students:
+    streams = [] if before is None else list(before.streams)
+    if not streams:
         for index, seed in enumerate(seeds):
             untrained = _untrained(start, index, seed, device, plan.precision)
-            students.append(_Student(*untrained, Stream(continues=before is not None)))
+            streams.append(Stream(*untrained, continues=before is not None))
     near, held_out, histories, members = chunk.to("cpu", plan.precision).near(device), [], [], []
-    for index, (model, generator, stream) in enumerate(students):
+    for index, stream in enumerate(streams):
         rows, others = split.of(near, index)
-        histories.append(stream(model, rows.rows(), plan.settings, generator))
-        members.append(_ready(stream.averaged(model), dtype))
+        histories.append(stream(rows.rows(), plan.settings))
+        members.append(_ready(stream.averaged(), dtype))
         if others is not None:
-            stream.remember(others.rows(), generator)
+            stream.remember(others.rows())
             held_out.append(others.rows().to(device, dtype))
     models, n_earlier = (members, FIRST_PRIOR_ROWS) if before is None else (before.models, PRIOR_ROWS)
     if before is not None:
@@ -341,4 +314,4 @@ def learn(
         pairs = zip(member.likelihood.calibrated(), calibrated.likelihood.calibrated(), strict=True)
         for logarithm, value in pairs:
             logarithm.copy_(value)
-    return Ensemble(Predictor(members), plan.name, histories, students=students)
+    return Ensemble(Predictor(members), plan.name, histories, streams=streams)

@@ -15,7 +15,7 @@ proportion to about (s/t)^η. This average is available at any time.
 import math
 from copy import deepcopy
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from ..gp.deep_gp import DeepGP
 from .batches import Batch, Part
 from .retries import repeated
 from .settings import History, Member, Settings
-from .state import to_array, to_tensor
+from .state import from_plain, to_array, to_generator, to_plain, to_tensor
 from .steps import Stepper
 from .threads import threads_for
 from .trusted import refuse
@@ -47,6 +47,9 @@ PASSES = 25
 
 #: A later chunk that is small takes no more work than one pass over this many rows.
 ROWS_OF_WORK = 10_000
+
+#: Attributes of a stream that are not part of its memory. Files have them beside it.
+NOT_MEMORY = ("model", "generator")
 
 
 def slowing(n_steps: int) -> float:
@@ -97,10 +100,14 @@ def _largest(key: Tensor) -> Tensor:
 
 
 class Stream:
-    """A trainer with a memory: each call teaches the same model one more chunk.
+    """A member that learns from chunks, and its memory: each call teaches its model one more chunk.
 
     Parameters
     ----------
+    model : DeepGP
+        The model, which changes in place.
+    generator : torch.Generator
+        Shuffles rows and draws samples.
     continues : bool, default=False
         Whether the model has learnt from rows that the stream has not seen. The smaller the stream's part of all rows
         is, the less it then replays. Otherwise the model would forget the other rows.
@@ -117,7 +124,8 @@ class Stream:
         Share of the peak learning rate, which is halved after each failure.
     """
 
-    def __init__(self, *, continues: bool = False) -> None:
+    def __init__(self, model: DeepGP, generator: torch.Generator, *, continues: bool = False) -> None:
+        self.model, self.generator = model, generator
         self.continues = continues
         self.average: list[Tensor] = []
         self.moments: list[Tensor] = []  # the optimiser's state
@@ -125,57 +133,66 @@ class Stream:
         self.n_seen = self.n_steps = 0
         self.rate = 1.0
 
-    def __call__(self, model: DeepGP, chunk: Batch, settings: Settings, generator: torch.Generator) -> History:
+    def __call__(self, chunk: Batch, settings: Settings) -> History:
         """Learn from one more chunk.
 
         ``max_iter`` limits the number of passes over a chunk. Settings of early stopping are not used. If a chunk
         fails, it is tried again at lower and lower learning rates. If that does not help, model and stream stay as they
         were before.
         """
-        sample, history = self._sample_with(chunk, generator), History()
-        rows = self._with_replayed(chunk, sample, settings, generator)
+        sample, history = self._sample_with(chunk), History()
+        rows = self._with_replayed(chunk, sample, settings)
         batch_size = min(settings.batch_size, max(len(chunk), len(sample.key)))
         settings = replace(settings, batch_size=batch_size, n_rows=settings.n_rows or len(chunk))
-        history.add(self._learn(Member(model, rows, generator), settings))
+        history.add(self._learn(Member(self.model, rows, self.generator), settings))
         self.sample, self.n_seen = sample, self.n_seen + len(chunk)
         return history
 
-    def remember(self, rows: Batch, generator: torch.Generator) -> None:
+    def remember(self, rows: Batch) -> None:
         """Take rows into the sample without learning from them now; later chunks replay them."""
-        self.sample, self.n_seen = self._sample_with(rows, generator), self.n_seen + len(rows)
+        self.sample, self.n_seen = self._sample_with(rows), self.n_seen + len(rows)
 
-    def averaged(self, model: DeepGP) -> DeepGP:
+    def averaged(self) -> DeepGP:
         """A copy of the model with the averaged parameters."""
-        model = deepcopy(model)
+        model = deepcopy(self.model)
         with torch.no_grad():
             for parameter, value in zip(model.parameters(), self.average, strict=True):
                 parameter.copy_(value)
         return model
 
     def to_plain(self) -> dict:
-        """The stream as arrays and numbers."""
+        """The stream as arrays, numbers and names."""
         lists = {"average": self.average, "moments": self.moments, "sample": self.sample or ()}
-        return vars(self) | {name: [to_array(tensor) for tensor in tensors] for name, tensors in lists.items()}
+        arrays = {name: [to_array(tensor) for tensor in tensors] for name, tensors in lists.items()}
+        return {
+            "model": to_plain(self.model),
+            "trained": [name for name, parameter in self.model.named_parameters() if parameter.requires_grad],
+            "generator": to_array(self.generator.get_state()),
+            "stream": {name: value for name, value in vars(self).items() if name not in NOT_MEMORY} | arrays,
+        }
 
     @classmethod
-    def from_plain(cls, state: dict) -> "Stream":
+    def from_plain(cls, state: dict) -> Self:
         """The stream, on the CPU, from the state that :meth:`to_plain` returned."""
-        stream = cls()
-        for name, value in state.items():
-            if name not in vars(stream) or type(value) not in (list, type(vars(stream)[name])):
+        stream = cls(from_plain(state["model"], DeepGP), to_generator(state["generator"]))
+        parameters, memory = dict(stream.model.named_parameters()), vars(stream)
+        for name in state["trained"]:
+            parameters[name].requires_grad_(True)
+        for name, value in state["stream"].items():
+            if name in NOT_MEMORY or name not in memory or type(value) not in (list, type(memory[name])):
                 refuse(f"has a stream with {name!r} of type {type(value).__name__}")
-            vars(stream)[name] = [to_tensor(array) for array in value] if type(value) is list else value
+            memory[name] = [to_tensor(array) for array in value] if type(value) is list else value
         stream.sample = Sample(*stream.sample) if stream.sample else None
         return stream
 
-    def _with_replayed(self, chunk: Batch, sample: Sample, settings: Settings, generator: torch.Generator) -> Part:
+    def _with_replayed(self, chunk: Batch, sample: Sample, settings: Settings) -> Part:
         """The rows of a chunk, and those that are replayed with it."""
         n_replayed = self._n_replayed(len(chunk), settings)
         if not n_replayed:
             return Part(chunk)
         replayed = chunk if self._begins else sample.rows
         numbers = torch.arange(len(chunk), device=chunk.X.device)
-        drawn = len(chunk) + draw(len(replayed), n_replayed, generator).to(chunk.X.device)
+        drawn = len(chunk) + draw(len(replayed), n_replayed, self.generator).to(chunk.X.device)
         return Part(chunk.joined(replayed), torch.cat([numbers, drawn]))
 
     @property
@@ -183,9 +200,9 @@ class Stream:
         """Whether the model has learnt nothing yet."""
         return not (self.n_seen or self.continues)
 
-    def _sample_with(self, rows: Batch, generator: torch.Generator) -> Sample:
+    def _sample_with(self, rows: Batch) -> Sample:
         """The sample as it is when these rows have come, too."""
-        sample = Sample.of(rows, generator)
+        sample = Sample.of(rows, self.generator)
         return sample if self.sample is None else self.sample.joined(sample)
 
     def _n_replayed(self, n_rows: int, settings: Settings) -> int:
