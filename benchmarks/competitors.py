@@ -20,7 +20,7 @@ from gauges import clock, first_steps, forget_peak, peak_memory, peaks, step_mem
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.estimators._parameters import method_of
 from skdgp.gp.likelihoods import Gaussian
-from skdgp.inference import Batch, Learner, Part
+from skdgp.inference import Batch, Member, Part
 from skdgp.methods import AVDGP, DSDGP, SOLVEGP
 from skdgp.methods.solvegp import MINIBATCH_BETA
 
@@ -92,7 +92,7 @@ def our_training(device, method, n_rows, batch_size, *, n_passes=1, **params):
     model = chosen.build(data.X[:INITIAL_ROWS], Gaussian(1), torch.Generator().manual_seed(0))
     model, data = model.to(device, plan.precision), data.near(torch.device(device))
     generator = torch.Generator(device).manual_seed(0)
-    return lambda: plan.trainer([Learner(model, Part(data), generator)], plan.settings)
+    return lambda: plan.trainer([Member(model, Part(data), generator)], plan.settings)
 
 
 def our_steps(device, *, method=DSDGP, n_steps=1, batch_size, **params):

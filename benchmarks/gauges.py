@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from skdgp.inference.steps import Trainee
+from skdgp.inference.steps import Stepper
 
 
 def clock(device):
@@ -45,20 +45,20 @@ def first_steps(run, n_steps, device, on_first=lambda: None):
         if len(times) == n_steps + 2:
             raise EnoughSteps
 
-    step = Trainee.step
+    step = Stepper.step
 
     def watched(*args):
         loss = step(*args)
         after_step()
         return loss
 
-    Trainee.step = watched
+    Stepper.step = watched
     try:
         run()
     except EnoughSteps:
         return times
     finally:
-        Trainee.step = step
+        Stepper.step = step
     raise RuntimeError(f"Training made {len(times) - 1} steps, not {n_steps + 1}: let it make more passes.")
 
 

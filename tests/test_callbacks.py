@@ -9,8 +9,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skdgp import SOLVEGPRegressor
-from skdgp.inference import collapsed, minibatches
+from skdgp.inference import collapsed
 from skdgp.inference.processes import Processes, shared_among
+from skdgp.inference.steps import Stepper
 from skdgp.inference.validation import Validation
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from version 1.9 on")
@@ -148,7 +149,7 @@ class TestCallbacks:
     def test_are_torn_down_when_a_fit_fails(self, tiny, wave, monkeypatch):
         watch = Recorder()
         model = tiny().set_callbacks(watch)
-        monkeypatch.setattr(minibatches._Crew, "_pass", lambda *args: 1 / 0)
+        monkeypatch.setattr(Stepper, "epoch", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             model.fit(*wave)
         assert watch.told[-1] == "teardown"
@@ -172,15 +173,15 @@ class TestInterruption:
     @pytest.fixture
     def interrupt(self, monkeypatch):
         def at_epoch(number):
-            run, count = minibatches._Crew._pass, iter(range(1, 100))
+            run, count = Stepper.epoch, iter(range(1, 100))
 
-            def run_epoch(crew, epoch):
-                losses = run(crew, epoch)
+            def run_epoch(stepper, rate):
+                losses = run(stepper, rate)
                 if next(count) == number:
                     raise KeyboardInterrupt
                 return losses
 
-            monkeypatch.setattr(minibatches._Crew, "_pass", run_epoch)
+            monkeypatch.setattr(Stepper, "epoch", run_epoch)
 
         return at_epoch
 

@@ -16,7 +16,7 @@ from skdgp.inference import collapsed as module
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.collapsed import collapsed, set_posteriors, train
 from skdgp.inference.objectives import elbo
-from skdgp.inference.settings import Learner
+from skdgp.inference.settings import Member
 
 N_ROWS, N_INPUTS, N_INDUCING, N_ORTHOGONAL = 30, 2, 6, 5
 
@@ -172,7 +172,7 @@ def test_gradients(monkeypatch):
 
 def run(model, data, *on_epoch):
     watch = [lambda histories, each=each: each(histories[0]) for each in on_epoch]
-    [history] = train([Learner(model, Part(data), generator())], settings(ELBO, max_iter=30), *watch)
+    [history] = train([Member(model, Part(data), generator())], settings(ELBO, max_iter=30), *watch)
     return history
 
 

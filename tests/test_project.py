@@ -218,6 +218,17 @@ def test_kernel_of_the_contributing_page_works(contributed, name, options):
     assert_survives_storage(model, X)
 
 
+def test_trainer_of_the_contributing_page_works(contributed, capsys):
+    X, y = surface(60)
+    options = {"hidden_dims": (), "n_inducing": 20, "base": None, "n_neighbors": 0, "random_state": 0}
+    model = contributed.SmoothDSDGPRegressor(n_estimators=2, max_iter=40, verbose=1, **options).fit(X, y)
+    assert model.score(X, y) > 0.9
+    assert (np.diff(model.loss_curve_) < 0).all()
+    epochs = re.findall(r"epoch (\d+)/(\d+)", capsys.readouterr().out)
+    assert {total for _, total in epochs} == {"80"} and 0 < int(epochs[-1][0]) <= 80
+    assert_survives_storage(model, X)
+
+
 def K_of(kernel, X, d):
     return kernel(X, X)[d].detach().numpy()
 

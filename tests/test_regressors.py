@@ -25,7 +25,7 @@ from skdgp import SOLVEGPRegressor
 from skdgp.estimators._parameters import method_of
 from skdgp.gp.likelihoods import rounding_variance
 from skdgp.inference import ensemble, predictor
-from skdgp.inference.steps import Trainee
+from skdgp.inference.steps import Stepper
 from skdgp.kernels import Select
 
 
@@ -271,13 +271,13 @@ class TestReproducibility:
     )
     def test_what_is_not_whitened_is_in_double_precision(self, tiny, wave, given, expected, monkeypatch):
         X, y = wave
-        seen, step = [], Trainee.step
+        seen, step = [], Stepper.step
 
         def spy(self, batch, rate):
             seen.extend([batch.X.dtype, self.flat.vector.dtype])
             return step(self, batch, rate)
 
-        monkeypatch.setattr(Trainee, "step", spy)
+        monkeypatch.setattr(Stepper, "step", spy)
         model = tiny(covariance="diag_unwhitened", dtype=given, max_iter=1)
         for fitted in (model.fit(X.astype(np.float32), y), clone(model).partial_fit(X.astype(np.float32), y)):
             assert set(seen) == {expected} == {each.dtype for each in fitted.module_.parameters()}

@@ -15,7 +15,7 @@ from skdgp.inference.batches import Batch, Part
 from skdgp.inference.collapsed import set_posteriors
 from skdgp.inference.evidence import log_evidence
 from skdgp.inference.objectives import elbo
-from skdgp.inference.settings import Learner
+from skdgp.inference.settings import Member
 from skdgp.methods import SOLVEGPRegression
 
 PLAN = settings(ELBO, beta=0.3, max_iter=4, batch_size=10, learning_rate=0.02)
@@ -77,7 +77,7 @@ def test_starts_where_the_evidence_is_high_and_ends_at_the_optimum(dtype):
     rows = data.to("cpu", dtype)
     before = evidence_of(model.double(), data).item()
     model.to(dtype)
-    [history] = solved.train([Learner(model, Part(rows), generator())], PLAN)
+    [history] = solved.train([Member(model, Part(rows), generator())], PLAN)
     solved.solve(model, rows, PLAN)
     assert len(history.loss) == 4 and history.loss[0] < history.loss[-1] + 1.0
     model.double()
@@ -89,7 +89,7 @@ def test_is_ahead_of_minibatches_alone():
     data, losses = make_data(), {}
     for train in (solved.train, minibatches.train):
         model = make_model(data, jitter=1e-6)
-        [history] = train([Learner(model, Part(data), generator())], PLAN)
+        [history] = train([Member(model, Part(data), generator())], PLAN)
         losses[train] = history.loss
     assert max(losses[solved.train]) < min(losses[minibatches.train])
 
@@ -99,7 +99,7 @@ def test_a_model_that_has_learnt_goes_on_from_what_it_knows():
     model = make_model(data, jitter=1e-6)
     set_posteriors(model, data)
     before = kernel_of(model)
-    solved.train([Learner(model, Part(data), generator())], settings(ELBO, max_iter=1, learning_rate=1e-9))
+    solved.train([Member(model, Part(data), generator())], settings(ELBO, max_iter=1, learning_rate=1e-9))
     torch.testing.assert_close(kernel_of(model), before, rtol=0.0, atol=1e-6)
 
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_solved_is_left_to_minibatches(monkeypatch):
     for train in (solved.train, minibatches.train):
         model = make_model(data, jitter=1e-6)
         with warnings.catch_warnings(record=True, action="always") as said:
-            train([Learner(model, Part(data), generator())], PLAN)
+            train([Member(model, Part(data), generator())], PLAN)
         texts = " ".join(str(each.message) for each in said)
         for text in ("remove or transform these", "use fewer of them, or set dtype='float64'"):
             assert (text in texts) == (train is solved.train)
@@ -128,8 +128,8 @@ def test_solves_every_few_epochs(monkeypatch):
     data = make_data()
     for n_models in (1, 2):
         calls.clear()
-        learners = [Learner(make_model(data, jitter=1e-6), Part(data), generator()) for _ in range(n_models)]
-        solved.train(learners, settings(ELBO, max_iter=7, batch_size=N_ROWS))
+        members = [Member(make_model(data, jitter=1e-6), Part(data), generator()) for _ in range(n_models)]
+        solved.train(members, settings(ELBO, max_iter=7, batch_size=N_ROWS))
         assert len(calls) == n_models * (1 + 1)
 
 

@@ -14,9 +14,9 @@ from skdgp.inference import minibatches
 from skdgp.inference.batches import Batch, Part, side_by_side
 from skdgp.inference.minibatches import train
 from skdgp.inference.objectives import OBJECTIVES, Objective
-from skdgp.inference.settings import Learner
+from skdgp.inference.settings import Member
 from skdgp.inference.stacks import can_be_stacked, stack
-from skdgp.inference.steps import Trainee
+from skdgp.inference.steps import Stepper
 from skdgp.methods import AVDGP, DSDGP, SOLVEGP
 
 N_MEMBERS, N_ROWS, N_FEATURES = 3, 12, 2
@@ -134,10 +134,10 @@ def parts(data, n_members=N_MEMBERS, n_rows=8):
     return [(Part(data, index[:n_rows]), Part(data, index[n_rows:])) for index in rolled]
 
 
-def learners(models, data, hold_out):
+def members_of(models, data, hold_out):
     pairs = zip(models, parts(data, len(models)), strict=True)
     return [
-        Learner(model, rows, generator(seed), held_out if hold_out else None)
+        Member(model, rows, generator(seed), held_out if hold_out else None)
         for seed, (model, (rows, held_out)) in enumerate(pairs)
     ]
 
@@ -156,8 +156,8 @@ class TestTraining:
     def test_members_become_what_they_would_alone(self, lines_may_be_stacked, hold_out, batch_size):
         data, options = make_data(12, noise=1.0), settings(ELBO, batch_size=batch_size, max_iter=20)
         together, alone = (lines([0.0, 2.0, -1.0], jiggle=0.5) for _ in range(2))
-        found = train(learners(together, data, hold_out), options)
-        expected = [train([each], options)[0] for each in learners(alone, data, hold_out)]
+        found = train(members_of(together, data, hold_out), options)
+        expected = [train([each], options)[0] for each in members_of(alone, data, hold_out)]
         assert slopes_of(together) == pytest.approx(slopes_of(alone), rel=1e-9)
         for history, other in zip(found, expected, strict=True):
             assert history.best_epoch == other.best_epoch
@@ -170,8 +170,8 @@ class TestTraining:
         data = Batch(torch.ones_like(column), column, torch.ones(12).double())
         options = settings(climb, max_iter=20, n_iter_no_change=2)
         together, alone = (lines([0.0, 0.0, 0.0]) for _ in range(2))
-        found = train(learners(together, data, True), options)
-        expected = [train([each], options)[0] for each in learners(alone, data, True)]
+        found = train(members_of(together, data, True), options)
+        expected = [train([each], options)[0] for each in members_of(alone, data, True)]
         assert [len(each.loss) for each in found] == [len(each.loss) for each in expected]
         assert len({len(each.loss) for each in found}) > 1
         assert slopes_of(together) == pytest.approx(slopes_of(alone), rel=1e-9)
@@ -199,9 +199,9 @@ class TestTraining:
                 return super().forward(X, *args, **options)
 
         models = [Fragile(slope) for slope in (0.0, 1.0, 0.5)]
-        histories = train(learners(models, make_data(12), False), settings(Objective(value, linear=True)))
+        histories = train(members_of(models, make_data(12), False), settings(Objective(value, linear=True)))
         whole = lines([0.0])
-        train(learners(whole, make_data(12), False), settings(climb))
+        train(members_of(whole, make_data(12), False), settings(climb))
         [rise] = slopes_of(whole)
         gains = np.array(slopes_of(models)) - [0.0, 1.0, 0.5]
         np.testing.assert_allclose(gains[[0, 2]], rise, rtol=1e-6)
@@ -219,10 +219,10 @@ class TestTraining:
         data, options = Batch(torch.ones_like(column), column, torch.ones(12).double()), {"n_iter_no_change": 2}
         together, alone = (lines([0.0, 0.0]) for _ in range(2))
         found = train(
-            learners(together, data, True),
+            members_of(together, data, True),
             settings(failing_once(torch.tensor([1.0, torch.nan])), max_iter=20, **options),
         )
-        train(learners(alone, data, True)[1:], settings(failing_once(torch.nan), max_iter=20, **options))
+        train(members_of(alone, data, True)[1:], settings(failing_once(torch.nan), max_iter=20, **options))
         assert len(found[0].loss) < len(found[1].loss)
         assert together[1].slope.item() == pytest.approx(alone[1].slope.item(), rel=1e-9)
 
@@ -231,7 +231,7 @@ class TestTraining:
             return climb.value(*args) * torch.tensor([1.0, 1.0, torch.nan])
 
         with pytest.raises(FloatingPointError, match="training objective is nan"):
-            train(learners(lines([0.0, 1.0, 2.0]), make_data(12), False), settings(Objective(value, linear=True)))
+            train(members_of(lines([0.0, 1.0, 2.0]), make_data(12), False), settings(Objective(value, linear=True)))
 
     def test_members_that_cannot_be_stacked_share_epochs(self):
         seen = []
@@ -240,24 +240,24 @@ class TestTraining:
             seen.append([len(each.loss) for each in histories])
             return len(seen) == 2
 
-        train(learners(lines([0.0, 1.0]), make_data(12), False), settings(ELBO), watch)
+        train(members_of(lines([0.0, 1.0]), make_data(12), False), settings(ELBO), watch)
         assert seen == [[1, 1], [2, 2]]
 
     def test_stacks_are_no_larger_than_memory_allows(self, lines_may_be_stacked, monkeypatch):
-        sizes, start = [], Trainee.__init__
+        sizes, start = [], Stepper.__init__
 
-        def spy(self, models, *args, **options):
-            sizes.append(len(models))
-            start(self, models, *args, **options)
+        def spy(self, members, *args, **options):
+            sizes.append(len(members))
+            start(self, members, *args, **options)
 
-        monkeypatch.setattr(Trainee, "__init__", spy)
+        monkeypatch.setattr(Stepper, "__init__", spy)
         monkeypatch.setattr(minibatches, "STACKED_NUMBERS", 16)
-        train(learners(lines([0.0, 1.0, 2.0]), make_data(12), False), settings(ELBO, max_iter=1))
+        train(members_of(lines([0.0, 1.0, 2.0]), make_data(12), False), settings(ELBO, max_iter=1))
         assert sizes == [2, 1]
 
     def test_models_own_their_memory_afterwards(self, lines_may_be_stacked):
         models = lines([0.0, 1.0, 2.0])
-        train(learners(models, make_data(12), True), settings(ELBO))
+        train(members_of(models, make_data(12), True), settings(ELBO))
         for model in models:
             assert all(each.untyped_storage().nbytes() == each.numel() * 8 for each in model.parameters())
             assert all(each.grad is None for each in model.parameters())

@@ -11,10 +11,11 @@ from torch import nn
 from skdgp.inference import batches as batches_module
 from skdgp.inference import graphs
 from skdgp.inference.batches import Part, shuffled
-from skdgp.inference.graphs import CapturedTrainee
+from skdgp.inference.flat import FlatParameters
+from skdgp.inference.graphs import RecordedStepper
 from skdgp.inference.objectives import elbo
-from skdgp.inference.settings import Settings
-from skdgp.inference.steps import FlatParameters, Trainee
+from skdgp.inference.settings import Member, Settings
+from skdgp.inference.steps import Stepper
 from skdgp.methods import budget
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -77,33 +78,32 @@ def take_steps(make, device="cpu"):
     """A model after five steps of two sizes, three after it was put back, and the losses."""
     model, batches = Line(0.3, jiggle=0.5).to(device), [make_data(n, noise=1.0, seed=n) for n in (5, 6, 5, 6, 5)]
     batches = [batch.to(device, torch.float64) for batch in batches]
-    trainee = make([model], settings(ELBO), [generator(1, device)], kl_weight=[0.0])
-    losses = [float(trainee.step(batch, 0.1 / (i + 1))) for i, batch in enumerate(batches[:2])]
-    before = trainee.parameters(), trainee.moments(), trainee.generators[0].get_state()
+    stepper = make([Member(model, Part(batches[0]), generator(1, device))], settings(ELBO, beta=0.0))
+    losses = [float(stepper.step(batch, 0.1 / (i + 1))) for i, batch in enumerate(batches[:2])]
+    before = stepper.state()
     for batch in batches[2:]:
-        trainee.step(batch, 0.7)
-    trainee.restore(*before[:2])
-    trainee.generators[0].set_state(before[2])
-    losses += [float(trainee.step(batch, 0.1 / (i + 3))) for i, batch in enumerate(batches[2:])]
-    trainee.release()
+        stepper.step(batch, 0.7)
+    stepper.restore(before)
+    losses += [float(stepper.step(batch, 0.1 / (i + 3))) for i, batch in enumerate(batches[2:])]
+    stepper.release()
     return model, losses, batches
 
 
-class TestTrainee:
+class TestStepper:
     def test_steps_are_those_of_adam(self):
-        model, _, batches = take_steps(Trainee)
+        model, _, batches = take_steps(Stepper)
         expected = plain_adam(Line(0.3, jiggle=0.5), batches, [0.1 / (i + 1) for i in range(5)], seed=1)
         torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=1e-6, atol=1e-9)
 
     def test_a_loss_is_known_before_the_step(self):
-        _, losses, batches = take_steps(Trainee)
+        _, losses, batches = take_steps(Stepper)
         model = Line(0.3, jiggle=0.5)
         first = -elbo(model(batches[0].X, generator(1)), model.likelihood, batches[0].y, batches[0].weight, 0.0)
         assert losses[0] == pytest.approx(first.item(), rel=1e-9)
         assert len(set(losses)) == 5
 
 
-class TestCapturedTrainee:
+class TestRecordedStepper:
     """Without a GPU all but the recording itself: memory of its own, rates, going back."""
 
     @pytest.fixture
@@ -120,29 +120,29 @@ class TestCapturedTrainee:
         return calls
 
     def test_steps_are_those_without_recording(self, replayed_by_calling):
-        expected, expected_losses, _ = take_steps(Trainee)
-        model, losses, _ = take_steps(CapturedTrainee)
+        expected, expected_losses, _ = take_steps(Stepper)
+        model, losses, _ = take_steps(RecordedStepper)
         assert len(replayed_by_calling) == 2  # two sizes of minibatches
         torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=1e-6, atol=1e-9)
         assert losses == pytest.approx(expected_losses, rel=1e-6)
 
     def test_memory_of_a_recording_stays_where_it_is(self, replayed_by_calling):
-        trainee = CapturedTrainee([Line(0.3)], settings(ELBO), [generator()], kl_weight=[0.0])
+        stepper = RecordedStepper([Member(Line(0.3), Part(make_data(5)), generator())], settings(ELBO))
 
         def addresses():
-            fixed = [trainee.flat.vector, trainee.flat.sums, trainee.rate, *trainee.adam.memory]
-            return [each.data_ptr() for each in fixed]
+            fixed = [stepper.flat.vector, stepper.flat.sums, stepper.rate, *stepper.adam.memory]
+            return [tensor.data_ptr() for tensor in fixed]
 
         before = addresses()
-        trainee.step(make_data(5), 0.1)
-        trainee.restore(trainee.parameters(), trainee.moments())
-        trainee.step(make_data(5), 0.1)
+        stepper.step(make_data(5), 0.1)
+        stepper.restore(stepper.state())
+        stepper.step(make_data(5), 0.1)
         assert addresses() == before
 
     @needs_gpu
     def test_recorded_steps_are_those_without_recording(self):
-        expected, expected_losses, _ = take_steps(Trainee, "cuda")
-        model, losses, _ = take_steps(CapturedTrainee, "cuda")
+        expected, expected_losses, _ = take_steps(Stepper, "cuda")
+        model, losses, _ = take_steps(RecordedStepper, "cuda")
         torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=1e-6, atol=1e-9)
         assert losses == pytest.approx(expected_losses, rel=1e-6)
 
@@ -161,9 +161,9 @@ def test_fits_with_and_without_recordings_are_alike(family, wave, monkeypatch):
     np.testing.assert_allclose(recorded.predict(X), plain.predict(X), rtol=0, atol=1e-3)
 
 
-def test_a_trainee_shares_nothing_with_the_optimiser_of_another():
+def test_a_stepper_shares_nothing_with_the_optimiser_of_another():
     models = [Line(0.0), Line(0.0)]
-    trainees = [Trainee([model], settings(climb), [generator()], kl_weight=[0.0]) for model in models]
-    trainees[0].step(make_data(4), 0.1)
+    steppers = [Stepper([Member(model, Part(make_data(4)), generator())], settings(climb)) for model in models]
+    steppers[0].step(make_data(4), 0.1)
     assert models[0].slope.item() == pytest.approx(0.1, rel=1e-6)
     assert models[1].slope.item() == 0.0

@@ -26,7 +26,7 @@ from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.inference import streaming
 from skdgp.inference.batches import Batch
 from skdgp.inference.settings import Settings
-from skdgp.inference.steps import Trainee
+from skdgp.inference.steps import Failure, Stepper
 from skdgp.inference.streaming import Sample, Stream, draw
 from skdgp.metrics import negative_log_predictive_density
 
@@ -146,9 +146,9 @@ class TestPartialFit:
         X, y = wave
         learnt, learn = [], Stream.__call__
 
-        def spy(self, model, chunk, *others):
+        def spy(self, chunk, *others):
             learnt.append({tuple(row) for row in chunk.X.numpy()})
-            return learn(self, model, chunk, *others)
+            return learn(self, chunk, *others)
 
         monkeypatch.setattr(Stream, "__call__", spy)
         options = {"n_estimators": 2, "normalize_X": False, "dtype": "float64", "random_state": 0}
@@ -156,9 +156,9 @@ class TestPartialFit:
         model.partial_fit(X, y)
         everything = {tuple(row) for row in X}
         assert [len(rows) for rows in learnt] == [90, 90] and learnt[0] | learnt[1] == everything
-        for student in ensemble_of(model).students:
-            assert student.stream.n_seen == 120
-            assert {tuple(row) for row in student.stream.sample.X.numpy()} == everything
+        for stream in ensemble_of(model).streams:
+            assert stream.n_seen == 120
+            assert {tuple(row) for row in stream.sample.X.numpy()} == everything
         model.partial_fit(X[:40], y[:40])
         SOLVEGPRegressor(5, 0, likelihood="poisson", random_state=0).partial_fit(X, np.arange(120) % 5)
         DSDGPRegressor((), 5, n_estimators=1, random_state=0).partial_fit(X[:19], y[:19])
@@ -177,9 +177,9 @@ class TestPartialFit:
         X, y = wave
         seen, learn = [], Stream.__call__
 
-        def spy(self, model, chunk, *others):
+        def spy(self, chunk, *others):
             seen.append(chunk.weight.numpy())
-            return learn(self, model, chunk, *others)
+            return learn(self, chunk, *others)
 
         monkeypatch.setattr(Stream, "__call__", spy)
         model = SOLVEGPRegressor(10, 0, random_state=0)
@@ -208,9 +208,9 @@ class TestPartialFit:
         X, y = wave
         weights, learn = [], Stream.__call__
 
-        def spy(self, model, chunk, settings, *others):
+        def spy(self, chunk, settings):
             weights.append(settings.kl_weight(len(chunk), mean_weight=1.0))
-            return learn(self, model, chunk, settings, *others)
+            return learn(self, chunk, settings)
 
         monkeypatch.setattr(Stream, "__call__", spy)
         model = SOLVEGPRegressor(10, 0, random_state=0, beta=3.0)
@@ -304,7 +304,7 @@ class TestSample:
         assert sorted(np.bincount(draw(10, 25, generator()), minlength=10)) == 5 * [2] + 5 * [3]
 
     def test_work_is_bounded(self):
-        settings, stream = replace(SETTINGS, max_iter=1000), Stream()
+        settings, stream = replace(SETTINGS, max_iter=1000), Stream(Line(), generator())
         # The first chunk of a new model: 25 passes, or 100 000 rows, or max_iter passes.
         assert stream._n_replayed(2000, settings) == 24 * 2000
         assert stream._n_replayed(20_000, settings) == 80_000
@@ -324,44 +324,46 @@ class TestSample:
 class TestStream:
     def test_average_weighs_later_steps_more(self, monkeypatch):
         """The weights of t steps, written out: the product of what later steps leave of each."""
-        data, stream, model, source = line_rows(64), Stream(), Line(jiggle=0.1), generator()
+        data, model = line_rows(64), Line(jiggle=0.1)
+        stream = Stream(model, generator())
         visited = []
-        real = Trainee.step
+        real = Stepper.step
 
-        def spy(trainee, *others):
-            loss = real(trainee, *others)
-            visited.append([parameter.detach().clone() for parameter in trainee.model.parameters()])
+        def spy(stepper, *others):
+            loss = real(stepper, *others)
+            visited.append([parameter.detach().clone() for parameter in stepper.model.parameters()])
             return loss
 
-        monkeypatch.setattr(Trainee, "step", spy)
-        stream(model, data, SETTINGS, source)
-        stream(model, data, SETTINGS, source)
+        monkeypatch.setattr(Stepper, "step", spy)
+        stream(data, SETTINGS)
+        stream(data, SETTINGS)
         shares = 9 / (8 + np.arange(1, len(visited) + 1))
         weights = shares * np.append(np.cumprod((1 - shares)[::-1])[::-1][1:], 1.0)
         assert abs(weights.sum() - 1) < 1e-12 and (np.diff(weights) > 0).all()
-        for i, average in enumerate(stream.averaged(model).parameters()):
+        for i, average in enumerate(stream.averaged().parameters()):
             expected = sum(weight * step[i] for weight, step in zip(weights, visited, strict=True))
             torch.testing.assert_close(average.detach(), expected)
 
     def test_impossible_steps_are_tried_again_at_half_the_rate(self, monkeypatch):
-        data, stream, model, source = line_rows(64), Stream(), Line(jiggle=0.1), generator()
+        data, model = line_rows(64), Line(jiggle=0.1)
+        stream = Stream(model, generator())
         before = deepcopy(model.state_dict())
-        real, steps = Trainee.step, []
+        real, steps = Stepper.step, []
 
-        def fragile(trainee, batch, rate):
+        def fragile(stepper, batch, rate):
             steps.append(rate)
-            if len(steps) == 2 and rate > 0.3 * 2 * SETTINGS.learning_rate / streaming.WARM_UP_STEPS:
+            if len(steps) == 2 and rate * stepper.factor > 0.3 * 2 * SETTINGS.learning_rate / streaming.WARM_UP_STEPS:
                 steps.clear()
-                raise FloatingPointError
-            return real(trainee, batch, rate)
+                raise Failure("too fast", [0])
+            return real(stepper, batch, rate)
 
-        monkeypatch.setattr(Trainee, "step", fragile)
-        stream(model, data, SETTINGS, source)
+        monkeypatch.setattr(Stepper, "step", fragile)
+        stream(data, SETTINGS)
         assert stream.rate == 0.25 and stream.n_steps == 4
-        monkeypatch.setattr(Trainee, "step", lambda *args: (_ for _ in ()).throw(np.linalg.LinAlgError("never")))
-        state = deepcopy(model.state_dict())
+        monkeypatch.setattr(Stepper, "step", lambda *args: (_ for _ in ()).throw(never))
+        never, state = Failure("never", [0], np.linalg.LinAlgError("never")), deepcopy(model.state_dict())
         with pytest.raises(np.linalg.LinAlgError, match="never"):
-            stream(model, data, SETTINGS, source)
+            stream(data, SETTINGS)
         assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
         assert any(not torch.equal(before[name], value) for name, value in state.items())
         assert stream.rate == 0.25 and stream.n_steps == 4 and stream.n_seen == 64

@@ -159,13 +159,13 @@ Y = np.sin(2 * X[:, 0])
 
 @every_family
 def test_small_fits_and_predictions_have_one_thread(tiny, monkeypatch):
-    seen, step = [], steps.Trainee.step
+    seen, step = [], steps.Stepper.step
 
     def spy(*arguments):
         seen.append(torch.get_num_threads())
         return step(*arguments)
 
-    monkeypatch.setattr(steps.Trainee, "step", spy)
+    monkeypatch.setattr(steps.Stepper, "step", spy)
     model = tiny().fit(X, targets(tiny, Y)).partial_fit(X, targets(tiny, Y))
     model.module_[0].register_forward_pre_hook(lambda *_: seen.append(torch.get_num_threads()))
     n_before = len(seen)

@@ -14,11 +14,13 @@ from skdgp.estimators._parameters import method_of
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.calibration import recalibrate
-from skdgp.inference.minibatches import MAX_RETRIES, WARM_UP, WARM_UP_FROM, mean_log_density, one_cycle, train
+from skdgp.inference.minibatches import WARM_UP, WARM_UP_FROM, one_cycle, train
 from skdgp.inference.objectives import OBJECTIVES, elbo
 from skdgp.inference.plan import Plan
-from skdgp.inference.settings import History, Learner, OneByOne
-from skdgp.inference.steps import Trainee
+from skdgp.inference.retries import MAX_RETRIES
+from skdgp.inference.scoring import mean_log_density
+from skdgp.inference.settings import History, Member, OneByOne
+from skdgp.inference.steps import Failure, Stepper
 from skdgp.methods import SOLVEGP
 
 
@@ -54,13 +56,13 @@ def fail_to_factorise(value):
     raise np.linalg.LinAlgError("no factor")
 
 
-def learner(model, data, held_out=None, seed=0):
-    return Learner(model, Part(data), generator(seed), None if held_out is None else Part(held_out))
+def member_of(model, data, held_out=None, seed=0):
+    return Member(model, Part(data), generator(seed), None if held_out is None else Part(held_out))
 
 
 def run(model, data, options, held_out=None, seed=0, on_epoch=None):
     watch = [] if on_epoch is None else [lambda histories: on_epoch(histories[0])]
-    [history] = train([learner(model, data, held_out, seed)], options, *watch)
+    [history] = train([member_of(model, data, held_out, seed)], options, *watch)
     return history
 
 
@@ -93,7 +95,7 @@ def test_rows_to_score_are_spread_over_all(monkeypatch):
     data = make_data(n_rows=10, noise=1.0)
     assert data.spread(10) is data
     assert torch.equal(data.spread(4).y, data.y[[0, 2, 5, 7]])
-    monkeypatch.setattr("skdgp.inference.minibatches.SCORED_ROWS", 4)
+    monkeypatch.setattr("skdgp.inference.scoring.SCORED_ROWS", 4)
     model = Line()
     seen = []
     model.register_forward_pre_hook(lambda module, arguments: seen.append(len(arguments[0])))
@@ -218,11 +220,11 @@ def test_moments_of_the_optimiser_are_undone_too(misbehave):
 def test_a_failure_on_held_out_rows_is_undone_too(monkeypatch):
     calls = []
 
-    def fail_once(trainee, data, batch_size):
-        calls.append(trainee.model.slope.item())
+    def fail_once(stepper, data, batch_size):
+        calls.append(stepper.model.slope.item())
         if len(calls) == 2:
-            raise FloatingPointError
-        return mean_log_density(trainee, data, batch_size)
+            raise Failure("no density", [0])
+        return mean_log_density(stepper, data, batch_size)
 
     monkeypatch.setattr("skdgp.inference.minibatches.mean_log_density", fail_once)
     history = run(Line(), make_data(), settings(), make_data(slope=100.0))
@@ -284,8 +286,8 @@ def test_mean_log_density_is_a_weighted_mean(batch_size):
     expected = np.average(
         torch.distributions.Normal(0.5, 0.5).log_prob(data.y[:, 0]).numpy(), weights=data.weight.numpy()
     )
-    trainee = Trainee([model], settings(), [torch.Generator()], kl_weight=[0.0])
-    assert mean_log_density(trainee, data, batch_size) == [pytest.approx(expected, rel=1e-6)]
+    stepper = Stepper([member_of(model, data)], settings())
+    assert mean_log_density(stepper, data, batch_size) == [pytest.approx(expected, rel=1e-6)]
 
 
 def test_a_full_posterior_that_has_diverged_is_named_by_its_score():
@@ -293,9 +295,9 @@ def test_a_full_posterior_that_has_diverged_is_named_by_its_score():
     model = SOLVEGP(3, 0).build(data.X.float(), Gaussian(1), generator()).double()
     with torch.no_grad():
         model.layers[0].q.below.fill_(math.nan)
-    trainee = Trainee([model], settings(), [generator()], kl_weight=[1.0])
-    with pytest.raises(FloatingPointError, match="held-out log density became nan"):
-        mean_log_density(trainee, data, 9)
+    stepper = Stepper([member_of(model, data)], settings())
+    with pytest.raises(Failure, match="held-out log density became nan"):
+        mean_log_density(stepper, data, 9)
 
 
 @pytest.mark.parametrize("noise", [0.1, 0.5, 2.0])
@@ -318,7 +320,7 @@ def test_recalibration_takes_weights_for_repeated_rows():
 
     first, second = make_data(300, 1.0, 0.5, seed=1), make_data(100, 3.0, 1.5, seed=2)
     tripled = replace(second, weight=3 * second.weight), second.rows(torch.arange(100).repeat(3))
-    found = [recalibrate(models(), (first, each), batch_size=64) for each in tripled]
+    found = [recalibrate(models(), (first, rows), batch_size=64) for rows in tripled]
     assert found[0] == pytest.approx(found[1], abs=1e-9)
     assert found[0] > recalibrate(models(), (first, second), batch_size=64) + 0.2
 
@@ -352,13 +354,13 @@ def test_objectives_that_are_not_linear_see_the_whole_mixture(wave, monkeypatch,
 @pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
 def test_the_penalty_is_weighed_against_the_rows_that_are_learnt_from(tiny, wave, monkeypatch):
     X, y = wave
-    prices, start = [], Trainee.__init__
+    prices, start = [], Stepper.__init__
 
-    def spy(self, *arguments, **options):
-        prices.extend(options["kl_weight"])
-        start(self, *arguments, **options)
+    def spy(self, members, *arguments, **options):
+        start(self, members, *arguments, **options)
+        prices.extend(np.broadcast_to(self.kl_weight, len(members)))
 
-    monkeypatch.setattr(Trainee, "__init__", spy)
+    monkeypatch.setattr(Stepper, "__init__", spy)
     model = tiny(beta=3.0, n_estimators=2, max_iter=1, validation_fraction=0.25)
     model.fit(X, y)
     model.set_params(early_stopping=False).fit(X, y)
@@ -368,6 +370,6 @@ def test_the_penalty_is_weighed_against_the_rows_that_are_learnt_from(tiny, wave
     assert method_of(model).plan(120) == method_of(model).plan(120, held_out=True)  # budgets are those of all rows
 
 
-@pytest.mark.parametrize(("trainer", "n_epochs"), [(train, 60), (OneByOne(lambda learner, *_: History()), 180)])
+@pytest.mark.parametrize(("trainer", "n_epochs"), [(train, 60), (OneByOne(lambda member, *_: History()), 180)])
 def test_epochs_add_up_where_members_are_trained_one_after_another(trainer, n_epochs):
     assert Plan(trainer, settings(max_iter=60), torch.float32, "own").n_epochs(3) == n_epochs

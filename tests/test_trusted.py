@@ -216,6 +216,7 @@ def test_arrays_may_have_any_order():
         lambda state: student(state)["stream"].update(__class__="payload"),
         lambda state: student(state)["stream"].update(averaged=1.0),
         lambda state: student(state)["stream"].update(rate="1.0"),
+        lambda state: student(state)["stream"].update(model=[]),
         lambda state: student(state).update(generator=np.zeros(5056)),
         lambda state: state.update(predict=np.exp),
         lambda state: state.update(kernel_=1.0),

@@ -223,7 +223,7 @@ def _hold_out(
         return Split(order, _to_batch(rows, likelihood, data.X.numpy().dtype))
     kriged = likelihood.kriged and _n_neighbors(estimator) != 0
     wanted = kriged or (_has_base(estimator) and likelihood.has_base)
-    for_validation = not estimator.early_stopping and (plan.finish is not None or plan.hold_out) and wanted
+    for_validation = not estimator.early_stopping and (plan.solve is not None or plan.hold_out) and wanted
     if not (estimator.early_stopping or for_validation):
         return Split(order)
     n_rows = _n_held_out(estimator, data)

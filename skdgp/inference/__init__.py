@@ -2,6 +2,6 @@
 
 from .batches import Batch, Part
 from .objectives import OBJECTIVES
-from .settings import History, Learner, Settings, Trainer
+from .settings import History, Member, OneByOne, Settings, Trainer
 
-__all__ = ["OBJECTIVES", "Batch", "History", "Learner", "Part", "Settings", "Trainer"]
+__all__ = ["OBJECTIVES", "Batch", "History", "Member", "OneByOne", "Part", "Settings", "Trainer"]

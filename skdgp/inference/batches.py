@@ -134,7 +134,7 @@ def shuffled(parts: Sequence[Part], batch_size: int, generators: Sequence[torch.
     """
     n_rows, data, device = len(parts[0]), parts[0].data, generators[0].device
     n_steps, away = -(-n_rows // batch_size), data.X.device != device
-    orders = [torch.randperm(n_rows, generator=each, device=device).to(data.X.device) for each in generators]
+    orders = [torch.randperm(n_rows, generator=generator, device=device).to(data.X.device) for generator in generators]
     mixed = [part.at(order) for part, order in zip(parts, orders, strict=True)]
     n_together = max(1, GATHERED_ROWS // (batch_size * len(parts)))
     ends = [i * n_rows // n_steps for i in range(n_steps + 1)]

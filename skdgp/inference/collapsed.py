@@ -36,21 +36,38 @@ from ..gp.likelihoods import Gaussian
 from ..gp.linalg import NO_JITTER, cholesky
 from .batches import Batch
 from .lbfgs import lbfgs
-from .settings import History, Learner, OneByOne, Settings
+from .settings import History, Member, OneByOne, Settings
 from .threads import threads_for
 
-#: Number of square matrices over all inducing points that a fit holds at a time, including gradients; and number of
-#: whitened cross-covariances of a chunk of rows.
-MATRICES, CHUNKS = 25, 8
+#: Number of square matrices over all inducing points that a fit holds at a time, including gradients.
+MATRICES = 25
+
+#: Number of whitened cross-covariances of a chunk of rows that it holds at a time.
+CHUNKS = 8
 
 #: Largest leverage of a row: the share of its prediction that its own target decides.
 MOST_LEVERAGE = 1.0 - 1e-9
 
-#: Factors of lengthscales, and excesses of the noise's variance, from which a fit with Fourier features may start.
-SHORTER, EXCESSES = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.008, 0.004), (0.01, 0.1, 0.5, 0.9)
+#: Factors of lengthscales from which a fit with Fourier features may start. A long series needs the smallest.
+SHORTER = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.008, 0.004)
+
+#: Excesses of the noise's variance from which it may start: from almost no noise to hardly anything else.
+EXCESSES = (0.01, 0.1, 0.5, 0.9)
 
 #: Largest number of entries in the whitened cross-covariances of a chunk of rows: 32 MiB in float64.
 CHUNK_NUMBERS = 2**22
+
+
+class Parts(NamedTuple):
+    """The parts of a model of one whitened global layer with one kernel."""
+
+    layer: GlobalLayer
+    likelihood: Gaussian
+
+
+def parts_of(model: DeepGP) -> Parts:
+    """Layer and likelihood of such a model, with their types."""
+    return Parts(cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood))
 
 
 class Statistics(NamedTuple):
@@ -89,7 +106,7 @@ def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
     else:
         chunks = (data.rows(slice(start, start + n_chunk)) for start in range(0, len(data), n_chunk))
         again = partial(checkpoint, chunk, use_reentrant=False) if torch.is_grad_enabled() else chunk
-        parts = [again(each.X, each.y, each.weight) for each in chunks]
+        parts = [again(rows.X, rows.y, rows.weight) for rows in chunks]
     G, b, prior = (torch.stack(column).sum(0) for column in zip(*parts, strict=True))
     weight, y = data.weight.double(), data.y.double()
     return Statistics(G, b, weight @ y.square(), prior, weight.sum())
@@ -122,10 +139,10 @@ def statistics_of(layer: GlobalLayer, data: Batch) -> Callable[[], Statistics]:
         )
         whole = features.orthonormal_of(kernel, half.mT, roots)[0] * scale**2  # R⁻¹ G R⁻ᵀ
         prior = kernel.diagonal(data.X[:1]).double().sum() * total  # the same everywhere
-        found = Statistics(0.5 * (whole + whole.mT), b_now * scale, squares, prior, total)
+        inside = Statistics(0.5 * (whole + whole.mT), b_now * scale, squares, prior, total)
         if not len(beyond):
-            return found
-        return Statistics(*(one + other for one, other in zip(found, statistics(layer, beyond), strict=True)))
+            return inside
+        return Statistics(*(one + other for one, other in zip(inside, statistics(layer, beyond), strict=True)))
 
     return now
 
@@ -179,35 +196,35 @@ def _log_diagonal(L: Tensor) -> Tensor:
 
 def collapsed(model: DeepGP, data: Batch, sums: Callable[[], Statistics] | None = None, beta: float = 1.0) -> Optimum:
     """The optimum for these rows and the noise βσ², of a model of one whitened global layer with one kernel."""
-    layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
+    layer, likelihood = parts_of(model)
     sums = sums or statistics_of(layer, data)
     return optimum(sums(), layer.sizes[0], beta * likelihood.variance.double())
 
 
 @OneByOne
-def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bool]) -> History:
+def train(member: Member, settings: Settings, on_epoch: Callable[[History], bool]) -> History:
     """Maximise the collapsed bound with the lengthscales' prior by L-BFGS, and set the posteriors.
 
     It is a :class:`~.settings.Trainer` for a model of one whitened global layer with full covariances and one kernel.
     It uses all rows at once, in float64. An epoch is an iteration, whose loss is the negative bound per row. No rows
     are held out, and nothing is random. If the user interrupts it, the model keeps the last whole iteration.
     """
-    model, data, history = learner.model, learner.at_once(), History()
-    kernel = _layer(model).kernel
+    model, data, history = member.model, member.at_once(), History()
+    layer, likelihood = parts_of(model)
+    kernel = layer.kernel
     total_weight = data.weight.sum().item()  # a row of weight 2 is that row twice
-    sums = statistics_of(_layer(model), data)
+    sums = statistics_of(layer, data)
 
     def record(loss: float) -> bool:
-        history.loss.append(loss)
-        history.best_epoch = len(history.loss)
+        history.add(loss)
         return on_epoch(history)
 
     def loss() -> Tensor:
         return -(collapsed(model, data, sums).bound + kernel.log_prior()) / total_weight
 
-    untrained = not _layer(model).q.mean.any()
-    if untrained and isinstance(kernel, StationaryKernel) and isinstance(_layer(model).inducing, Fourier):
-        _look_around(kernel, cast(Gaussian, model.likelihood), loss)
+    untrained = not layer.q.mean.any()
+    if untrained and isinstance(kernel, StationaryKernel) and isinstance(layer.inducing, Fourier):
+        _try_starts(kernel, likelihood, loss)
     try:
         lbfgs(loss, not_solved(model), settings.max_iter, model.products(len(data)), record)
     except KeyboardInterrupt:
@@ -221,12 +238,8 @@ def train(learner: Learner, settings: Settings, on_epoch: Callable[[History], bo
     return history
 
 
-def _layer(model: DeepGP) -> GlobalLayer:
-    return cast(GlobalLayer, model.layers[0])
-
-
 @torch.no_grad()
-def _look_around(kernel: StationaryKernel, likelihood: Gaussian, loss: Callable[[], Tensor]) -> None:
+def _try_starts(kernel: StationaryKernel, likelihood: Gaussian, loss: Callable[[], Tensor]) -> None:
     """Start with the best of several lengthscales and noises.
 
     With the initial lengthscale a long series may look like noise. Since sums over rows are computed once, trying
@@ -250,9 +263,9 @@ def _look_around(kernel: StationaryKernel, likelihood: Gaussian, loss: Callable[
 
 def not_solved(model: DeepGP) -> list[nn.Parameter]:
     """Trainable parameters whose best values have no closed form."""
-    layer = cast(GlobalLayer, model.layers[0])
+    layer, likelihood = parts_of(model)
     solved = {id(parameter) for posterior in layer.posteriors for parameter in posterior.parameters()}
-    parts = (*layer.parameters(), *model.likelihood.parameters())
+    parts = (*layer.parameters(), *likelihood.parameters())
     return [parameter for parameter in parts if parameter.requires_grad and id(parameter) not in solved]
 
 
@@ -267,12 +280,14 @@ def set_posteriors(
     computed in the model's precision. The posteriors are then the best ones for the model with its rounding errors.
     Everything else is in float64.
     """
-    layer = _layer(model)
+    posteriors = parts_of(model).layer.posteriors
     with threads_for(model.products(len(data))):
         best = collapsed(model, data, sums, beta)
-    found = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)]
-    roots = [cholesky(covariance, NO_JITTER) for _, covariance in found[: len(layer.posteriors)]]  # there may be no v
-    for posterior, (mean, _), root in zip(layer.posteriors, found, roots, strict=False):
+    moments = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)][
+        : len(posteriors)
+    ]  # there may be no v
+    roots = [cholesky(covariance, NO_JITTER) for _, covariance in moments]  # all before any is set, since one may fail
+    for posterior, (mean, _), root in zip(posteriors, moments, roots, strict=True):
         posterior.set(mean, root)
     return best.bound.item()
 
@@ -299,7 +314,7 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
     parts = []
     with threads_for(model.products(len(data))):
         model = model.frozen()
-        layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
+        layer, likelihood = parts_of(model)
         G = statistics_of(layer, data)().G
         noise = beta * likelihood.variance.double()[:, None, None]
         L = cholesky(G + noise * torch.eye(len(G), dtype=G.dtype, device=G.device), NO_JITTER)  # (P, T, T)
@@ -319,7 +334,7 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
     return means, variances
 
 
-def complete(model: DeepGP, rows: Batch, settings: Settings) -> None:
+def solve_copy(model: DeepGP, rows: Batch, settings: Settings) -> None:
     """Give a copy of a model in training the posteriors that :func:`train` sets in the end."""
     set_posteriors(model, rows)
 

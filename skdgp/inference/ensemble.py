@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -18,40 +18,13 @@ from .objectives import elbo
 from .plan import HeldOut, Plan, Split
 from .predictor import Predictor
 from .processes import ALONE, shared_among
-from .settings import History, Learner
-from .state import from_plain, to_array, to_generator, to_plain
+from .settings import History, Member
 from .streaming import Stream
 from .threads import threads_for
 from .validation import Foundation, Validation
 
 #: Makes the untrained member with a given number, with a generator on the CPU.
 Start = Callable[[int, torch.Generator], DeepGP]
-
-
-class _Student(NamedTuple):
-    """A model that learns from chunks, and what trains it."""
-
-    model: DeepGP
-    generator: torch.Generator
-    stream: Stream
-
-    def to_plain(self) -> dict:
-        """The student as arrays, numbers and names."""
-        return {
-            "model": to_plain(self.model),
-            "trained": [name for name, parameter in self.model.named_parameters() if parameter.requires_grad],
-            "generator": to_array(self.generator.get_state()),
-            "stream": self.stream.to_plain(),
-        }
-
-    @classmethod
-    def from_plain(cls, state: dict) -> Self:
-        """The student, on the CPU, from the state that :meth:`to_plain` returned."""
-        model = from_plain(state["model"], DeepGP)
-        parameters = dict(model.named_parameters())
-        for name in state["trained"]:
-            parameters[name].requires_grad_(True)
-        return cls(model, to_generator(state["generator"]), Stream.from_plain(state["stream"]))
 
 
 @dataclass
@@ -70,15 +43,15 @@ class Ensemble:
         Histories of their last training. They are not stored.
     held_out : HeldOut, default=None
         Score after :func:`train`, if there were rows to judge by. It is not stored.
-    students : sequence of _Student, default=()
-        Models that learn from chunks, from which the members are made.
+    streams : sequence of Stream, default=()
+        What learns from chunks, from which the members are made.
     """
 
     predictor: Predictor
     plan_name: str
     histories: list[History] = field(default_factory=list)
     held_out: HeldOut | None = None
-    students: Sequence[_Student] = ()
+    streams: Sequence[Stream] = ()
 
     @property
     def models(self) -> Sequence[DeepGP]:
@@ -107,14 +80,14 @@ class Ensemble:
 
     def to_plain(self) -> dict:
         """The ensemble as arrays, numbers and names."""
-        students = [student.to_plain() for student in self.students]
-        return self.predictor.to_plain() | {"plan_name": self.plan_name, "students": students}
+        streams = [stream.to_plain() for stream in self.streams]
+        return self.predictor.to_plain() | {"plan_name": self.plan_name, "students": streams}  # as files name them
 
     @classmethod
     def from_plain(cls, state: dict) -> Self:
         """The ensemble, on the CPU, from the state that :meth:`to_plain` returned."""
-        students = [_Student.from_plain(student) for student in state.get("students", ())]
-        return cls(Predictor.from_plain(state), state["plan_name"], students=students)
+        streams = [Stream.from_plain(stream) for stream in state.get("students", ())]
+        return cls(Predictor.from_plain(state), state["plan_name"], streams=streams)
 
 
 class Watcher(Protocol):
@@ -184,19 +157,19 @@ class Training:
             If the user interrupts before there is a trained member. Later interruptions keep the trained members, and
             what rows have decided by then, and warn.
         """
-        near, learners = self.data.to("cpu", self.plan.precision).near(self.device), []
+        near, training = self.data.to("cpu", self.plan.precision).near(self.device), []
         for index, seed in enumerate(seeds):
             model, generator = _untrained(start, index, seed, self.device, self.plan.precision)
             rows, held_out = self.split.of(near, index)
-            learners.append(Learner(model, rows, generator, None if self.split.for_validation else held_out))
-        foundation = self.validation.foundation(learners[0].model.likelihood, groups) if base else None
-        histories = self._train(learners)
-        trained = [learner for learner, history in zip(learners, histories, strict=True) if history.loss]
+            training.append(Member(model, rows, generator, None if self.split.for_validation else held_out))
+        foundation = self.validation.foundation(training[0].model.likelihood, groups) if base else None
+        histories = self._train(training)
+        trained = [member for member, history in zip(training, histories, strict=True) if history.loss]
         begun = [history for history in histories if history.loss]
-        predictor = Predictor([self._finished(learner.model, index) for index, learner in enumerate(trained)])
+        predictor = Predictor([self._finished(member.model, index) for index, member in enumerate(trained)])
         ensemble = Ensemble(predictor, self.plan.name, begun)
         try:
-            self._calibrate(ensemble, [learner.held_out for learner in trained])
+            self._calibrate(ensemble, [member.held_out for member in trained])
             self._decide(ensemble, foundation, n_neighbors)
         except KeyboardInterrupt:
             for history in begun:
@@ -205,15 +178,15 @@ class Training:
         self.watcher.end(ensemble)
         return ensemble
 
-    def _train(self, learners: Sequence[Learner]) -> list[History]:
+    def _train(self, members: Sequence[Member]) -> list[History]:
         """Train the members. Meanwhile the watcher can ask what they would be if training ended."""
 
         def copied(index: int) -> DeepGP:
-            learner = learners[index]
-            model = deepcopy(learner.model)
+            member = members[index]
+            model = deepcopy(member.model)
             with shared_among(ALONE):  # other processes may not ask for a copy
-                if self.plan.complete is not None:
-                    self.plan.complete(model, learner.at_once(), self.plan.settings)
+                if self.plan.solve_copy is not None:
+                    self.plan.solve_copy(model, member.at_once(), self.plan.settings)
                 return self._finished(model, index)
 
         def so_far(histories: Sequence[History]) -> Ensemble:
@@ -224,14 +197,14 @@ class Training:
         def on_epoch(histories: Sequence[History]) -> bool:
             return self.watcher.epoch(histories, partial(so_far, histories))
 
-        return self.plan.trainer(learners, self.plan.settings, on_epoch)
+        return self.plan.trainer(members, self.plan.settings, on_epoch)
 
     def _finished(self, model: DeepGP, index: int) -> DeepGP:
         """The trained model of this number, in the precision of predictions."""
         model = _ready(model, self.data.X.dtype)
-        if self.plan.finish is not None:
+        if self.plan.solve is not None:
             rows, _ = self.split.of(self.data, index)
-            self.plan.finish(model, rows.rows().to(self.device, self.data.X.dtype), self.plan.settings)
+            self.plan.solve(model, rows.rows().to(self.device, self.data.X.dtype), self.plan.settings)
         return model
 
     def _calibrate(self, ensemble: Ensemble, held_out: Sequence[Part | None]) -> None:
@@ -253,9 +226,9 @@ class Training:
             predictor.blend, ensemble.held_out = self.validation.blend(models, foundation)
         if n_neighbors != 0 and self.validation.possible and models[0].likelihood.kriged:
             predictor.correction = self.validation.correction(predictor, foundation, n_neighbors)
-        if self.split.for_validation and self.plan.finish is not None:
+        if self.split.for_validation and self.plan.solve is not None:
             for model in models:
-                self.plan.finish(model, self.data.to(self.device, self.data.X.dtype), self.plan.settings)
+                self.plan.solve(model, self.data.to(self.device, self.data.X.dtype), self.plan.settings)
 
 
 def _untrained(
@@ -319,18 +292,18 @@ def learn(
     """
     before = deepcopy(before)
     dtype = chunk.X.dtype if before is None else before.predictor.dtype
-    students = [] if before is None else list(before.students)
-    if not students:
+    streams = [] if before is None else list(before.streams)
+    if not streams:
         for index, seed in enumerate(seeds):
             untrained = _untrained(start, index, seed, device, plan.precision)
-            students.append(_Student(*untrained, Stream(continues=before is not None)))
+            streams.append(Stream(*untrained, continues=before is not None))
     near, held_out, histories, members = chunk.to("cpu", plan.precision).near(device), [], [], []
-    for index, (model, generator, stream) in enumerate(students):
+    for index, stream in enumerate(streams):
         rows, others = split.of(near, index)
-        histories.append(stream(model, rows.rows(), plan.settings, generator))
-        members.append(_ready(stream.averaged(model), dtype))
+        histories.append(stream(rows.rows(), plan.settings))
+        members.append(_ready(stream.averaged(), dtype))
         if others is not None:
-            stream.remember(others.rows(), generator)
+            stream.remember(others.rows())
             held_out.append(others.rows().to(device, dtype))
     models, n_earlier = (members, FIRST_PRIOR_ROWS) if before is None else (before.models, PRIOR_ROWS)
     if before is not None:
@@ -341,4 +314,4 @@ def learn(
         pairs = zip(member.likelihood.calibrated(), calibrated.likelihood.calibrated(), strict=True)
         for logarithm, value in pairs:
             logarithm.copy_(value)
-    return Ensemble(Predictor(members), plan.name, histories, students=students)
+    return Ensemble(Predictor(members), plan.name, histories, streams=streams)

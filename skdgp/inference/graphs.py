@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ..gp.deep_gp import DeepGP
 from .batches import Batch
 from .processes import ALONE, Processes
-from .settings import Settings
-from .steps import Trainee
+from .settings import Member, Settings
+from .steps import Stepper
 
 #: Number of calls before a recording, in which libraries prepare their workspaces.
 _WARM_UP_CALLS = 3
@@ -49,34 +48,27 @@ def record(function: Callable[[], Tensor], generators: Sequence[torch.Generator]
     return replay
 
 
-class CapturedTrainee(Trainee):
-    """Models in training whose steps are replayed. Each of the two sizes of minibatches has a recording."""
+class RecordedStepper(Stepper):
+    """A stepper whose steps are replayed. Each of the two sizes of minibatches has a recording."""
 
-    def __init__(
-        self,
-        models: Sequence[DeepGP],
-        settings: Settings,
-        generators: Sequence[torch.Generator],
-        processes: Processes = ALONE,
-        **options,
-    ):
-        self.rate = torch.zeros((), device=generators[0].device)
-        super().__init__(models, settings, generators, processes, **options)
+    def __init__(self, members: Sequence[Member], settings: Settings, processes: Processes = ALONE, **options):
+        super().__init__(members, settings, processes, **options)
+        self.rate = torch.zeros((), device=self.flat.vector.device)
         self.recordings: dict[int, tuple[Batch, Callable[[], Tensor]]] = {}
 
-    def pace_by(self, rates: Sequence[float]) -> None:
-        """See :meth:`.Trainee.pace_by`. Old recordings have the old pace, and are deleted."""
-        super().pace_by(rates)
+    def slow_down(self, members: Sequence[int]) -> None:
+        """See :meth:`.Stepper.slow_down`. Old recordings have the old pace, and are deleted."""
+        super().slow_down(members)
         self.recordings.clear()
 
     def step(self, batch: Batch, rate: float) -> Tensor:
-        """Take a step; return the negative objectives before it, which may be infinite or NaN."""
+        """Take a step; return the losses before it, which may be infinite or NaN."""
         if len(batch) not in self.recordings:
             self.recordings[len(batch)] = self._record(batch)
         own, replay = self.recordings[len(batch)]
         for target, source in zip((own.X, own.y, own.weight), (batch.X, batch.y, batch.weight), strict=True):
             target.copy_(source)
-        self.rate.fill_(rate)
+        self.rate.fill_(rate * self.factor)
         return replay()
 
     def _record(self, batch: Batch) -> tuple[Batch, Callable[[], Tensor]]:
@@ -84,13 +76,11 @@ class CapturedTrainee(Trainee):
         own = Batch(batch.X.clone(), batch.y.clone(), batch.weight.clone())
 
         def step() -> Tensor:
-            loss = self._gradient(own)
+            losses = self.gradient(own)
             self.adam.step(self.rate, self.pace)
-            return loss
+            return losses
 
-        before, noise = (self.parameters(), self.moments()), [each.get_state() for each in self.generators]
+        before = self.state()
         replay = record(step, self.generators)
-        self.restore(*before)
-        for generator, state in zip(self.generators, noise, strict=True):
-            generator.set_state(state)
+        self.restore(before)
         return own, replay

@@ -14,28 +14,31 @@ from .settings import OneByOne, Settings, Trainer
 #: Means and variances (n, P) of function values at some rows, as if the model had not learnt from the row itself.
 LeftOut = Callable[[DeepGP, Batch, Batch, Settings], tuple[Tensor, Tensor]]
 
+#: Gives a model the posteriors that are best for some rows.
+Solve = Callable[[DeepGP, Batch, Settings], None]
+
 
 class Plan(NamedTuple):
     """How models are trained.
 
-    ``precision`` is the precision of training. ``finish`` is called with each trained model in the precision of
-    predictions, with the rows that it has learnt from, and with the settings. ``left_out`` predicts some of these rows
-    as if the model had not learnt from them. Without it only held-out rows can judge a model. With ``hold_out`` some
-    rows are held out for this, even if training itself does not need them.
+    ``precision`` is the precision of training. ``left_out`` predicts some of the rows that a model has learnt from, as
+    if it had not learnt from them. Without it only held-out rows can judge a model. With ``hold_out`` some rows are
+    held out for this, even if training itself does not need them.
 
-    A trainer may give a model its posteriors only when training ends. ``complete`` then gives them to a copy of a model
-    in training, which callbacks may ask for. It is called with the copy, the rows that the model learns from, and the
-    settings.
+    Two functions give a model the posteriors that are best for some rows. They are called with the model, the rows and
+    the settings. ``solve`` is for trained models in the precision of predictions. ``solve_copy`` is for a trainer that
+    sets posteriors only when training ends: callbacks may ask for a copy of a model in training, and it solves this
+    copy.
     """
 
     trainer: Trainer
     settings: Settings
     precision: torch.dtype
     name: str
-    finish: Callable[[DeepGP, Batch, Settings], None] | None = None
+    solve: Solve | None = None
     left_out: LeftOut | None = None
     hold_out: bool = False
-    complete: Callable[[DeepGP, Batch, Settings], None] | None = None
+    solve_copy: Solve | None = None
 
     def n_epochs(self, n_members: int) -> int:
         """Largest number of epochs: members share them, unless they are trained one after another."""
@@ -46,7 +49,7 @@ class Split(NamedTuple):
     """Which rows each model holds out: ``rows`` that the user gave, or ``n_rows`` of all rows, or none.
 
     If they are some of all rows, models hold out successive parts of one random ``order``. So the models together learn
-    from every row. With ``for_validation`` held-out rows have no influence on training, and a plan's ``finish`` learns
+    from every row. With ``for_validation`` held-out rows have no influence on training, and a plan's ``solve`` learns
     from them at the end.
     """
 

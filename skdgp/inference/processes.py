@@ -5,6 +5,7 @@ exchange only one vector, the sum of their gradients. If a process fails, it sen
 others do not wait for it, and all of them fail in the same way.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,8 +27,31 @@ class Processes:
         """The share of ``n_rows`` rows that this process has. Shares differ by one row at most."""
         return Share(self.rank * n_rows // self.size, (self.rank + 1) * n_rows // self.size, n_rows)
 
+    def check_shares(self, n_rows: int, batch_size: int) -> None:
+        """ValueError if there are more processes than a minibatch has rows."""
+        smallest = n_rows // -(-n_rows // batch_size)
+        if smallest < self.size:
+            raise ValueError(
+                f"Minibatches of {smallest} rows cannot be shared by {self.size} processes: raise batch_size, or "
+                "start fewer processes."
+            )
+
     def add_up(self, numbers: Tensor) -> None:
         """Replace the numbers by their sum over processes, which is the same in all of them."""
+
+    @contextmanager
+    def adding_up(self, numbers: Tensor) -> Iterator[None]:
+        """Replace numbers that the body computes by their sum over processes.
+
+        If a matrix has no factor in one of several processes, the sum is NaN in all of them. So none of them waits.
+        """
+        try:
+            yield
+        except np.linalg.LinAlgError:
+            if self.size == 1:
+                raise
+            numbers.fill_(math.nan)
+        self.add_up(numbers)
 
     def take_first(self, numbers: Tensor) -> None:
         """Replace the numbers by those of the first process."""

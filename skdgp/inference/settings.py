@@ -7,6 +7,7 @@ closed form (:func:`skdgp.inference.collapsed.train`). :class:`skdgp.inference.s
 come one after another.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import update_wrapper
@@ -57,9 +58,25 @@ class History:
     interrupted: bool = False
     bound: float | None = None
 
+    def add(self, loss: float, score: float | None = None) -> bool:
+        """Record an epoch; return whether it is the best so far. Without scores this is always the last epoch."""
+        best = score is None or score > max(self.score, default=-math.inf)
+        self.loss.append(loss)
+        if score is not None:
+            self.score.append(score)
+        if best:
+            self.best_epoch = len(self.loss)
+        return best
 
-class Learner(NamedTuple):
-    """A model to train, and the rows to learn from.
+    def stalled(self, settings: Settings) -> bool:
+        """Whether the last ``n_iter_no_change`` scores brought no improvement."""
+        patience = settings.n_iter_no_change
+        before, last = self.score[:-patience], self.score[-patience:]
+        return bool(before) and max(last) <= max(before)
+
+
+class Member(NamedTuple):
+    """A member of an ensemble in training: its model, and the rows that it learns from.
 
     ``held_out`` are rows that choose the best epoch; without them the last epoch is taken. ``generator`` shuffles rows
     and draws samples.
@@ -88,12 +105,12 @@ def go_on(histories: Sequence[History]) -> bool:
 class Trainer(Protocol):
     """Changes models in place, so that they explain their rows."""
 
-    def __call__(self, learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
+    def __call__(self, members: Sequence[Member], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
         """Train.
 
         Parameters
         ----------
-        learners : sequence of Learner
+        members : sequence of Member
             Models that differ in their seeds, and in the rows of the table that they learn from.
         settings : Settings
             Settings of the training.
@@ -103,7 +120,7 @@ class Trainer(Protocol):
         Returns
         -------
         list of History
-            One for each learner. If training ended early, those of learners without a result have no epochs.
+            One for each member. If training ended early, those of members without a result have no epochs.
 
         Raises
         ------
@@ -115,22 +132,22 @@ class Trainer(Protocol):
 
 
 class OneByOne:
-    """A trainer that trains one learner after the other.
+    """A trainer that trains one member after the other.
 
     Parameters
     ----------
     train : callable
-        Trains a single learner, and calls its third argument with the history after every epoch.
+        Trains a single member, and calls its third argument with the history after every epoch.
     """
 
-    def __init__(self, train: Callable[[Learner, Settings, Callable[[History], bool]], History]):
+    def __init__(self, train: Callable[[Member, Settings, Callable[[History], bool]], History]):
         self.train = train
         update_wrapper(self, train)
 
-    def __call__(self, learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
+    def __call__(self, members: Sequence[Member], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
         """See :class:`Trainer`."""
-        histories = [History() for _ in learners]
-        for number, learner in enumerate(learners):
+        histories = [History() for _ in members]
+        for number, member in enumerate(members):
             ended = False
 
             def after_epoch(history: History, number: int = number) -> bool:
@@ -140,7 +157,7 @@ class OneByOne:
                 return ended
 
             try:
-                histories[number] = self.train(learner, settings, after_epoch)
+                histories[number] = self.train(member, settings, after_epoch)
             except KeyboardInterrupt:
                 if not number:
                     raise

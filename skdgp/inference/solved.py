@@ -11,60 +11,58 @@ predictions in float64 do not have.
 import warnings
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import cast
 
 import numpy as np
 import torch
 
 from ..gp.deep_gp import DeepGP
-from ..gp.global_layer import GlobalLayer
-from ..gp.likelihoods import Gaussian
 from . import minibatches
 from .batches import Batch
 from .callers import users_level
-from .collapsed import set_posteriors
+from .collapsed import parts_of, set_posteriors
 from .evidence import most_likely
 from .processes import current
-from .settings import History, Learner, OnEpoch, Settings, go_on
+from .settings import History, Member, OnEpoch, Settings, go_on
 
-#: Number of rows whose evidence decides where kernel and noise start, and iterations of L-BFGS for that. Logarithms
-#: move by ``REACH`` at most: if there is no noise, the evidence has its peak where float32 is not precise enough.
-START_ROWS, START_ITERATIONS, REACH = 700, 25, 3.0
+#: Number of rows whose evidence decides where kernel and noise start.
+START_ROWS = 700
+
+#: Number of iterations of L-BFGS for that.
+START_ITERATIONS = 25
+
+#: How far logarithms may move: if there is no noise, the evidence has its peak where float32 is not precise enough.
+REACH = 3.0
 
 #: Number of epochs from one solution to the next.
-EVERY = 4
+EPOCHS_BETWEEN = 4
 
 
-def train(learners: Sequence[Learner], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
+def train(members: Sequence[Member], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
     """A :class:`~.settings.Trainer` for models of one whitened global layer with full covariances and one kernel.
 
     A model that has been trained before continues from its parameters. If processes share the minibatches, each of them
     computes the solution, and that of the first process is taken.
     """
-    for learner in learners:
-        if not any(posterior.mean.any() for posterior in _layer(learner.model).posteriors):
-            _start(learner.model, learner.at_once(START_ROWS))
-            solve(learner.model, learner.at_once(), settings)
+    for member in members:
+        if not any(posterior.mean.any() for posterior in parts_of(member.model).layer.posteriors):
+            _start(member.model, member.at_once(START_ROWS))
+            solve(member.model, member.at_once(), settings)
 
     def after_epoch(histories: Sequence[History]) -> bool:
-        if max(len(history.loss) for history in histories) % EVERY == 0:
-            for learner in learners:
-                solve(learner.model, learner.at_once(), settings)
+        if max(len(history.loss) for history in histories) % EPOCHS_BETWEEN == 0:
+            for member in members:
+                solve(member.model, member.at_once(), settings)
         return on_epoch(histories)
 
-    return minibatches.train(learners, settings, after_epoch)
-
-
-def _layer(model: DeepGP) -> GlobalLayer:
-    return cast(GlobalLayer, model.layers[0])
+    return minibatches.train(members, settings, after_epoch)
 
 
 def _start(model: DeepGP, rows: Batch) -> None:
     """Give the model the kernel and the noise that these rows make most likely."""
-    exact = deepcopy(model).double()
-    rows = rows.to(rows.X.device, torch.float64)
+    exact, rows = deepcopy(model).double(), rows.to(rows.X.device, torch.float64)
+    layer, likelihood = parts_of(exact)
     try:
-        most_likely(_layer(exact).kernel, cast(Gaussian, exact.likelihood), rows, START_ITERATIONS, REACH)
+        most_likely(layer.kernel, likelihood, rows, START_ITERATIONS, REACH)
     except np.linalg.LinAlgError:
         warnings.warn(
             "The evidence of some rows could not be computed, and training starts from initial values: a covariance "
@@ -75,8 +73,8 @@ def _start(model: DeepGP, rows: Batch) -> None:
         )
         return
     with torch.no_grad():
-        for now, found in zip(model.parameters(), exact.parameters(), strict=True):
-            now.copy_(found)
+        for parameter, best in zip(model.parameters(), exact.parameters(), strict=True):
+            parameter.copy_(best)
 
 
 @torch.no_grad()
@@ -92,6 +90,6 @@ def solve(model: DeepGP, rows: Batch, settings: Settings) -> None:
             RuntimeWarning,
             stacklevel=users_level(),
         )
-    for posterior in _layer(model).posteriors:
+    for posterior in parts_of(model).layer.posteriors:
         for parameter in posterior.parameters():
             current().take_first(parameter)

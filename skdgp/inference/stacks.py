@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..gp.deep_gp import DeepGP
 
@@ -22,7 +22,7 @@ def can_be_stacked(models: Sequence[DeepGP]) -> bool:
     if not all(type(part) in LISTS or _is_stackable(part) for part in models[0].modules()):
         return False
     shapes = [[(name, tensor.shape) for name, tensor in model.state_dict().items()] for model in models]
-    return all(each == shapes[0] for each in shapes)
+    return all(others == shapes[0] for others in shapes[1:])
 
 
 def _is_stackable(part: nn.Module) -> bool:
@@ -33,14 +33,11 @@ def _is_stackable(part: nn.Module) -> bool:
 def stack(models: Sequence[DeepGP]) -> DeepGP:
     """Copies of the models as one model."""
     whole = deepcopy(models[0])
-    for parts in zip(whole.modules(), *(model.modules() for model in models), strict=True):
-        target, *sources = parts
-        for tensors in ("_parameters", "_buffers"):
-            for name, tensor in getattr(target, tensors).items():
-                if tensor is not None:
-                    found = torch.stack([getattr(source, tensors)[name].detach() for source in sources])
-                    is_parameter = isinstance(tensor, nn.Parameter)
-                    getattr(target, tensors)[name] = (
-                        nn.Parameter(found, tensor.requires_grad) if is_parameter else found
-                    )
+    for target, *sources in zip(*map(_tensors, (whole, *models)), strict=True):
+        target.data = torch.stack([source.detach() for source in sources])
     return whole
+
+
+def _tensors(model: DeepGP) -> list[Tensor]:
+    """Parameters and buffers, in an order that is the same in all models of one shape."""
+    return [*model.parameters(), *model.buffers()]

@@ -1,287 +1,248 @@
-"""One step of training: the gradient of the objective, and the step of Adam."""
+"""A step of training: from a minibatch to new parameters.
+
+Read :meth:`Stepper.epoch`, :meth:`Stepper.step` and :meth:`Stepper.gradient`. Everything else is around them, each in a
+module of its own:
+
+* the schedule of the learning rate, early stopping and the loop over epochs, in :mod:`.minibatches` for a table and in
+  :mod:`.streaming` for chunks;
+* epochs that fail and are repeated, in :mod:`.retries`;
+* several models as one, in :mod:`.stacks`, and their parameters as one vector, in :mod:`.flat`;
+* several processes, in :mod:`.processes`, and CUDA graphs, in :mod:`.graphs`.
+"""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self, cast
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim.adam import adam
 
 from ..gp.deep_gp import DeepGP
-from ..gp.propagation import Share
-from .batches import Batch
+from .batches import Batch, shuffled
+from .flat import Adam, FlatParameters
 from .processes import ALONE, Processes
-from .settings import Settings
-from .stacks import stack
+from .settings import Member, Settings
 
 
-class FlatParameters:
-    """The trainable parameters of models as one vector, which one operation can copy or change.
+class Failure(Exception):
+    """Some members cannot go on, for instance because their objective is infinite.
 
     Parameters
     ----------
-    models : sequence of DeepGP
-        Models of one shape. Their parameters become views of ``vector`` until :meth:`release`.
-
-    Attributes
-    ----------
-    whole : DeepGP
-        The stack of the models, or the model itself if there is only one. Its parameters and gradients are views of
-        ``vector`` and ``gradient``.
-    vector, gradient : Tensors of shape (n,)
-        All parameters, and their gradient.
-    owner : Tensor of shape (n,)
-        Number of the model that each parameter belongs to.
-    sums : Tensor of shape (n + E,)
-        The gradient, and after it the losses of the E models. Processes add this up in one operation.
+    message : str
+        What is wrong.
+    members : sequence of int
+        Numbers of the members that are the cause.
+    error : Exception, default=FloatingPointError(message)
+        What the user gets if retries do not help.
     """
 
-    def __init__(self, models: Sequence[DeepGP]):
-        n_models = len(models)
-        self.whole = stack(models) if n_models > 1 else models[0]
-        self.parameters = [parameter for parameter in self.whole.parameters() if parameter.requires_grad]
-        sizes = [parameter.numel() for parameter in self.parameters]
-        self.vector = torch.cat([parameter.detach().flatten() for parameter in self.parameters])
-        self.sums = self.vector.new_zeros(sum(sizes) + n_models)
-        self.gradient = self.sums[:-n_models]
-        numbers = torch.arange(n_models, device=self.vector.device)
-        self.owner = torch.cat([numbers.repeat_interleave(size // n_models) for size in sizes])
-        values, gradients = self.vector.split(sizes), self.gradient.split(sizes)
-        for parameter, value, gradient in zip(self.parameters, values, gradients, strict=True):
-            parameter.data = value.view_as(parameter)
-            parameter.grad = gradient.view_as(parameter)
-        self.own = [[parameter for parameter in model.parameters() if parameter.requires_grad] for model in models]
-        if n_models > 1:
-            for number, parameters in enumerate(self.own):
-                for parameter, shared in zip(parameters, self.parameters, strict=True):
-                    parameter.data = shared.data[number]
-
-    def release(self) -> None:
-        """Give each parameter of each model memory of its own."""
-        for parameters in self.own:
-            for parameter in parameters:
-                parameter.data, parameter.grad = parameter.detach().clone(), None
+    def __init__(self, message: str, members: Sequence[int], error: Exception | None = None):
+        super().__init__(message)
+        self.members, self.error = members, error or FloatingPointError(message)
 
 
-class Adam:
-    """Adam on one vector, with torch's defaults. It uses the function that torch's class calls.
+class State(NamedTuple):
+    """All that steps change, except the models' best epochs and histories."""
 
-    The class itself would import torch's compiler, which takes a second or two in every new process.
+    parameters: Tensor
+    moments: list[Tensor]  # of Adam
+    generators: list[Tensor]
+
+
+def do_nothing(step: int) -> None:
+    """What there is to do after a step by default."""
+
+
+class Stepper:
+    """Members that are trained as one model: their parameters, Adam's moments, and the step that changes both.
 
     Parameters
     ----------
-    vector, gradient : Tensor
-        The vector that moves, and the tensor that will contain its gradient.
-    """
-
-    def __init__(self, vector: Tensor, gradient: Tensor):
-        self.vector, self.gradient = vector, gradient
-        self.mean, self.square = torch.zeros_like(vector), torch.zeros_like(vector)
-        self.count = torch.zeros((), dtype=torch.float32, device=vector.device)
-
-    @property
-    def memory(self) -> list[Tensor]:
-        """All tensors that keep its state."""
-        return [self.mean, self.square, self.count]
-
-    def step(self, rate: float | Tensor, pace: Tensor | None = None) -> None:
-        """Take a step. If the rate is a tensor, a CUDA graph can record the step.
-
-        ``pace`` (n,) has a factor of the rate for each number.
-        """
-        before = None if pace is None else self.vector.clone()
-        adam(
-            [self.vector],
-            [self.gradient],
-            [self.mean],
-            [self.square],
-            [],  # the state of AMSGrad, which is not used
-            [self.count],
-            lr=rate,
-            beta1=0.9,
-            beta2=0.999,
-            eps=1e-8,
-            weight_decay=0.0,
-            amsgrad=False,
-            maximize=False,
-            fused=True,
-            capturable=self.vector.is_cuda and isinstance(rate, Tensor),
-        )
-        if before is not None:
-            torch.lerp(before, self.vector, cast(Tensor, pace), out=self.vector)
-
-
-class Trainee:
-    """Models in training: their parameters, Adam's moments, and the step that changes both.
-
-    Parameters
-    ----------
-    models : sequence of DeepGP
-        Models of one shape, which change in place. Their parameters are views of one vector until :meth:`release`.
+    members : sequence of Member
+        Members of one shape, with equal numbers of rows. Their models change in place, and their parameters are views
+        of one vector until :meth:`release`.
     settings : Settings
         Settings of the training.
-    generators : sequence of torch.Generator
-        Sources of random samples, one for each model.
     processes : Processes, default=ALONE
         The processes that share every minibatch.
-    kl_weight : sequence of float
-        β/N of each model, for weights of rows whose mean is one (:meth:`.Batch.relative`).
     scale : float, default=1.0
         Factor of the objective.
+    halvings : sequence of int, default=zeros
+        How often the learning rate of each member has been halved.
 
     Attributes
     ----------
     model : DeepGP
-        The stack of the models, or the model itself if there is only one.
-    failed : list of int
-        Numbers of the models that caused the last error.
+        The stack of the members' models, or the model itself if there is only one.
+    kl_weight : float or Tensor of shape (E,)
+        β/N of each member, for weights of rows whose mean is one.
     """
 
     def __init__(
         self,
-        models: Sequence[DeepGP],
+        members: Sequence[Member],
         settings: Settings,
-        generators: Sequence[torch.Generator],
         processes: Processes = ALONE,
         *,
-        kl_weight: Sequence[float],
         scale: float = 1.0,
+        halvings: Sequence[int] | None = None,
     ):
-        self.models, self.settings, self.generators, self.processes = models, settings, generators, processes
-        self.kl_weight, self.scale = kl_weight, scale
-        self.flat = FlatParameters(models)
+        self.members, self.settings, self.processes, self.scale = members, settings, processes, scale
+        self.generators = [member.generator for member in members]
+        self.flat = FlatParameters([member.model for member in members])
         self.model = self.flat.whole
         processes.take_first(self.flat.vector)  # all start from the same parameters
         self.adam = Adam(self.flat.vector, self.flat.gradient)
-        self.pace: Tensor | None = None
-        self.failed: list[int] = []
-        self._price: float | Tensor = kl_weight[0] if len(models) == 1 else self.flat.vector.new_tensor(kl_weight)
+        weights, n_rows, alone = [member.rows.mean_weight() for member in members], len(members[0].rows), len(self) == 1
+        kl_weights = [settings.kl_weight(n_rows, weight) for weight in weights]
+        self.kl_weight = kl_weights[0] if alone else self.flat.vector.new_tensor(kl_weights)
+        factors = self.flat.vector.new_tensor([1 / weight for weight in weights])
+        self._weighing = factors if alone else factors[:, None]  # weights of rows then have a mean of one
+        self._source = self.generators[0] if alone else self.generators
+        self.halvings = list(halvings or [0] * len(members))
+        self._set_pace()
 
     def __len__(self) -> int:
-        return len(self.models)
+        return len(self.members)
 
-    def only(self, numbers: Sequence[int]) -> Self:
-        """A trainee of some of the models, which continue; this trainee releases all of them."""
-        self.release()
-        trainee = type(self)(
-            [self.models[number] for number in numbers],
-            self.settings,
-            [self.generators[number] for number in numbers],
-            self.processes,
-            kl_weight=[self.kl_weight[number] for number in numbers],
-            scale=self.scale,
-        )
-        kept = self.of(numbers)  # the new vector has the same order: both are ordered by parameter first
-        for now, then in zip(trainee.adam.memory, self.adam.memory, strict=True):
-            now.copy_(then[kept] if then.dim() else then)
-        return trainee
+    @property
+    def n_steps(self) -> int:
+        """Number of steps in an epoch."""
+        return -(-len(self.members[0].rows) // self.settings.batch_size)
 
-    def of(self, numbers: Sequence[int]) -> Tensor:
-        """Mask (n,) of the parameters that belong to some of the models."""
-        wanted = [number in numbers for number in range(len(self))]
-        return self.flat.owner.new_tensor(wanted, dtype=torch.bool)[self.flat.owner]
-
-    def pace_by(self, rates: Sequence[float]) -> None:
-        """Let models learn at rates in these proportions. The rate of a step is that of the fastest model."""
-        shares = self.flat.vector.new_tensor([rate / max(rates) for rate in rates])
-        self.pace = None if len(set(rates)) == 1 else shares[self.flat.owner]
+    def epoch(self, rate: Callable[[int], float], after_step: Callable[[int], None] = do_nothing) -> list[float]:
+        """Pass once over the rows in random order, at the rate of each step; return the members' mean losses."""
+        parts = [member.rows for member in self.members]
+        total = torch.zeros(len(self), dtype=torch.float64, device=self.flat.vector.device)
+        for number, batch in enumerate(shuffled(parts, self.settings.batch_size, self.generators)):
+            total += len(batch) * self.step(batch.weighing(self._weighing), rate(number)).double()
+            after_step(number)
+        self.check_parameters()
+        return (total / len(parts[0])).tolist()
 
     def step(self, batch: Batch, rate: float) -> Tensor:
-        """Take a step; return the negative objectives (E,) before it.
+        """Take a step of Adam; return the losses (E,) before it: negative objectives."""
+        losses = self.gradient(batch)
+        self.check(losses)
+        self.adam.step(rate * self.factor, self.pace)
+        return losses
 
-        Raises
-        ------
-        numpy.linalg.LinAlgError, FloatingPointError
-            If an objective cannot be computed.
-        """
-        with self.blaming(batch):
-            loss = self._gradient(batch)
-        values = loss.tolist()
-        self.failed = [number for number, value in enumerate(values) if not math.isfinite(value)]
-        for number in self.failed:
+    def gradient(self, batch: Batch) -> Tensor:
+        """Compute losses (E,), and the gradient of their sum. Processes have shares of the rows, and add them up."""
+        objective, share = self.settings.objective, self.processes.share(len(batch))
+        rows = batch.rows(share.rows)
+        with self.blaming(batch), self.processes.adding_up(self.flat.sums.zero_()):
+            marginals = self.model(rows.X, self._source, targets=rows.y, share=share, mixture=not objective.linear)
+            value = objective.value(marginals, self.model.likelihood, rows.y, rows.weight, self.kl_weight)
+            losses = value * (-self.scale * len(rows) / len(batch))
+            losses.sum().backward()
+            self.flat.losses.copy_(losses.detach())
+        return self.flat.losses.clone()
+
+    # Failures.
+
+    def check(self, losses: Tensor) -> None:
+        """Failure if an objective is infinite or NaN."""
+        values = losses.tolist()
+        failed = [number for number, value in enumerate(values) if not math.isfinite(value)]
+        for number in failed:
             if self.adam.count.item() == 0:  # so that no step can be the cause
-                raise FloatingPointError(
+                raise Failure(
                     f"The training objective is {-values[number]} before the first step. The likely cause is a kernel "
                     "whose variance at the rows is far too large for these targets: give it a smaller one, move the "
-                    "features of a DotProduct towards zero, or set normalize_X=True."
+                    "features of a DotProduct towards zero, or set normalize_X=True.",
+                    failed,
                 )
-            raise FloatingPointError(
+            raise Failure(
                 f"The training objective became {-values[number]}. The likely cause is a learning_rate too high for "
-                "these data: lower it, or set dtype='float64'."
+                "these data: lower it, or set dtype='float64'.",
+                failed,
             )
-        self.adam.step(rate, self.pace)
-        return loss
 
-    def _gradient(self, batch: Batch) -> Tensor:
-        """Compute the gradient; return the losses (E,)."""
-        sums, share, n_models = self.flat.sums.zero_(), self.processes.share(len(batch)), len(self.models)
-        try:
-            loss = self._loss(batch.rows(share.rows), share) if self.processes.size > 1 else self._loss(batch, share)
-            loss.sum().backward()
-            sums[-n_models:] = loss.detach()
-        except np.linalg.LinAlgError:
-            if self.processes.size == 1:
-                raise
-            sums.fill_(math.nan)
-        self.processes.add_up(sums)
-        return sums[-n_models:].clone()
-
-    def _loss(self, rows: Batch, share: Share) -> Tensor:
-        """Contribution of the rows of one process to the negative objectives."""
-        objective, source = self.settings.objective, self.generators if len(self) > 1 else self.generators[0]
-        marginals = self.model(rows.X, source, targets=rows.y, share=share, mixture=not objective.linear)
-        value = objective.value(marginals, self.model.likelihood, rows.y, rows.weight, self._price)
-        return value * (-self.scale * len(rows) / share.total)
-
-    @contextmanager
-    def blaming(self, batch: Batch) -> Iterator[None]:
-        """Find out which models caused a failed factorisation, which makes all of them fail."""
-        try:
-            yield
-        except np.linalg.LinAlgError:
-            self.failed = [number for number in range(len(self)) if self._fails(number, batch)] or [*range(len(self))]
-            raise
-
-    @torch.no_grad()
-    def _fails(self, number: int, batch: Batch) -> bool:
-        if len(self) == 1:
-            return True
-        try:
-            self.models[number](batch.X[number])
-        except np.linalg.LinAlgError:
-            return True
-        return False
-
-    def release(self) -> None:
-        """End the training."""
-        self.flat.release()
-
-    def check(self) -> None:
-        """Raise FloatingPointError if a step has left a parameter that is not finite."""
+    def check_parameters(self) -> None:
+        """Failure if a step has left a parameter that is not finite."""
         finite = self.flat.vector.isfinite()
         if finite.all():
             return
-        self.failed = self.flat.owner[~finite].unique().tolist()
+        failed = self.flat.owner[~finite].unique().tolist()
         for name, parameter in self.model.named_parameters():
             if not parameter.isfinite().all():
-                raise FloatingPointError(
+                raise Failure(
                     f"Training made the parameter {name} infinite or NaN. The likely cause is a learning_rate too "
-                    "high for these data: lower it, or set dtype='float64'."
+                    "high for these data: lower it, or set dtype='float64'.",
+                    failed,
                 )
 
-    def parameters(self) -> Tensor:
-        """A copy of the parameters, for :meth:`restore`."""
-        return self.flat.vector.clone()
+    @contextmanager
+    def blaming(self, rows: Batch) -> Iterator[None]:
+        """Find out which members are the cause of a failed factorisation, which makes all of them fail."""
+        try:
+            yield
+        except np.linalg.LinAlgError as error:
+            models = [member.model for member in self.members] if len(self) > 1 else []
+            failed = [number for number, model in enumerate(models) if not _can_compute(model, rows.X[number])]
+            raise Failure(f"{error}", failed or range(len(self)), error) from error
 
-    def moments(self) -> list[Tensor]:
-        """A copy of the optimiser's state, for :meth:`restore`."""
-        return [each.clone() for each in self.adam.memory]
+    def state(self) -> State:
+        """A copy of all that steps change."""
+        moments = [moment.clone() for moment in self.adam.memory]
+        return State(self.flat.vector.clone(), moments, [generator.get_state() for generator in self.generators])
 
-    def restore(self, parameters: Tensor, moments: Sequence[Tensor] | None = None) -> None:
-        """Go back to earlier parameters and moments, which are copied into the present memory."""
-        self.flat.vector.copy_(parameters)
-        for now, then in zip(self.adam.memory, moments or (), strict=bool(moments)):
-            now.copy_(then)
+    def restore(self, state: State, failed: Sequence[int] = ()) -> None:
+        """Go back to an earlier state. Members that have failed continue with other random numbers."""
+        self.flat.vector.copy_(state.parameters)
+        self.adam.restore(state.moments)
+        for number, (generator, earlier) in enumerate(zip(self.generators, state.generators, strict=True)):
+            if number not in failed:
+                generator.set_state(earlier)
+
+    def slow_down(self, members: Sequence[int]) -> None:
+        """Halve the learning rates of some members."""
+        for number in members:
+            self.halvings[number] += 1
+        self._set_pace()
+
+    def _set_pace(self) -> None:
+        """Factors of the rate: one for the fastest members, and one for each parameter where members differ."""
+        fewest = min(self.halvings)
+        self.factor = 0.5**fewest
+        paces = self.flat.vector.new_tensor([0.5 ** (number - fewest) for number in self.halvings])
+        self.pace = None if len(set(self.halvings)) == 1 else paces[self.flat.owner]
+
+    # Members that leave.
+
+    def only(self, numbers: Sequence[int]) -> Self:
+        """A stepper of some of the members, which continue; this one releases all of them."""
+        self.release()
+        continuing = type(self)(
+            [self.members[number] for number in numbers],
+            self.settings,
+            self.processes,
+            scale=self.scale,
+            halvings=[self.halvings[number] for number in numbers],
+        )
+        kept = self.of(numbers)  # the new vector has the same order: both are ordered by parameter first
+        continuing.adam.restore([moment[kept] if moment.dim() else moment for moment in self.adam.memory])
+        return continuing
+
+    def of(self, numbers: Sequence[int]) -> Tensor:
+        """Mask (n,) of the parameters that belong to some of the members."""
+        chosen = [number in numbers for number in range(len(self))]
+        return self.flat.owner.new_tensor(chosen, dtype=torch.bool)[self.flat.owner]
+
+    def release(self) -> None:
+        """End the training: each parameter of each model gets memory of its own."""
+        self.flat.release()
+
+
+@torch.no_grad()
+def _can_compute(model: DeepGP, X: Tensor) -> bool:
+    """Whether all factorisations of a model succeed for some rows."""
+    try:
+        model(X)
+    except np.linalg.LinAlgError:
+        return False
+    return True

@@ -13,37 +13,48 @@ proportion to about (s/t)^η. This average is available at any time.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
-from .batches import Batch, Part, shuffled
-from .minibatches import MAX_RETRIES
-from .settings import History, Settings
-from .state import to_array, to_tensor
-from .steps import Trainee
+from .batches import Batch, Part
+from .retries import repeated
+from .settings import History, Member, Settings
+from .state import from_plain, to_array, to_generator, to_plain, to_tensor
+from .steps import Stepper
 from .threads import threads_for
 from .trusted import refuse
 
 #: η: the average spans about the last 1/(η + 1) of all steps.
 AVERAGE_EXPONENT = 8.0
 
-#: Number of steps in which the learning rate climbs to its peak, and number after which it has fallen to 1/√2 of it.
-WARM_UP_STEPS, LONG_RUN_STEPS = 100, 1000
+#: Number of steps in which the learning rate climbs to its peak.
+WARM_UP_STEPS = 100
+
+#: Number of steps after which it has fallen to 1/√2 of the peak.
+LONG_RUN_STEPS = 1000
 
 #: Largest number of rows that a stream keeps.
 REMEMBERED_ROWS = 4000
 
-#: A small chunk takes as much work as this many passes over it, but no more than one pass over ``ROWS_OF_WORK`` rows.
-#: The first chunk of a new model may take as much as this many passes over ``REMEMBERED_ROWS`` rows.
-PASSES, ROWS_OF_WORK = 25, 10_000
+#: A small chunk takes as much work as this many passes over it. The first chunk of a new model may take as much as this
+#: many passes over ``REMEMBERED_ROWS`` rows.
+PASSES = 25
+
+#: A later chunk that is small takes no more work than one pass over this many rows.
+ROWS_OF_WORK = 10_000
+
+#: Attributes of a stream that are not part of its memory. Files have them beside it.
+NOT_MEMORY = ("model", "generator")
+
+
+def slowing(n_steps: int) -> float:
+    """Learning rate of the step with this number, as a share of its peak: it climbs, and then falls as 1/√t."""
+    return min(1.0, n_steps / WARM_UP_STEPS) / math.sqrt(1.0 + n_steps / LONG_RUN_STEPS)
 
 
 class Sample(NamedTuple):
@@ -89,10 +100,14 @@ def _largest(key: Tensor) -> Tensor:
 
 
 class Stream:
-    """A trainer with a memory: each call teaches the same model one more chunk.
+    """A member that learns from chunks, and its memory: each call teaches its model one more chunk.
 
     Parameters
     ----------
+    model : DeepGP
+        The model, which changes in place.
+    generator : torch.Generator
+        Shuffles rows and draws samples.
     continues : bool, default=False
         Whether the model has learnt from rows that the stream has not seen. The smaller the stream's part of all rows
         is, the less it then replays. Otherwise the model would forget the other rows.
@@ -109,7 +124,8 @@ class Stream:
         Share of the peak learning rate, which is halved after each failure.
     """
 
-    def __init__(self, *, continues: bool = False) -> None:
+    def __init__(self, model: DeepGP, generator: torch.Generator, *, continues: bool = False) -> None:
+        self.model, self.generator = model, generator
         self.continues = continues
         self.average: list[Tensor] = []
         self.moments: list[Tensor] = []  # the optimiser's state
@@ -117,77 +133,76 @@ class Stream:
         self.n_seen = self.n_steps = 0
         self.rate = 1.0
 
-    def __call__(self, model: DeepGP, chunk: Batch, settings: Settings, generator: torch.Generator) -> History:
+    def __call__(self, chunk: Batch, settings: Settings) -> History:
         """Learn from one more chunk.
 
         ``max_iter`` limits the number of passes over a chunk. Settings of early stopping are not used. If a chunk
         fails, it is tried again at lower and lower learning rates. If that does not help, model and stream stay as they
         were before.
         """
-        self.average = self.average or [parameter.detach().clone() for parameter in model.parameters()]
-        rate, retries = self.rate, 0
-        while True:
-            try:
-                history = History([self._learn(model, chunk, settings, generator)], best_epoch=1)
-            except (np.linalg.LinAlgError, FloatingPointError):
-                if retries == MAX_RETRIES:
-                    self.rate = rate
-                    raise
-                self.rate, retries = self.rate / 2, retries + 1
-            else:
-                return history
+        sample, history = self._sample_with(chunk), History()
+        rows = self._with_replayed(chunk, sample, settings)
+        batch_size = min(settings.batch_size, max(len(chunk), len(sample.key)))
+        settings = replace(settings, batch_size=batch_size, n_rows=settings.n_rows or len(chunk))
+        history.add(self._learn(Member(self.model, rows, self.generator), settings))
+        self.sample, self.n_seen = sample, self.n_seen + len(chunk)
+        return history
 
-    def remember(self, rows: Batch, generator: torch.Generator) -> None:
+    def remember(self, rows: Batch) -> None:
         """Take rows into the sample without learning from them now; later chunks replay them."""
-        self.sample, self.n_seen = self._sample_with(rows, generator), self.n_seen + len(rows)
+        self.sample, self.n_seen = self._sample_with(rows), self.n_seen + len(rows)
 
-    def averaged(self, model: DeepGP) -> DeepGP:
+    def averaged(self) -> DeepGP:
         """A copy of the model with the averaged parameters."""
-        model = deepcopy(model)
+        model = deepcopy(self.model)
         with torch.no_grad():
             for parameter, value in zip(model.parameters(), self.average, strict=True):
                 parameter.copy_(value)
         return model
 
     def to_plain(self) -> dict:
-        """The stream as arrays and numbers."""
+        """The stream as arrays, numbers and names."""
         lists = {"average": self.average, "moments": self.moments, "sample": self.sample or ()}
-        return vars(self) | {name: [to_array(each) for each in tensors] for name, tensors in lists.items()}
+        arrays = {name: [to_array(tensor) for tensor in tensors] for name, tensors in lists.items()}
+        return {
+            "model": to_plain(self.model),
+            "trained": [name for name, parameter in self.model.named_parameters() if parameter.requires_grad],
+            "generator": to_array(self.generator.get_state()),
+            "stream": {name: value for name, value in vars(self).items() if name not in NOT_MEMORY} | arrays,
+        }
 
     @classmethod
-    def from_plain(cls, state: dict) -> "Stream":
+    def from_plain(cls, state: dict) -> Self:
         """The stream, on the CPU, from the state that :meth:`to_plain` returned."""
-        stream = cls()
-        for name, value in state.items():
-            if name not in vars(stream) or type(value) not in (list, type(vars(stream)[name])):
+        stream = cls(from_plain(state["model"], DeepGP), to_generator(state["generator"]))
+        parameters, memory = dict(stream.model.named_parameters()), vars(stream)
+        for name in state["trained"]:
+            parameters[name].requires_grad_(True)
+        for name, value in state["stream"].items():
+            if name in NOT_MEMORY or name not in memory or type(value) not in (list, type(memory[name])):
                 refuse(f"has a stream with {name!r} of type {type(value).__name__}")
-            vars(stream)[name] = [to_tensor(each) for each in value] if type(value) is list else value
+            memory[name] = [to_tensor(array) for array in value] if type(value) is list else value
         stream.sample = Sample(*stream.sample) if stream.sample else None
         return stream
 
-    def _learn(self, model: DeepGP, chunk: Batch, settings: Settings, generator: torch.Generator) -> float:
-        """Learn from a chunk and the rows that are replayed with it; return the mean loss of the minibatches."""
-        sample = self._sample_with(chunk, generator)
-        rows, n_replayed = Part(chunk), self._n_replayed(len(chunk), settings)
-        if n_replayed:
-            known = chunk if self._begins else sample.rows
-            numbers = torch.arange(len(chunk), device=chunk.X.device)
-            replayed = len(chunk) + draw(len(known), n_replayed, generator).to(chunk.X.device)
-            rows = Part(chunk.joined(known), torch.cat([numbers, replayed]))
-        batch_size = min(settings.batch_size, max(len(chunk), len(sample.key)))
-        settings = replace(settings, batch_size=batch_size, n_rows=settings.n_rows or len(chunk))
-        loss = self._pass(model, rows, settings, generator)
-        self.sample, self.n_seen = sample, self.n_seen + len(chunk)
-        return loss
+    def _with_replayed(self, chunk: Batch, sample: Sample, settings: Settings) -> Part:
+        """The rows of a chunk, and those that are replayed with it."""
+        n_replayed = self._n_replayed(len(chunk), settings)
+        if not n_replayed:
+            return Part(chunk)
+        replayed = chunk if self._begins else sample.rows
+        numbers = torch.arange(len(chunk), device=chunk.X.device)
+        drawn = len(chunk) + draw(len(replayed), n_replayed, self.generator).to(chunk.X.device)
+        return Part(chunk.joined(replayed), torch.cat([numbers, drawn]))
 
     @property
     def _begins(self) -> bool:
         """Whether the model has learnt nothing yet."""
         return not (self.n_seen or self.continues)
 
-    def _sample_with(self, rows: Batch, generator: torch.Generator) -> Sample:
+    def _sample_with(self, rows: Batch) -> Sample:
         """The sample as it is when these rows have come, too."""
-        sample = Sample.of(rows, generator)
+        sample = Sample.of(rows, self.generator)
         return sample if self.sample is None else self.sample.joined(sample)
 
     def _n_replayed(self, n_rows: int, settings: Settings) -> int:
@@ -200,42 +215,31 @@ class Stream:
         work = passes * n_rows if self._begins else min(passes * n_rows, ROWS_OF_WORK)
         return max(0, int(work) - n_rows)
 
-    def _pass(self, model: DeepGP, rows: Part, settings: Settings, generator: torch.Generator) -> float:
-        """Pass over the rows; return the mean loss of the minibatches."""
-        average, n_steps = [each.clone() for each in self.average], self.n_steps
-        total: float | Tensor = 0.0
-        mean_weight = rows.mean_weight()
-        rows = Part(rows.data.weighing(1 / mean_weight), rows.index)
-        products = model.products(settings.batch_size, mixture=not settings.objective.linear)
-        with threads_for(products), self._trainee(model, settings, generator, len(rows), mean_weight) as trainee:
-            for batch in shuffled([rows], settings.batch_size, [generator]):
-                n_steps += 1
-                schedule = min(1.0, n_steps / WARM_UP_STEPS) / math.sqrt(1.0 + n_steps / LONG_RUN_STEPS)
-                rate = self.rate * settings.learning_rate * schedule
-                total += len(batch) * trainee.step(batch, rate).double()
-                weight = (AVERAGE_EXPONENT + 1) / (AVERAGE_EXPONENT + n_steps)
-                torch._foreach_lerp_(average, [p.detach() for p in model.parameters()], weight)
-            trainee.check()
-        self.average, self.n_steps = average, n_steps
-        return float(total) / len(rows)
-
-    @contextmanager
-    def _trainee(
-        self, model: DeepGP, settings: Settings, generator: torch.Generator, n_rows: int, mean_weight: float
-    ) -> Iterator[Trainee]:
-        """The model in training. If the body fails, the model is restored.
-
-        With ``scale`` the weights of rows count in full, and not relative to their mean in the chunk.
-        """
-        kl_weight = settings.kl_weight(n_rows, mean_weight)
-        trainee = Trainee([model], settings, [generator], kl_weight=[kl_weight], scale=mean_weight)
-        before = trainee.parameters()
+    def _learn(self, member: Member, settings: Settings) -> float:
+        """Pass over a member's rows, whose weights count as they are; return the mean loss."""
+        stepper = Stepper([member], settings, scale=member.rows.mean_weight())
         try:
-            trainee.restore(before, self.moments)
-            yield trainee
-            self.moments = trainee.moments()
-        except BaseException:
-            trainee.restore(before)
-            raise
+            if self.moments:
+                stepper.adam.restore(self.moments)
+            with threads_for(member.model.products(settings.batch_size, mixture=not settings.objective.linear)):
+                loss, average = repeated(stepper, lambda: self._pass(stepper))
         finally:
-            trainee.release()
+            stepper.release()
+        self.average, self.moments, self.n_steps = average, stepper.adam.memory, self.n_steps + stepper.n_steps
+        self.rate *= stepper.factor
+        return loss
+
+    def _pass(self, stepper: Stepper) -> tuple[float, list[Tensor]]:
+        """Pass over the rows: the mean loss, and the average of parameters over all steps so far."""
+        parameters = [parameter.detach() for parameter in stepper.model.parameters()]
+        average = [mean.clone() for mean in self.average or parameters]
+
+        def rate(step: int) -> float:
+            return self.rate * stepper.settings.learning_rate * slowing(self.n_steps + step + 1)
+
+        def add_to_average(step: int) -> None:
+            weight = (AVERAGE_EXPONENT + 1) / (AVERAGE_EXPONENT + self.n_steps + step + 1)
+            torch._foreach_lerp_(average, parameters, weight)
+
+        [loss] = stepper.epoch(rate, add_to_average)
+        return loss, average

@@ -112,15 +112,15 @@ def threads_for(products: float = 0) -> Iterator[None]:
     outermost = not _here.allowed
     with ExitStack() as stack:
         with _entrance:
-            found = torch.get_num_threads()
+            before = torch.get_num_threads()
             if outermost:
-                _here.allowed = found
+                _here.allowed = before
                 stack.callback(setattr, _here, "allowed", 0)
                 stack.enter_context(_blas.one_thread())
                 stack.enter_context(_libraries().limit(limits=1, user_api="openmp"))  # torch's, too
             number = min(_here.allowed, worth(products))
-            if outermost or number != found:
-                stack.callback(_set, found)
+            if outermost or number != before:
+                stack.callback(_set, before)
                 _set(number)
         yield
 

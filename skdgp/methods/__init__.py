@@ -7,14 +7,14 @@ arrays:
 >>> import torch
 >>> from skdgp.datasets import make_waves
 >>> from skdgp.gp.likelihoods import Gaussian
->>> from skdgp.inference import Batch, Learner, Part
+>>> from skdgp.inference import Batch, Member, Part
 >>> from skdgp.methods import AVDGP
 >>> X, y = make_waves(100, random_state=0)
 >>> data, generator = Batch.of(X, y), torch.Generator().manual_seed(0)
 >>> method = AVDGP(hidden_dims=(3,), max_iter=2)
 >>> model = method.build(data.X, Gaussian(1), generator)
 >>> plan = method.plan(len(data))
->>> [history] = plan.trainer([Learner(model, Part(data), generator)], plan.settings)
+>>> [history] = plan.trainer([Member(model, Part(data), generator)], plan.settings)
 >>> len(history.loss), model(data.X).mean.shape
 (2, torch.Size([8, 100, 1]))
 """

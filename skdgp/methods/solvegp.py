@@ -201,7 +201,7 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
         if solvable := n_rows <= SOLVED_ROWS and self._has_closed_form():
             budget = BUDGET._replace(steps=SOLVED_STEPS)
         plan = plan_minibatches(self, budget, n_rows, beta=beta if self.beta == "auto" else self.beta)
-        return plan._replace(trainer=solved.train, finish=solved.solve) if solvable else plan
+        return plan._replace(trainer=solved.train, solve=solved.solve) if solvable else plan
 
     def _plan_collapsed(self, n_rows: int) -> Plan:
         """How a member is trained in a collapsed fit, where posteriors are always in closed form."""
@@ -214,7 +214,7 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
             torch.float64,
             "collapsed",
             left_out=collapsed.predict_left_out,
-            complete=collapsed.complete,
+            solve_copy=collapsed.solve_copy,
         )
 
     def _chosen(self, n_rows: int, *, held_out: bool) -> str:
