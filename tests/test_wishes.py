@@ -83,6 +83,7 @@ CASES = [
     (AVDGPRegressor, {"kernel": RBF(1.0)}, "ard", True, all_rows, "lengthscales of their own"),
     (DSDGPRegressor, {}, "n_importance", 2, all_rows, "since it counts draws"),
     (DSDGPRegressor, {}, "covariance", "odvgp", all_rows, 'beyond that of "full"'),
+    (AVDGPRegressor, {"device": "cpu"}, "cuda_graphs", True, all_rows, "on the CPU"),
     (SOLVEGPRegressor, {"n_orthogonal": 0}, "inducing", "points+derivatives", all_rows, "since there is no second set"),
     (SOLVEGPRegressor, {}, "batch_size", 8, all_rows, "in a collapsed fit"),
     (SOLVEGPRegressor, {}, "learning_rate", 0.1, all_rows, "in a collapsed fit"),
@@ -210,7 +211,6 @@ OLD = {
     "network_depth": "network_width a number for each hidden layer",
     "share_kernel": "the outputs of a layer of DSDGP share a kernel",
     "tol": "every better score on held-out rows counts",
-    "cuda_graphs": "raise batch_size",
 }
 
 
@@ -261,7 +261,6 @@ OPTIONS = (
     {"early_stopping": False},
     {"early_stopping": True},
     {"validation_fraction": 0.3},
-    {"n_iter_no_change": 1},
     {"normalize_X": False},
     {"normalize_y": False},
 )

@@ -182,6 +182,9 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         is "diag_unwhitened" or "full_unwhitened", "auto" trains and predicts in float64. "float32" and "float64" are
         for both training and predictions. For these two, "float32" is too coarse if inducing points lie close together
         or lengthscales are long: means and deviations can then be far off.
+    cuda_graphs : bool, default=False
+        Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
+        This helps where minibatches are small. On the CPU it changes nothing.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
         :doc:`/gpu`.
@@ -416,6 +419,9 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         is "diag_unwhitened" or "full_unwhitened", "auto" trains and predicts in float64. "float32" and "float64" are
         for both training and predictions. For these two, "float32" is too coarse if inducing points lie close together
         or lengthscales are long: means and deviations can then be far off.
+    cuda_graphs : bool, default=False
+        Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
+        This helps where minibatches are small. On the CPU it changes nothing.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
         :doc:`/gpu`.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.callers import users_level
@@ -41,6 +42,12 @@ class Wishes:
     def values(self) -> dict[str, Any]:
         """The values of all parameters."""
         return {each.name: getattr(self.estimator, each.name) for each in fields(self.estimator)}
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the models are on a CUDA device."""
+        name = self.estimator.device
+        return torch.cuda.is_available() if name == "auto" else torch.device(name).type == "cuda"
 
     @property
     def patches(self) -> list[int]:
@@ -178,16 +185,22 @@ IDLE = (
     ),
     # Training.
     Idle(
-        ("batch_size", "learning_rate", "n_iter_no_change"),
+        ("cuda_graphs",),
+        lambda fit: not fit.on_gpu,
+        "on the CPU",
+        'set device="cuda", or leave it out',
+    ),
+    Idle(
+        ("batch_size", "learning_rate", "n_iter_no_change", "cuda_graphs"),
         lambda fit: fit.collapsed,
         "in a collapsed fit, which learns from all rows at once until it ends",
         'set method="svi", or leave it out',
     ),
     # Rows that judge.
     Idle(
-        ("n_iter_no_change", *_BLENDED),
+        ("n_iter_no_change", "cuda_graphs", *_BLENDED),
         lambda fit: fit.by_chunks,
-        "in partial_fit, which has no epochs, no base and no neighbours",
+        "in partial_fit, which has no epochs, no base, no neighbours and no CUDA graphs",
         "use fit, or leave it out",
     ),
     Idle(

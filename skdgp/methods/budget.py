@@ -75,6 +75,7 @@ def plan_minibatches(
         batch_size=batch_size,
         learning_rate=method.learning_rate,
         n_iter_no_change=method.n_iter_no_change,
+        cuda_graphs=method.cuda_graphs,
         n_rows=None if n_chunk is None else n_rows,
     )
     return Plan(minibatches.train, settings, torch.float64 if in_double(method) else torch.float32, "svi")

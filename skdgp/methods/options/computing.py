@@ -36,6 +36,16 @@ DTYPE = Option(
     """,
 )
 
+CUDA_GRAPHS = Option(
+    ["boolean"],
+    "bool",
+    COMPUTING,
+    """
+    Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
+    This helps where minibatches are small. On the CPU it changes nothing.
+    """,
+)
+
 VERBOSE = Option(
     ["verbose"],
     "int",

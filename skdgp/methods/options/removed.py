@@ -8,7 +8,6 @@ REMOVED = {
     "network_depth": "leave it out, or give network_width a number for each hidden layer, as in (64, 64, 64)",
     "share_kernel": "leave it out, since the outputs of a layer of DSDGP share a kernel, and those of AVDGP do not",
     "tol": "leave it out, since every better score on held-out rows counts as an improvement",
-    "cuda_graphs": "leave it out, and raise batch_size to use a GPU better",
 }
 
 
