@@ -15,7 +15,7 @@ end.
 
 import math
 from collections.abc import Sequence
-from typing import TypeGuard, cast
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -400,43 +400,42 @@ class SumKernel(Kernel):
         Kernels with the same number of outputs.
     """
 
+    kernels: Sequence[Kernel]  # a ModuleList
+
     def __init__(self, kernels: Sequence[Kernel]):
         super().__init__(kernels[0].n_outputs)
-        self.kernels = nn.ModuleList(kernels)
-
-    @property
-    def parts(self) -> Sequence[Kernel]:
-        """The kernels, with their type."""
-        return cast(Sequence[Kernel], self.kernels)
+        self.add_module("kernels", nn.ModuleList(kernels))
 
     def hyperparameters(self) -> dict[str, Tensor]:
         """Those of all kernels. If several kernels have a number of the same name, the first kernel's is taken."""
-        return {name: value for part in reversed(self.parts) for name, value in part.hyperparameters().items()}
+        return {name: value for kernel in reversed(self.kernels) for name, value in kernel.hyperparameters().items()}
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """See :meth:`Kernel.covariance`."""
-        return sum((part.covariance(X1, X2) for part in self.parts[1:]), self.parts[0].covariance(X1, X2))
+        return sum((kernel.covariance(X1, X2) for kernel in self.kernels[1:]), self.kernels[0].covariance(X1, X2))
 
     def diagonal(self, X: Tensor) -> Tensor:
         """See :meth:`Kernel.diagonal`."""
-        return torch.stack([part.diagonal(X) for part in self.parts]).sum(0)
+        return torch.stack([kernel.diagonal(X) for kernel in self.kernels]).sum(0)
 
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
         """Sums of a function drawn from each kernel."""
-        draws = [(part.deviation, part.draw(streams, n_inputs, n_outputs)) for part in self.parts]
+        draws = [(kernel.deviation, kernel.draw(streams, n_inputs, n_outputs)) for kernel in self.kernels]
         return lambda x: torch.stack([deviation * function(x) for deviation, function in draws]).sum(0)
 
     def gradient_variance(self, n_inputs: int) -> Tensor | None:
         """The sum of the kernels' variances; None unless each kernel has them."""
-        found = [part.gradient_variance(n_inputs) for part in self.parts]
-        known = [
-            each * part.variance[:, None] for each, part in zip(found, self.parts, strict=True) if each is not None
-        ]
-        return torch.stack(known).sum(0) if len(known) == len(found) else None
+        total = self.unit.new_zeros(self.n_outputs, n_inputs)
+        for kernel in self.kernels:
+            variance = kernel.gradient_variance(n_inputs)
+            if variance is None:
+                return None
+            total = total + variance * kernel.variance[:, None]
+        return total
 
     def log_prior(self) -> Tensor:
         """The sum of the kernels' log densities."""
-        return torch.stack([part.log_prior() for part in self.parts]).sum()
+        return torch.stack([kernel.log_prior() for kernel in self.kernels]).sum()
 
 
 def make_kernel(
