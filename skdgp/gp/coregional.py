@@ -7,13 +7,12 @@ are missing.
 """
 
 from collections.abc import Sequence
-from typing import Self, cast
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .global_layer import GlobalLayer
 from .kernels import Kernel
 from .layers import Layer, LayerDraw, with_parts
 from .likelihoods import Gaussian, noise_floor
@@ -30,7 +29,7 @@ class Mixed(Layer):
 
     Parameters
     ----------
-    layer : GlobalLayer
+    layer : Layer
         A layer of G outputs.
     W : Tensor of shape (P, G)
         Initial weights.
@@ -38,7 +37,7 @@ class Mixed(Layer):
 
     stackable = True
 
-    def __init__(self, layer: GlobalLayer, W: Tensor):
+    def __init__(self, layer: Layer, W: Tensor):
         super().__init__()
         self.layer, self.W = layer, nn.Parameter(W.clone())
         self.constant = nn.Parameter(W.new_zeros(len(W)))
@@ -51,7 +50,8 @@ class Mixed(Layer):
     @property
     def Z(self) -> Tensor:
         """Inducing points of the first set."""
-        return self.layer.Z
+        [Z] = self.layer.inducing_points()
+        return Z
 
     def inducing_points(self) -> list[Tensor]:
         """Those of g."""
@@ -193,4 +193,4 @@ class Incomplete(Gaussian):
 def mixed(layers: Sequence[Layer], likelihood: Incomplete, n_functions: int) -> list[Layer]:
     """The layers, of which the last is mixed: its outputs share ``n_functions`` functions."""
     *hidden, last = layers
-    return [*hidden, Mixed(cast(GlobalLayer, last), likelihood.loadings(n_functions))]
+    return [*hidden, Mixed(last, likelihood.loadings(n_functions))]

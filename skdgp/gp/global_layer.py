@@ -3,9 +3,8 @@
 import math
 from copy import copy
 from itertools import chain
-from typing import NamedTuple, Self
+from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +14,7 @@ from .kernels import Kernel
 from .layers import Layer, LayerDraw, mirrored, upper_chunks
 from .linalg import JITTER, NO_JITTER, Factor, cholesky, factorise, whiten_sets
 from .means import Mean
+from .turned import Turned
 from .waves import Streams
 
 #: Largest number of inducing variables that are whitened together. Smaller blocks avoid more products with zeros, but
@@ -78,16 +78,6 @@ class Posterior(nn.Module):
         self.mean.copy_(mean)
         self.log_diagonal.copy_(root.diagonal(dim1=-2, dim2=-1).log())
         self.below.copy_(root.tril(-1))
-
-
-class Turned(NamedTuple):
-    """Whitened variables of a frozen layer, turned so that full posteriors have diagonal covariances.
-
-    N(μ, U diag(s²) Uᵀ) of v is N(Uᵀμ, diag(s²)) of Uᵀv, whose prior is N(0, I) as well.
-    """
-
-    factor: Factor  # of their prior covariance
-    posteriors: list[tuple[Tensor, Tensor | None]]  # mean and root of each set
 
 
 class GlobalLayer(Layer):
@@ -355,31 +345,19 @@ class GlobalLayer(Layer):
         """See :meth:`Layer.frozen`.
 
         With ``turned`` marginals use whitened variables whose posteriors have diagonal covariances; see
-        :class:`Turned`. That saves a product for each row. :meth:`whitened` keeps the coordinates of the posteriors,
+        :mod:`.turned`. That saves a product for each row. :meth:`whitened` keeps the coordinates of the posteriors,
         since other code, such as a posterior that couples layers, combines the two.
         """
-        layer, dtype = copy(self), self.q.mean.dtype
+        layer = copy(self)
         layer._factor, layer._turned, layer._for_draws = None, None, []
         if len(self.sizes) == 1 and self.inducing.orthonormal:
             return layer  # nothing is whitened
-        posteriors = self._unit_posteriors()
-        roots = [root for mean, root in posteriors if root is not None and root.dim() > mean.dim()]
-        single = all(root.shape[-3] == self.kernel.n_outputs for root in roots)  # outputs share all or nothing
+        prior = self._prior()
         plain = self.whiten and type(self).whitened is GlobalLayer.whitened  # a derived class may whiten otherwise
-        if not (turned and plain and roots and single):
-            layer._factor = factorise(self._prior(), self.jitter, self._block_sizes, dtype)
-            return layer
-        W, below = factorise(self._prior(), self.jitter, self.sizes, torch.float64)
-        rows, turned_posteriors = [list(row) for row in below], []
-        for i, (mean, root) in enumerate(posteriors):
-            if root is not None and root.dim() > mean.dim():
-                mean, root, U = _turned(mean, root)
-                U = U.squeeze(-3) if self.kernel.n_outputs == 1 else U
-                W[i] = U.mT @ W[i]
-                for row in rows[i + 1 :]:
-                    row[i] = row[i] @ U
-            turned_posteriors.append((mean, root))
-        layer._turned = Turned(Factor(W, rows).apply(lambda block: block.to(dtype)), turned_posteriors)
+        if turned and plain:
+            layer._turned = Turned.of(prior, self.jitter, self._unit_posteriors())
+        if layer._turned is None:
+            layer._factor = factorise(prior, self.jitter, self._block_sizes, self.q.mean.dtype)
         return layer
 
     def _apply(self, fn, recurse=True):
@@ -390,8 +368,7 @@ class GlobalLayer(Layer):
         if layer._factor is not None:
             layer._factor = layer._factor.apply(fn)
         if layer._turned is not None:
-            posteriors = [(fn(mean), root if root is None else fn(root)) for mean, root in layer._turned.posteriors]
-            layer._turned = Turned(layer._turned.factor.apply(fn), posteriors)
+            layer._turned = layer._turned.apply(fn)
         return layer
 
     def _prior(self) -> Tensor:
@@ -480,19 +457,6 @@ class OrthogonalLayer(GlobalLayer):
     def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
         v = self._in_units(self.q_orthogonal.mean, self.q_orthogonal.root)  # f⊥ has zero mean
         return [*super()._unit_posteriors(), v]
-
-
-def _turned(mean: Tensor, root: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Uᵀμ and s (D, M), and U (D or 1, M, M) in float64, where U diag(s²) Uᵀ is the covariance with this root."""
-    if not root.isfinite().all():
-        raise np.linalg.LinAlgError(
-            "A posterior covariance contains NaN or infinity. The likely cause is a diverged optimisation: lower "
-            "learning_rate, or have features and targets standardised."
-        )
-    exact = root.double()
-    variance, U = torch.linalg.eigh(exact @ exact.mT)
-    turned = (U.mT @ mean.double()[..., None])[..., 0]
-    return turned.to(mean), variance.clamp(min=0.0).sqrt().to(mean).expand_as(mean), U
 
 
 def _even_parts(total: int, largest: int) -> list[int]:

@@ -158,6 +158,21 @@ PROFILES = {
 }
 
 
+def gamma_quantiles(shape: float | np.ndarray, points: Tensor) -> Tensor:
+    """Quantiles, at ``points`` in [0, 1], of the gamma distribution that has this shape and the mean one."""
+    return torch.as_tensor(gammaincinv(shape, points.cpu().numpy()) / shape, dtype=points.dtype, device=points.device)
+
+
+def unit_frequencies(profile: str, points: Tensor) -> Tensor:
+    """Frequencies (..., F, Q) from the spectral density for a lengthscale of one.
+
+    They are quantiles at ``points`` (..., F, Q + 1) in [0, 1]. The density is Gaussian for "rbf". For Matérn kernels it
+    is Student's t, which is a Gaussian whose precision is random: Gamma(ν, ν).
+    """
+    normal, nu = torch.special.ndtri(points[..., 1:]), PROFILES[profile].nu
+    return normal * gamma_quantiles(nu, points[..., :1]).rsqrt() if math.isfinite(nu) else normal
+
+
 class ScaledKernel(Kernel):
     """Kernel that is σ_d² times a function without a variance of its own, which subclasses define.
 
@@ -285,16 +300,8 @@ class StationaryKernel(ScaledKernel):
         return 1.0
 
     def frequencies(self, points: Tensor) -> Tensor:
-        """Frequencies (..., D, F, Q) from the spectral density, at quantiles ``points`` (..., D, F, Q + 1) in [0, 1].
-
-        The density is Gaussian for "rbf". For Matérn kernels it is Student's t, which is a Gaussian whose precision is
-        random: Gamma(ν, ν).
-        """
-        normal, nu = torch.special.ndtri(points[..., 1:]), PROFILES[self.profile].nu
-        if math.isfinite(nu):
-            precision = gammaincinv(nu, points[..., :1].cpu().numpy()) / nu
-            normal = normal * torch.as_tensor(precision, device=points.device).rsqrt()
-        return normal / self.lengthscale[:, None]
+        """Frequencies (..., D, F, Q) from the spectral density; see :func:`unit_frequencies`."""
+        return unit_frequencies(self.profile, points) / self.lengthscale[:, None]
 
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
         """Functions that are sums of waves; see :mod:`skdgp.gp.waves`."""

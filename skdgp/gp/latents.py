@@ -110,24 +110,20 @@ class Latents(Propagation):
         raw = self.encoder(torch.cat([X, targets], dim=-1))[..., 0, :, :].mT  # (B, 2H)
         return Posterior(*raw.split(self.n_dims, dim=-1))
 
-    def forward(
-        self,
-        X: Tensor,
-        generator: Source | None = None,
-        share: Share | None = None,
-        *,
-        mixture: bool = True,
-        targets: Tensor | None = None,
-    ) -> Route:
-        """Route of rows (B, Q) with latent variables, which are the stored ones if there is no ``generator``.
+    def stored(self, X: Tensor) -> Route:
+        """The route of rows with the stored latent variables, which all rows share."""
+        route = self.inner.stored(X).repeated(self.n_samples // self.inner.n_samples)
+        return route._replace(inputs=joined(X, self.points))
 
-        Fresh ones come from the posterior if there are targets, else from the prior.
+    def fresh(
+        self, X: Tensor, generator: Source, share: Share | None, targets: Tensor | None, *, mixture: bool, K: int = 1
+    ) -> Route:
+        """The route of rows with K latent variables for each function, from the posterior if there are targets.
+
+        Otherwise they come from the prior.
         """
-        inner, K = self.inner, self.n_importance
-        if generator is None:
-            route = inner.stored(X).repeated(self.n_samples // inner.n_samples)
-            return route._replace(inputs=joined(X, self.points))
-        route = inner.fresh(X, generator, share, mixture=mixture, n_replicates=K)
+        K *= self.n_importance
+        route = self.inner.fresh(X, generator, share, targets, mixture=mixture, K=K)
         noise = fresh_normal(X, generator, share, route.log_weight.shape[-2], self.n_dims)  # (S, B, H)
         if targets is None:
             return route._replace(inputs=joined(X, noise), n_replicates=K)

@@ -112,13 +112,13 @@ class Propagation(nn.Module):
         raise NotImplementedError
 
     def fresh(
-        self, X: Tensor, generator: Source, share: Share | None, *, mixture: bool, n_replicates: int = 1
+        self, X: Tensor, generator: Source, share: Share | None, targets: Tensor | None, *, mixture: bool, K: int = 1
     ) -> Route:
         """The route in training, with arguments as in :meth:`forward`: that of stored points, unless samples are drawn.
 
-        Each K = ``n_replicates`` successive inputs belong to the same function.
+        Each K successive inputs belong to the same function.
         """
-        return self.stored(X).repeated(n_replicates)
+        return self.stored(X).repeated(K)
 
     def forward(
         self,
@@ -146,7 +146,7 @@ class Propagation(nn.Module):
         targets : Tensor of shape (B, P), default=None
             Targets of the rows in training, as :meth:`.Likelihood.regressands` returns them.
         """
-        return self.stored(X) if generator is None else self.fresh(X, generator, share, mixture=mixture)
+        return self.stored(X) if generator is None else self.fresh(X, generator, share, targets, mixture=mixture)
 
     def of_functions(self, streams: Streams, *, of_rows: bool) -> Callable[[Tensor], Route]:
         """A callable that returns routes of rows for drawn functions, one for each stream; see :meth:`.DeepGP.draw`."""
@@ -200,12 +200,12 @@ class MonteCarlo(Propagation):
         return Route(X.unsqueeze(-3), list(self.points), self._log_weight(self.n_samples))
 
     def fresh(
-        self, X: Tensor, generator: Source, share: Share | None, *, mixture: bool, n_replicates: int = 1
+        self, X: Tensor, generator: Source, share: Share | None, targets: Tensor | None, *, mixture: bool, K: int = 1
     ) -> Route:
         """Fresh samples for each row, with equal weights."""
-        n_samples = n_replicates * (self.n_samples if mixture else self.n_fewest)
+        n_samples = K * (self.n_samples if mixture else self.n_fewest)
         points = [fresh_normal(X, generator, share, n_samples, width) for width in self.hidden_dims]
-        return Route(X.unsqueeze(-3), points, self._log_weight(n_samples), jointly=n_replicates > 1)
+        return Route(X.unsqueeze(-3), points, self._log_weight(n_samples), jointly=K > 1)
 
     @property
     def weight(self) -> Tensor:
