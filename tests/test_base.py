@@ -32,7 +32,7 @@ def make_data(n_rows=60, noise=0.1, n_outputs=1, seed=0):
 
 def as_scikit_learn(model):
     """The exact GP with a base's kernel and noise."""
-    smooth, linear = model.layers[0].kernel.parts
+    smooth, linear = model.layers[0].kernel.kernels
     profile = RBF if smooth.profile == "rbf" else lambda length_scale: Matern(length_scale, nu=2.5)
     kernel = (
         ConstantKernel(smooth.variance.item()) * profile(smooth.lengthscale[0].numpy())
@@ -68,7 +68,7 @@ def test_takes_enough_points_to_know_where_the_data_are():
 def test_has_the_kernel_that_makes_the_rows_most_likely():
     data = make_data(100, noise=0.0)
     rough = Batch(data.X, (data.X[:, :1] > 0).double() + 0.5 * (data.X[:, 1:] > 0.5), data.weight)
-    profiles = [fit_base(each).layers[0].kernel.parts[0].profile for each in (data, rough)]
+    profiles = [fit_base(each).layers[0].kernel.kernels[0].profile for each in (data, rough)]
     assert profiles == ["rbf", "matern52"]
 
 
@@ -209,7 +209,7 @@ def test_the_edge_of_the_data_is_far_from_its_points():
     data, model = make_data(400), fit_base(make_data())
     marginals = model(data.X)
     rows = [OutOfSample(data, data.y, torch.ones_like(data.y), marginals.mean[0], marginals.variance[0])]
-    smooth = model.layers[0].kernel.parts[0]
+    smooth = model.layers[0].kernel.kernels[0]
     nearest = smooth(model.layers[0].Z, data.X)[0].amax(0) / smooth.variance
     assert blend(model, make_likelihood(), rows)[0].edge.item() == pytest.approx(nearest.quantile(EDGE).item())
 

@@ -50,7 +50,7 @@ def test_marginals_are_weighed_and_variances_add_up(n_outputs):
     X = torch.cat([normal(10, 2), torch.full((1, 2), 300.0).double()])
     h, g, (found,) = model.models[0](X), model.blend.base(X), model.marginals(X)
     layer = model.blend.base.layers[0]
-    r = (layer.kernel.parts[0](layer.Z, X)[0] / layer.kernel.parts[0].variance).amax(0)
+    r = (layer.kernel.kernels[0](layer.Z, X)[0] / layer.kernel.kernels[0].variance).amax(0)
     known = (0.02 / g.variance[0].mean(1)).clamp(max=1.0) ** 2
     t = (0.6 * known * (r / 0.9).clamp(max=1.0))[:, None]
     torch.testing.assert_close(found.mean, t * h.mean + (1 - t) * g.mean)
@@ -61,10 +61,10 @@ def test_marginals_are_weighed_and_variances_add_up(n_outputs):
 @torch.no_grad()
 def test_far_from_all_rows_there_is_the_prior():
     model = make_blended(weight=1.0)
-    model.blend.base.layers[0].kernel.parts[1].log_variance.fill_(-30.0)  # no linear functions
+    model.blend.base.layers[0].kernel.kernels[1].log_variance.fill_(-30.0)  # no linear functions
     X = torch.full((1, 2), 1e4).double()
     _, variance = model.marginals(X)[0].moments()
-    assert variance.item() == pytest.approx(model.blend.base.layers[0].kernel.parts[0].variance.item(), rel=1e-3)
+    assert variance.item() == pytest.approx(model.blend.base.layers[0].kernel.kernels[0].variance.item(), rel=1e-3)
 
 
 @torch.no_grad()

@@ -63,7 +63,7 @@ def dense_marginal(Kzz, Kzx, Kxx, mean, root, whiten):
 
 def joint_covariance(W, Kzx, Kxx, mean, root, whiten):
     """Covariance of f at all points, from the factors of its change."""
-    factors = covariance_factors(W, W @ Kzx, mean, root, whiten=whiten)
+    factors = covariance_factors(None if whiten else W, W @ Kzx, mean, root)
     return Kxx + sum(left.mT @ right for left, right in factors)
 
 
@@ -106,12 +106,13 @@ def test_outputs_may_share_whitened_covariances(members, whiten, covariance):
     )
     mean, root, _ = make_posterior(covariance)
     mean, root = mean.expand(*members, *mean.shape), root.expand(*members, *root.shape)
-    repeated = (each.unsqueeze(-3).expand(*members, N_OUTPUTS, -1, -1) for each in (W, A))
-    found = contribution(W, A, mean, root, whiten=whiten)
-    for ours, expected in zip(found, contribution(*repeated, mean, root, whiten=whiten), strict=True):
+    repeated_W, repeated_A = (matrix.unsqueeze(-3).expand(*members, N_OUTPUTS, -1, -1) for matrix in (W, A))
+    changes = contribution(None if whiten else W, A, mean, root)
+    repeated = contribution(None if whiten else repeated_W, repeated_A, mean, root)
+    for ours, expected in zip(changes, repeated, strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
     if not whiten:
-        shared, own = (kl_divergence(mean, root, each) for each in (W, W.unsqueeze(-3)))
+        shared, own = (kl_divergence(mean, root, factor) for factor in (W, W.unsqueeze(-3)))
         torch.testing.assert_close(shared, own, rtol=1e-10, atol=1e-12)
 
 
@@ -119,7 +120,7 @@ def test_outputs_may_share_whitened_covariances(members, whiten, covariance):
 def test_gradients_of_diagonal_contributions(shape):
     mean, root, _ = make_posterior("diag")
     inputs = [each.clone().requires_grad_() for each in (normal(*shape, N_INDUCING, N_POINTS), mean, root)]
-    assert torch.autograd.gradcheck(lambda A, *q: contribution(None, A, *q, whiten=True), inputs)
+    assert torch.autograd.gradcheck(lambda A, *q: contribution(None, A, *q), inputs)
 
 
 @every_covariance
@@ -147,7 +148,7 @@ def test_the_posterior_is_the_prior_where_q_is():
     torch.testing.assert_close(f_mean, torch.zeros_like(f_mean))
     torch.testing.assert_close(f_variance, kxx)
     torch.testing.assert_close(joint_covariance(W, Kzx, Kxx, mean, scale, True), Kxx)
-    assert covariance_factors(W, W @ Kzx, mean, None, whiten=True) == []  # nothing is added where q is the prior
+    assert covariance_factors(None, W @ Kzx, mean, None) == []  # nothing is added where q is the prior
     torch.testing.assert_close(kl_divergence(mean, scale), Kzz.new_zeros(N_OUTPUTS))
 
 

@@ -145,7 +145,7 @@ def test_every_part_of_models_is_known():
 
 @pytest.mark.parametrize("group", ["attributes", "parameters", "buffers", "modules"])
 @pytest.mark.parametrize(
-    "name", ["add_module", "forward", "_layers", "training", "_modules", "__class__", "__call__", "", "a.b", "layers"]
+    "name", ["add_module", "forward", "coarse", "training", "_modules", "__class__", "__call__", "", "a.b", "layers"]
 )  # the last one is the name of a part already
 def test_names_are_no_methods_and_nothing_that_every_module_has(loads, group, name):
     value = {"attributes": 1, "parameters": np.zeros(1), "buffers": np.zeros(1), "modules": None}[group]

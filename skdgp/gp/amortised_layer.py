@@ -61,7 +61,7 @@ class AmortisedLayer(Layer):
         if anchor.dim() == x.dim():  # AR1: each sample has inducing variables of its own, like a row
             samples = anchor.shape[-3:-1]
             mean, variance, kl = self(x.flatten(-3, -2).unsqueeze(-3), anchor.flatten(-3, -2))
-            mean, variance = (each[..., 0, :, :].unflatten(-2, samples) for each in (mean, variance))
+            mean, variance = (moment[..., 0, :, :].unflatten(-2, samples) for moment in (mean, variance))
             return mean, variance, kl.unflatten(-1, samples).mean(-2)  # Eq. 4.8
 
         Z, q_mean, q_root = self._unit_inference(anchor)
@@ -72,7 +72,7 @@ class AmortisedLayer(Layer):
             mean, variance, kl = rowwise.conditional(correlations, q_mean, q_root, deviation, whiten=self.whiten)
         else:
             mean, variance, kl = rowwise.plain_conditional(self.kernel, Z, points, q_mean, q_root, whiten=self.whiten)
-        mean, variance = (each.movedim((0, 1), (-3, -1)) for each in (mean, variance))  # (S, D, B) -> (S, B, D)
+        mean, variance = (moment.movedim((0, 1), (-3, -1)) for moment in (mean, variance))  # (S, D, B) -> (S, B, D)
         return self.mean.added_to(mean, x), variance, kl.sum(0)
 
     def numbers_per_draw(self) -> int:
@@ -107,23 +107,22 @@ class AmortisedLayer(Layer):
         if anchor.dim() == 3:
             return torch.stack([self.covariance(x[s, None], anchor[s], weight[s, None]) for s in range(len(x))]).sum(0)
         Z, a, _, b = self._matheron(x, anchor)
-        share, points, k = weight.sqrt(), Z[0], self.kernel.relative_covariance
-        a, b = (each.permute(2, 1, 3, 0) * share for each in (a, b))  # (D, B, M, S)
-        found = b.flatten(2) @ b.flatten(2).mT + JITTER * a.flatten(2) @ a.flatten(2).mT  # (D, B, B)
-        cross = torch.zeros_like(found)
+        root_weight, points, k = weight.sqrt(), Z[0], self.kernel.relative_covariance
+        a, b = (factor.permute(2, 1, 3, 0) * root_weight for factor in (a, b))  # (D, B, M, S)
+        upper = b.flatten(2) @ b.flatten(2).mT + JITTER * a.flatten(2) @ a.flatten(2).mT  # (D, B, B)
+        cross = torch.zeros_like(upper)
         n_outputs, n_rows, n_inducing, _ = a.shape
         for rows, later in upper_chunks(n_rows, n_outputs * n_inducing**2):
             here, there = points[rows].flatten(0, 1), points[later].flatten(0, 1)  # (bM, Q), (·M, Q)
-            some = a[:, rows]  # (D, b, M, S)
-            products = some.flatten(1, 2) @ a[:, later].flatten(1, 2).mT * k(here, there)  # (D, bM, ·M)
-            found[:, rows, later] += (
-                products.unflatten(2, (-1, n_inducing)).sum(-1).unflatten(1, (-1, n_inducing)).sum(2)
-            )
-            for s, each in enumerate(x):
-                found[:, rows, later] += weight[s] * k(each[rows], each[later])
-                between = k(here, each).unflatten(1, (-1, n_inducing))  # (D, b, M, B)
-                cross[:, rows] += share[s] * (some[..., None, :, s] @ between)[..., 0, :]
-        return (mirrored(found) - cross - cross.mT) * self.kernel.variance[:, None, None]
+            a_here = a[:, rows]  # (D, b, M, S)
+            products = a_here.flatten(1, 2) @ a[:, later].flatten(1, 2).mT * k(here, there)  # (D, bM, ·M)
+            products = products.unflatten(2, (-1, n_inducing)).sum(-1)  # (D, bM, ·)
+            upper[:, rows, later] += products.unflatten(1, (-1, n_inducing)).sum(2)
+            for s, x_s in enumerate(x):
+                upper[:, rows, later] += weight[s] * k(x_s[rows], x_s[later])
+                between = k(here, x_s).unflatten(1, (-1, n_inducing))  # (D, b, M, B)
+                cross[:, rows] += root_weight[s] * (a_here[..., None, :, s] @ between)[..., 0, :]
+        return (mirrored(upper) - cross - cross.mT) * self.kernel.variance[:, None, None]
 
     def _matheron(self, x: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Numbers that Matheron's rule needs for each row, for a prior of unit variance.
@@ -140,8 +139,8 @@ class AmortisedLayer(Layer):
             Factor of the standard normal ε in f.
         """
         if anchor.dim() == 3:
-            found = self._matheron(x.flatten(0, 1)[None], anchor.flatten(0, 1))
-            Z, a, mean, b = (each[0].unflatten(0, anchor.shape[:2]) for each in found)
+            of_samples = self._matheron(x.flatten(0, 1)[None], anchor.flatten(0, 1))
+            Z, a, mean, b = (numbers[0].unflatten(0, anchor.shape[:2]) for numbers in of_samples)
             return Z, a, mean, b
         Z, q_mean, q_root = self._unit_inference(anchor)
         rows_first = (2, 1, 0) if q_root.dim() == 3 else (3, 2, 0, 1)
@@ -152,7 +151,7 @@ class AmortisedLayer(Layer):
         V = A if self.whiten else a
         b = q_root[..., None] * V if q_root.dim() == 3 else q_root.mT @ V
         mean = (q_mean[..., None, :] @ V)[..., 0, :]  # (B, D, S)
-        a, b = (each.permute(3, 0, 1, 2).expand(-1, -1, len(q_mean[0]), -1) for each in (a, b))
+        a, b = (factor.permute(3, 0, 1, 2).expand(-1, -1, len(q_mean[0]), -1) for factor in (a, b))
         return Z[None], a, mean.permute(2, 0, 1), b
 
     def _unit_inference(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,6 +1,8 @@
-"""The base class of functions whose gradients are written by hand."""
+"""Base classes of functions whose gradients are written by hand."""
 
 import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 class Function(torch.autograd.Function):
@@ -16,3 +18,22 @@ class Function(torch.autograd.Function):
         if torch._C._are_functorch_transforms_active():  # vmap, jvp and the like
             return super().apply(*args)
         return super(torch.autograd.Function, cls).apply(*args)  # type: ignore[misc]  # of a C class
+
+
+class Elementwise(Function):
+    """A function of numbers, one by one. ``forward`` returns its value, and its derivative by each argument."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Keep the derivatives for the backward pass."""
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*output[1:])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, bar: Tensor | None, *_) -> tuple[Tensor | None, ...]:
+        """The gradient by each argument."""
+        return tuple(None if bar is None else bar * derivative for derivative in ctx.saved_tensors)

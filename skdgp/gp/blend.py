@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from .deep_gp import DeepGP, Marginals
-from .global_layer import GlobalLayer
 from .kernels import SumKernel
+from .layers import with_parts
 from .likelihoods import Likelihood
 from .mixtures import Response
 from .waves import Streams
@@ -59,8 +59,7 @@ class Blend(nn.Module):
 
     def frozen(self, *, turned: bool = False) -> "Blend":
         """A copy that is faster in many calls; see :meth:`.Layer.frozen`."""
-        edges = {"edge": self.edge.item(), "spread": self.spread.item()}
-        return Blend(self.base.frozen(turned=turned), self.likelihood, weight=self.weight, **edges)
+        return with_parts(self, base=self.base.frozen(turned=turned))
 
     def share(self, X: Tensor, base: Marginals) -> Tensor:
         """Weights t (B, 1 or D) of the deep GP at rows X (B, Q), from the base's marginals there."""
@@ -69,8 +68,8 @@ class Blend(nn.Module):
 
     def joined(self, t: Tensor, deep: Marginals, base: Marginals) -> Marginals:
         """Marginals of f from those of h, a mixture of Gaussians, and those of g, one Gaussian; t is (B, 1 or D)."""
-        t, g_mean, g_variance = (each.to(deep.mean) for each in (t, base.mean, base.variance))
-        g_mean, g_variance = (like_deep(each, deep.mean) for each in (g_mean, g_variance))
+        t = t.to(deep.mean)
+        g_mean, g_variance = (like_deep(g.to(deep.mean), deep.mean) for g in (base.mean, base.variance))
         mean = t * deep.mean + (1 - t) * g_mean
         return deep._replace(mean=mean, variance=t.square() * deep.variance + (1 - t).square() * g_variance)
 
@@ -90,31 +89,31 @@ class Blend(nn.Module):
         t = self.share(X, base).to(X).mT[..., None]  # (1 or D, B, 1)
 
         def joined(h: Tensor) -> Tensor:
-            own = like_deep(g.movedim(0, -1), h.movedim(0, -1)).movedim(-1, 0)
-            return t * t.mT * h + (1 - t) * (1 - t).mT * own
+            padded = like_deep(g.movedim(0, -1), h.movedim(0, -1)).movedim(-1, 0)
+            return t * t.mT * h + (1 - t) * (1 - t).mT * padded
 
         if response is None:
             return joined(deep.covariance(X, streams))
 
         def of_both(mean: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-            own = like_deep(base.mean[0], mean.mT).mT  # (D, B)
-            return response(t[..., 0] * mean + (1 - t[..., 0]) * own, joined(h))
+            g_mean = like_deep(base.mean[0], mean.mT).mT  # (D, B)
+            return response(t[..., 0] * mean + (1 - t[..., 0]) * g_mean, joined(h))
 
         return deep.covariance(X, streams, of_both)
 
 
 def nearness(base: DeepGP, X: Tensor) -> Tensor:
     """Largest correlations r (B, 1) of rows X (B, Q) with an inducing point of the base."""
-    layer = cast(GlobalLayer, base.layers[0])
-    smooth = cast(SumKernel, layer.kernel).parts[0]
-    return smooth.relative_covariance(layer.Z, X.to(layer.Z)).flatten(0, -2).amax(0)[:, None]
+    [Z] = base.inducing_points()
+    smooth = cast(SumKernel, base.layers[0].kernel).kernels[0]
+    return smooth.relative_covariance(Z, X.to(Z)).flatten(0, -2).amax(0)[:, None]
 
 
 def near_data(correlation: Tensor, variance: Tensor, edge: Tensor | float, spread: Tensor | float) -> Tensor:
     """t/w, (B, 1), from r (B, 1) and v (B, P). r counts only if r₀ is at least ``LEAST_EDGE``."""
-    known = (spread / variance.mean(-1, keepdim=True)).clamp(max=1.0).square()
+    certainty = (spread / variance.mean(-1, keepdim=True)).clamp(max=1.0).square()
     edge = edge.to(correlation) if isinstance(edge, Tensor) else correlation.new_full((), edge)
-    return known * torch.where(edge >= LEAST_EDGE, (correlation / edge.clamp(min=LEAST_EDGE)).clamp(max=1.0), 1.0)
+    return certainty * torch.where(edge >= LEAST_EDGE, (correlation / edge.clamp(min=LEAST_EDGE)).clamp(max=1.0), 1.0)
 
 
 def like_deep(base: Tensor, deep: Tensor) -> Tensor:

@@ -13,19 +13,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from scipy.special import gammaincinv, ive
+from scipy.special import ive
 from torch import Tensor, nn
 
 from .correlations import cancels_in_float64, centred_correlation, distances, largest_square
-from .kernels import PROFILES, Kernel
+from .kernels import PROFILES, Kernel, gamma_quantiles, unit_frequencies
 from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves, weighed_rows
 
 #: Smallest distance of an initial value from its bounds, as a share of half their range. At a bound gradients are zero.
 EDGE = 1e-3
 
-#: Largest number of features of a product of linear kernels whose functions can be drawn; and the same if each feature
-#: is multiplied by waves.
-MOST_FEATURES, MOST_WAVY_FEATURES = 2000, 64
+#: Largest number of features of a product of linear kernels whose functions can be drawn.
+MOST_FEATURES = 2000
+
+#: The same if each feature is multiplied by waves, of which it has :data:`.N_WAVES`.
+MOST_WAVY_FEATURES = 64
 
 #: Number of harmonics of a periodic kernel in drawn functions: nearly all that matter for lengthscales from 0.02 on.
 N_HARMONICS = 200
@@ -88,8 +90,8 @@ class Term(NamedTuple):
     """A product of a number, stationary parts and linear parts, each part with the columns that it sees."""
 
     scale: Tensor  # (D,)
-    waves: tuple[tuple["Part", tuple[int, ...] | None], ...] = ()
-    linear: tuple[tuple["Part", tuple[int, ...] | None], ...] = ()
+    waves: tuple[tuple["WavePart", tuple[int, ...] | None], ...] = ()
+    linear: tuple[tuple["DotProduct", tuple[int, ...] | None], ...] = ()
 
     def times(self, other: "Term") -> "Term":
         """The product of two terms."""
@@ -98,10 +100,10 @@ class Term(NamedTuple):
     def selected(self, columns: tuple[int, ...]) -> "Term":
         """The same term, for inputs of which it sees only some columns."""
 
-        def those(parts):
-            return tuple((part, columns if own is None else tuple(columns[i] for i in own)) for part, own in parts)
+        def on_columns(parts):
+            return tuple((part, columns if seen is None else tuple(columns[i] for i in seen)) for part, seen in parts)
 
-        return Term(self.scale, those(self.waves), those(self.linear))
+        return Term(self.scale, on_columns(self.waves), on_columns(self.linear))
 
 
 class Part(Kernel):
@@ -119,7 +121,17 @@ class Part(Kernel):
         draws = [draw_term(term, streams, n_inputs, n_outputs) for term in self.terms()]
         return lambda x: torch.stack([draw(x) for draw in draws]).sum(0)
 
-    # Methods of stationary parts.
+
+class WavePart(Part):
+    """A stationary part of unit variance, whose functions are sums of waves."""
+
+    def diagonal(self, X: Tensor) -> Tensor:
+        """1 for all inputs, (..., D, N)."""
+        return X.new_ones(*X.shape[:-2], self.n_outputs, X.shape[-2])
+
+    def terms(self) -> list[Term]:
+        """A term of waves."""
+        return [Term(self.unit, ((self, None),))]
 
     @property
     def heavy_tailed(self) -> bool:
@@ -132,12 +144,6 @@ class Part(Kernel):
 
     def frequencies(self, points: Tensor) -> Tensor:
         """Frequencies (..., D, F, Q) from the spectral density, given uniform ``points`` (..., D, F, dims)."""
-        raise NotImplementedError
-
-    # Methods of linear parts.
-
-    def features(self, x: Tensor) -> Tensor:
-        """φ(x) (..., D, N, M), with k(x, x') = φ(x)·φ(x')."""
         raise NotImplementedError
 
 
@@ -174,7 +180,7 @@ class Constant(Part):
         return [Term(self.value()[:, 0])]
 
 
-class Stationary(Part):
+class Stationary(WavePart):
     """Stationary kernel of distances over lengthscales, with one lengthscale for all inputs or one for each.
 
     Parameters
@@ -194,12 +200,7 @@ class Stationary(Part):
     index: tuple[int, ...] | None = None
 
     def __init__(
-        self,
-        n_outputs: int,
-        profile: str,
-        lengthscale: Positive,
-        units: Tensor,
-        index: Sequence[int] | None = None,
+        self, n_outputs: int, profile: str, lengthscale: Positive, units: Tensor, index: Sequence[int] | None = None
     ):
         super().__init__(n_outputs)
         self.profile, self.lengthscale = profile, lengthscale
@@ -220,10 +221,6 @@ class Stationary(Part):
         """Correlations (..., D, N1, N2)."""
         return centred_correlation(X1, X2, self.rate(), PROFILES[self.profile])
 
-    def diagonal(self, X: Tensor) -> Tensor:
-        """1 for all inputs, (..., D, N)."""
-        return X.new_ones(*X.shape[:-2], self.n_outputs, X.shape[-2])
-
     @property
     def heavy_tailed(self) -> bool:
         """True for Matérn kernels."""
@@ -235,14 +232,7 @@ class Stationary(Part):
 
     def frequencies(self, points: Tensor) -> Tensor:
         """See :meth:`.StationaryKernel.frequencies`."""
-        normal, nu = torch.special.ndtri(points[..., 1:]), PROFILES[self.profile].nu
-        if math.isfinite(nu):
-            normal = normal * (_gamma_quantile(nu, points[..., :1]) / nu).rsqrt()
-        return normal * self.rate()[:, None]
-
-    def terms(self) -> list[Term]:
-        """A term of waves."""
-        return [Term(self.unit, ((self, None),))]
+        return unit_frequencies(self.profile, points) * self.rate()[:, None]
 
 
 class RationalQuadratic(Stationary):
@@ -273,13 +263,11 @@ class RationalQuadratic(Stationary):
 
     def frequencies(self, points: Tensor) -> Tensor:
         """Frequencies of RBF kernels whose inverse squared lengthscales are from a gamma distribution."""
-        alpha = self.alpha().detach()[:, None]  # (D, 1, 1)
-        quantile = gammaincinv(alpha.expand(points[..., :1].shape).cpu().numpy(), points[..., :1].cpu().numpy())
-        mixed = torch.as_tensor(quantile, dtype=points.dtype, device=points.device) / alpha
-        return torch.special.ndtri(points[..., 1:]) * mixed.sqrt() * self.rate()[:, None]
+        squares = gamma_quantiles(self.alpha().detach()[:, None].cpu().numpy(), points[..., :1])
+        return torch.special.ndtri(points[..., 1:]) * squares.sqrt() * self.rate()[:, None]
 
 
-class Periodic(Part):
+class Periodic(WavePart):
     """Periodic kernel exp(−2 sin²(π r/p)/ℓ²), where r is the distance. It has one input: with more it is no covariance.
 
     Parameters
@@ -321,10 +309,6 @@ class Periodic(Part):
         turn = phase1[..., :, None] - phase2[..., None, :]
         return (-2.0 * ((math.pi * turn).sin() / self.lengthscale()[..., None]).square()).exp()
 
-    def diagonal(self, X: Tensor) -> Tensor:
-        """1 for all inputs, (..., D, N)."""
-        return X.new_ones(*X.shape[:-2], self.n_outputs, X.shape[-2])
-
     def dims(self, n_inputs: int) -> int:
         """One, which chooses the harmonic."""
         return 1
@@ -332,21 +316,13 @@ class Periodic(Part):
     def frequencies(self, points: Tensor) -> Tensor:
         """Frequencies 2πj/p. The harmonic j has the probability exp(−1/ℓ²) I_j(1/ℓ²), or twice that for j > 0."""
         place = (1 / self.lengthscale().detach().double()[:, 0].square()).cpu().numpy()  # (D,)
-        share = torch.stack([torch.as_tensor(ive(j, place)) * (1 if j == 0 else 2) for j in range(N_HARMONICS)], -1)
-        steps = share.cumsum(-1).to(points)  # (D, J)
-        harmonic = torch.stack(
-            [
-                torch.searchsorted(steps[d].contiguous(), points[..., d, :, :].contiguous() * steps[d, -1])
-                for d in range(len(steps))
-            ],
-            dim=-3,
-        )
+        probability = [torch.as_tensor(ive(j, place)) * (1 if j == 0 else 2) for j in range(N_HARMONICS)]
+        steps = torch.stack(probability, -1).cumsum(-1).to(points)  # (D, J)
+        places = (points[..., d, :, :].contiguous() * steps[d, -1] for d in range(len(steps)))
+        harmonics = [torch.searchsorted(*pair) for pair in zip(steps.contiguous(), places, strict=True)]
         rate = self.units / self.periodicity()  # (D, 1)
-        return 2 * math.pi * harmonic.clamp(max=N_HARMONICS - 1).to(points) * rate[:, None]
-
-    def terms(self) -> list[Term]:
-        """A term of waves."""
-        return [Term(self.unit, ((self, None),))]
+        harmonic = torch.stack(harmonics, dim=-3).clamp(max=N_HARMONICS - 1)
+        return 2 * math.pi * harmonic.to(points) * rate[:, None]
 
 
 class DotProduct(Part):
@@ -397,14 +373,18 @@ class DotProduct(Part):
         return X * self.units[..., None, :] + self.shift[..., None, :]
 
 
-class Sum(Part):
-    """The sum of two kernels, k₁ + k₂."""
-
-    stackable = True
+class Pair(Part):
+    """A kernel of two kernels, k₁ and k₂."""
 
     def __init__(self, k1: Part, k2: Part):
         super().__init__(k1.n_outputs)
         self.k1, self.k2 = k1, k2
+
+
+class Sum(Pair):
+    """The sum of two kernels, k₁ + k₂."""
+
+    stackable = True
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """See :meth:`.Kernel.covariance`."""
@@ -419,14 +399,10 @@ class Sum(Part):
         return self.k1.terms() + self.k2.terms()
 
 
-class Product(Part):
+class Product(Pair):
     """The product of two kernels, k₁ k₂."""
 
     stackable = True
-
-    def __init__(self, k1: Part, k2: Part):
-        super().__init__(k1.n_outputs)
-        self.k1, self.k2 = k1, k2
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """See :meth:`.Kernel.covariance`."""
@@ -468,10 +444,10 @@ class Power(Part):
         """The terms of a product, if the exponent is a whole number up to 4."""
         if self.exponent not in (1, 2, 3, 4):
             return super().terms()
-        found = self.kernel.terms()
+        terms = self.kernel.terms()
         for _ in range(int(self.exponent) - 1):
-            found = [first.times(second) for first in found for second in self.kernel.terms()]
-        return found
+            terms = [first.times(second) for first in terms for second in self.kernel.terms()]
+        return terms
 
 
 class Columns(Part):
@@ -514,10 +490,6 @@ def squared_distances(X1: Tensor, X2: Tensor, rate: Tensor) -> Tensor:
     return (squares - 2.0 * A @ B.mT).clamp(min=0.0).to(X1.dtype)
 
 
-def _gamma_quantile(shape: float, points: Tensor) -> Tensor:
-    return torch.as_tensor(gammaincinv(shape, points.cpu().numpy()), dtype=points.dtype, device=points.device)
-
-
 def draw_term(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
     """Functions with values (S, N, D), whose covariance is a term."""
     n_kernels = len(term.scale)
@@ -533,8 +505,8 @@ def draw_term(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> Fu
     def features(x: Tensor) -> Tensor:  # (S, D or 1, N, M)
         product = x.new_ones(*x.shape[:-2], n_kernels, x.shape[-2], 1)
         for part, columns in term.linear:
-            own = part.features(x if columns is None else x[..., columns])
-            product = (product[..., :, None] * own[..., None, :]).flatten(-2)
+            factor = part.features(x if columns is None else x[..., columns])
+            product = (product[..., :, None] * factor[..., None, :]).flatten(-2)
         return product
 
     if not term.waves:
@@ -555,9 +527,9 @@ def _draw_waves(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> 
     points = spread(streams, n_kernels, n_frequencies, sum(dims)).split(dims, dim=-1)
     total = points[0].new_zeros(*points[0].shape[:-1], n_inputs)
     weight = torch.ones_like(total[..., 0])
-    for (part, columns), own in zip(term.waves, points, strict=True):
-        own, more = more_of_the_tail(own) if part.heavy_tailed else (own, 1.0)
-        found, weight = part.frequencies(own), weight * more
-        there = list(range(n_inputs)) if columns is None else list(columns)
-        total[..., there] += found
+    for (part, columns), part_points in zip(term.waves, points, strict=True):
+        if part.heavy_tailed:
+            part_points, part_weight = more_of_the_tail(part_points)
+            weight = weight * part_weight
+        total[..., slice(None) if columns is None else list(columns)] += part.frequencies(part_points)
     return waves(streams, total, n_outputs, weight)

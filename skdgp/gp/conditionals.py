@@ -14,8 +14,6 @@ Other tensors have a dimension of D outputs in front of M. If outputs share W an
 Products with shared matrices are fewer and larger, and so they are faster.
 """
 
-from typing import cast
-
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -32,6 +30,11 @@ VARIANCE_FLOOR_DOUBLE = 1e-13
 #: Two estimates of a variance do not differ by a larger factor than this. Where they seem to, the smaller one consists
 #: of rounding errors, and so do the covariances of its row.
 MOST_RAISED = 4.0
+
+
+def variance_floor(like: Tensor) -> float:
+    """Smallest marginal variance, relative to the prior's, in the precision of a tensor."""
+    return VARIANCE_FLOOR_DOUBLE if like.dtype == torch.float64 else VARIANCE_FLOOR
 
 
 def conditional(
@@ -58,22 +61,20 @@ def conditional(
     -------
     mean, variance : Tensors of shape (..., N)
     """
-    f_mean, change = contribution(W, W @ Kzx, mean, root, whiten=whiten)
+    f_mean, change = contribution(None if whiten else W, W @ Kzx, mean, root)
     return f_mean, (change + kxx).clamp(min=VARIANCE_FLOOR * kxx)
 
 
-def contribution(
-    W: Tensor | None, A: Tensor, mean: Tensor, root: Tensor | None, *, whiten: bool
-) -> tuple[Tensor, Tensor]:
+def contribution(W: Tensor | None, A: Tensor, mean: Tensor, root: Tensor | None) -> tuple[Tensor, Tensor]:
     """Changes of the prior's mean and variance by inducing variables.
 
     Parameters
     ----------
     W : Tensor of shape (..., M, M), or None
-        Inverse Cholesky factor of their prior covariance. Only plain coordinates need it.
+        Inverse Cholesky factor of their prior covariance, for plain coordinates. None is for whitened ones.
     A : Tensor of shape (..., M, N)
-        ``W`` times their covariances with function values. Outputs may share both; see the module's docstring.
-    mean, root, whiten
+        The factor times their covariances with function values. Outputs may share both; see the module's docstring.
+    mean, root
         See :func:`conditional`. Without ``root`` their covariance stays the prior's.
 
     Returns
@@ -82,9 +83,9 @@ def contribution(
         Aᵀμ and diag(Aᵀ(Σ − I)A), or in plain coordinates the same in terms of u.
     """
     diagonal, shared = root is not None and root.dim() == mean.dim(), A.dim() == mean.dim()
-    if diagonal and whiten:
+    if diagonal and W is None:
         return _DiagonalContribution.apply(A, mean, root)
-    V = A if whiten else cast(Tensor, W).mT @ A
+    V = A if W is None else W.mT @ A
     f_mean = _times(mean, V)
     if root is None:
         return f_mean, torch.zeros_like(f_mean)
@@ -131,9 +132,7 @@ class _DiagonalContribution(Function):
         return A_bar.sum_to_size(A.shape), _times(mean_bar, A.mT), _times(change_bar, A.square().mT) * root * 2.0
 
 
-def covariance_factors(
-    W: Tensor | None, A: Tensor, mean: Tensor, root: Tensor | None, *, whiten: bool
-) -> list[tuple[Tensor, Tensor]]:
+def covariance_factors(W: Tensor | None, A: Tensor, mean: Tensor, root: Tensor | None) -> list[tuple[Tensor, Tensor]]:
     """Pairs (..., M, N) whose products leftᵀ right add up to Aᵀ(Σ − I)A, or to the same in terms of u.
 
     The sum is the change of the prior's covariance of function values by inducing variables. Its diagonal is the
@@ -142,9 +141,9 @@ def covariance_factors(
     if root is None:
         return []
     diagonal = root.dim() == mean.dim()
-    if diagonal and whiten:
+    if diagonal and W is None:
         return [((root.square() - 1.0)[..., None] * A, A)]
-    V = A if whiten else cast(Tensor, W).mT @ A
+    V = A if W is None else W.mT @ A
     product = root[..., None] * V if diagonal else root.mT @ V
     return [(product, product), (-A, A)]
 

@@ -7,16 +7,14 @@ are missing.
 """
 
 from collections.abc import Sequence
-from copy import copy
-from typing import Self, cast
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .global_layer import GlobalLayer
 from .kernels import Kernel
-from .layers import Layer, LayerDraw
+from .layers import Layer, LayerDraw, with_parts
 from .likelihoods import Gaussian, noise_floor
 from .special import LOG_2PI
 from .units import Units
@@ -31,7 +29,7 @@ class Mixed(Layer):
 
     Parameters
     ----------
-    layer : GlobalLayer
+    layer : Layer
         A layer of G outputs.
     W : Tensor of shape (P, G)
         Initial weights.
@@ -39,7 +37,7 @@ class Mixed(Layer):
 
     stackable = True
 
-    def __init__(self, layer: GlobalLayer, W: Tensor):
+    def __init__(self, layer: Layer, W: Tensor):
         super().__init__()
         self.layer, self.W = layer, nn.Parameter(W.clone())
         self.constant = nn.Parameter(W.new_zeros(len(W)))
@@ -52,7 +50,12 @@ class Mixed(Layer):
     @property
     def Z(self) -> Tensor:
         """Inducing points of the first set."""
-        return self.layer.Z
+        [Z] = self.layer.inducing_points()
+        return Z
+
+    def inducing_points(self) -> list[Tensor]:
+        """Those of g."""
+        return self.layer.inducing_points()
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the largest tensor for each row, which belongs to g or to f."""
@@ -68,9 +71,7 @@ class Mixed(Layer):
 
     def frozen(self, *, turned: bool = False) -> Self:
         """See :meth:`.Layer.frozen`."""
-        layer = copy(self)
-        layer._modules = self._modules | {"layer": self.layer.frozen(turned=turned)}
-        return layer
+        return with_parts(self, layer=self.layer.frozen(turned=turned))
 
     def forward(self, x: Tensor, anchor: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Means W m + c and variances W² v, (S, B, P), and the KL divergence."""
@@ -94,8 +95,8 @@ class Mixed(Layer):
 
     def gradient_variance(self, x: Tensor) -> Tensor | None:
         """Variances (N, P, Q) of partial derivatives: weighted sums of those of g."""
-        found = self.layer.gradient_variance(x)
-        return None if found is None else torch.einsum("pg,ngq->npq", self.W.square(), found)
+        variance = self.layer.gradient_variance(x)
+        return None if variance is None else torch.einsum("pg,ngq->npq", self.W.square(), variance)
 
 
 class Incomplete(Gaussian):
@@ -148,8 +149,8 @@ class Incomplete(Gaussian):
         known = ~y.isnan()
         floors = [noise_floor(y[rows, p : p + 1], weight[rows]) for p, rows in enumerate(known.mT)]
         self.floor.copy_(torch.cat(floors))
-        filled, share = torch.where(known, y, 0.0), known.to(y)
-        pairs = share.mT @ (weight[:, None] * share)
+        filled, is_known = torch.where(known, y, 0.0), known.to(y)
+        pairs = is_known.mT @ (weight[:, None] * is_known)
         self.correlations.copy_(filled.mT @ (weight[:, None] * filled) / pairs.clamp(min=1e-6))  # of rows with both
 
     def loadings(self, n_functions: int) -> Tensor:
@@ -192,4 +193,4 @@ class Incomplete(Gaussian):
 def mixed(layers: Sequence[Layer], likelihood: Incomplete, n_functions: int) -> list[Layer]:
     """The layers, of which the last is mixed: its outputs share ``n_functions`` functions."""
     *hidden, last = layers
-    return [*hidden, Mixed(cast(GlobalLayer, last), likelihood.loadings(n_functions))]
+    return [*hidden, Mixed(last, likelihood.loadings(n_functions))]

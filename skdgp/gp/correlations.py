@@ -19,8 +19,11 @@ from .autograd import Function
 FARTHEST_SQUARED = 1e12
 
 #: Largest ‖x‖² of the first set, in lengthscales, for which products in float32 are precise enough: the error of k is
-#: then some 5e-5. The same for products in float64, with an error of some 4e-12.
-CANCELS_SQUARED, CANCELS_SQUARED_DOUBLE = 300.0, 1e4
+#: then some 5e-5.
+CANCELS_SQUARED = 300.0
+
+#: The same for products in float64, with an error of some 4e-12.
+CANCELS_SQUARED_DOUBLE = 1e4
 
 
 class Profile(NamedTuple):
@@ -117,9 +120,8 @@ class _Correlation(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        k, *others = output
-        h, U1, U2 = others
-        ctx.mark_non_differentiable(*(each for each in others if each is not None))
+        k, h, U1, U2 = output
+        ctx.mark_non_differentiable(U1, U2, *([] if h is None else [h]))
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(U1, U2, k if h is None else h)
         ctx.slope = inputs[2].slope

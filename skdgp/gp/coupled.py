@@ -17,19 +17,12 @@ Here and below f = m(x) + σ (Aᵀv + r) with A = L⁻¹ k(Z, x). r has the vari
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import ClassVar, NamedTuple, Self, cast
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-from .conditionals import (
-    VARIANCE_FLOOR,
-    VARIANCE_FLOOR_DOUBLE,
-    contribution,
-    kl_divergence,
-    root_product,
-    with_variances,
-)
+from .conditionals import VARIANCE_FLOOR, contribution, kl_divergence, root_product, variance_floor, with_variances
 from .deep_gp import DeepGP, Marginals
 from .global_layer import GlobalLayer
 from .layers import Layer, LayerDraw
@@ -62,10 +55,8 @@ class Conditional(NamedTuple):
         rows = x.flatten(0, 1)
         [(_, A)] = layer.whitened(rows)
         A = (A if A.dim() == 3 else A[None]).movedim(-1, 0)  # (S·B, D or 1, M)
-        prior = layer.kernel.relative_diagonal(rows)
-        prior = prior.mT if isinstance(prior, Tensor) else A.new_full((1, 1), prior)
-        floor = VARIANCE_FLOOR_DOUBLE if x.dtype == torch.float64 else VARIANCE_FLOOR
-        left = torch.maximum(prior - A.square().sum(-1), floor * prior)
+        prior = (A.new_zeros(1, 1) + layer.kernel.relative_diagonal(rows)).mT  # (S·B or 1, D or 1)
+        left = torch.maximum(prior - A.square().sum(-1), variance_floor(x) * prior)
         return cls(A.unflatten(0, x.shape[:2]), left.unflatten(0, x.shape[:2]))
 
     def times(self, v: Tensor) -> Tensor:
@@ -92,18 +83,16 @@ class CoupledGP(DeepGP):
     likelihood : Likelihood
     """
 
+    layers: Sequence[GlobalLayer]
+
     #: Whether all rows of a minibatch have the same samples of inducing variables.
     shared_by_rows: ClassVar[bool] = False
 
     def __init__(self, layers: Sequence[Layer], propagation: Propagation, likelihood: Likelihood):
         super().__init__(layers, propagation, likelihood)
-        self.sizes = [(layer.q.mean.shape[0], layer.q.mean.shape[1]) for layer in self._global]  # D_l, M_l
+        self.sizes = [(layer.q.mean.shape[0], layer.q.mean.shape[1]) for layer in self.layers]  # D_l, M_l
         self.totals = [n_outputs * n_inducing for n_outputs, n_inducing in self.sizes]
         self.outputs = sum(n_outputs for n_outputs, _ in self.sizes)
-
-    @property
-    def _global(self) -> Sequence[GlobalLayer]:
-        return cast(Sequence[GlobalLayer], self.layers)
 
     @staticmethod
     def widths(n_outputs: int, n_inducing: int) -> int:
@@ -125,13 +114,14 @@ class CoupledGP(DeepGP):
 
     def _split(self, point: Tensor, depth: int) -> tuple[Tensor, Tensor]:
         """The parts of a hidden layer's points for its values (S, B or 1, D) and for its inducing variables (…, T)."""
-        return tuple(point.split([self.sizes[depth][0], self.totals[depth]], dim=-1))  # type: ignore[return-value]
+        values, inducing = point.split([self.sizes[depth][0], self.totals[depth]], dim=-1)
+        return values, inducing
 
     # Functions.
 
     def _layer_draws(self, streams: Streams) -> list[LayerDraw]:
         """Functions of all layers, whose inducing variables are drawn together."""
-        return [layer.draw(streams, v) for layer, v in zip(self._global, self._drawn(streams), strict=True)]
+        return [layer.draw(streams, v) for layer, v in zip(self.layers, self._drawn(streams), strict=True)]
 
     def _drawn(self, streams: Streams) -> list[Tensor]:
         """Whitened inducing variables (S, D, M) of all layers, drawn together."""
@@ -142,16 +132,16 @@ class CoupledGP(DeepGP):
 
         Variances of a response are those of drawn functions, too, since it may be that of this model and a base.
         """
-        found = super().covariance(X, streams, response)
-        return found if response is not None else with_variances(found, self(X).moments()[1].mT)
+        covariance = super().covariance(X, streams, response)
+        return covariance if response is not None else with_variances(covariance, self(X).moments()[1].mT)
 
     def _components(self, X: Tensor, streams: Streams) -> Components:
         """Functions that are drawn, as components without variance."""
         values = []
         for part in torch.arange(COVARIANCE_FUNCTIONS).split(len(streams)):
-            own = Streams(part.tolist(), X.device)
-            *hidden, last = self._layer_draws(own)
-            n_copies, route_of = self.propagation.of_copies(own, hidden=True)
+            some_streams = Streams(part.tolist(), X.device)
+            *hidden, last = self._layer_draws(some_streams)
+            n_copies, route_of = self.propagation.of_copies(some_streams, hidden=True)
             rows = X.repeat(n_copies, 1)
             values.append(last(*self._inputs(hidden, route_of)(rows)[-1]))  # (s, R·B, P)
         weight = X.new_full((COVARIANCE_FUNCTIONS,), 1 / COVARIANCE_FUNCTIONS)
@@ -184,7 +174,7 @@ class Joint(CoupledGP):
     def __init__(self, layers: Sequence[Layer], propagation: Propagation, likelihood: Likelihood):
         super().__init__(layers, propagation, likelihood)
         total = sum(self.totals)
-        self.cross = nn.Parameter(self._global[0].q.mean.new_zeros(total, total).detach())
+        self.cross = nn.Parameter(self.layers[0].q.mean.new_zeros(total, total).detach())
 
     @staticmethod
     def couplings(totals: Sequence[int]) -> int:
@@ -193,18 +183,14 @@ class Joint(CoupledGP):
 
     def root(self) -> Tensor:
         """R, (T, T)."""
-        blocks, deviations = [], []
-        for layer in self._global:
-            root = cast(Tensor, layer.q.root)
-            root = torch.diag_embed(root) if layer.q.below is None else root
-            blocks += [*root]
-            deviations.append(root.diagonal(dim1=-2, dim2=-1).flatten())
-        output = torch.cat([torch.full((len(each),), i, device=each.device) for i, each in enumerate(blocks)])
+        blocks = [root for layer in self.layers for root in layer.q.triangle]
+        deviations = torch.cat([root.diagonal() for root in blocks])
+        output = torch.cat([torch.full((len(root),), i, device=root.device) for i, root in enumerate(blocks)])
         below = output[:, None] > output  # blocks of an output and an earlier one, of the same layer or before
-        return torch.block_diag(*blocks) + torch.cat(deviations)[:, None] * self.cross * below
+        return torch.block_diag(*blocks) + deviations[:, None] * self.cross * below
 
     def _means(self) -> list[Tensor]:
-        return [layer.q.mean.flatten() for layer in self._global]
+        return [layer.q.mean.flatten() for layer in self.layers]
 
     def _kl(self, root: Tensor) -> Tensor:
         """KL(N(m, R Rᵀ) ‖ N(0, I))."""
@@ -215,16 +201,16 @@ class Joint(CoupledGP):
     ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
         """Each sample has inducing variables of all hidden layers. Those of the last layer are integrated out."""
         root, means, ends = self.root(), self._means(), [0, *torch.tensor(self.totals).cumsum(0).tolist()]
-        kl, about = self._kl(root), (route.log_ratio, route.n_replicates)
-        F, epsilon, last = route.inputs, None, len(self.layers) - 1
-        for depth, (layer, point) in enumerate(zip_longest(self._global, route.points)):
+        kl, last = self._kl(root), len(self.layers) - 1
+        F, epsilon = route.inputs, None
+        for depth, (layer, point) in enumerate(zip_longest(self.layers, route.points)):
             rows, conditional = root[ends[depth] : ends[depth + 1]], Conditional.of(layer, F)  # (T_l, T)
             variance = conditional.left.expand(*F.shape[:2], self.sizes[depth][0])
             v = means[depth] if epsilon is None else means[depth] + epsilon @ rows[:, : ends[depth]].mT
             if depth < last:
-                noise, own = self._split(point, depth)
-                v = v + own @ rows[:, ends[depth] : ends[depth + 1]].mT  # (S, B or 1, T_l)
-                epsilon = own if epsilon is None else torch.cat([epsilon, own], dim=-1)
+                noise, epsilon_l = self._split(point, depth)
+                v = v + epsilon_l @ rows[:, ends[depth] : ends[depth + 1]].mT  # (S, B or 1, T_l)
+                epsilon = epsilon_l if epsilon is None else torch.cat([epsilon, epsilon_l], dim=-1)
             else:
                 own_root = rows[:, ends[depth] :].unflatten(0, self.sizes[depth])  # (D, M, T_l)
                 spread = torch.einsum("sbdm,dmt->sbdt", conditional.A.expand(-1, -1, len(own_root), -1), own_root)
@@ -234,12 +220,12 @@ class Joint(CoupledGP):
             variance = variance * layer.kernel.variance + _white(layer, mean)
             if depth < last:
                 F = mean + variance.sqrt() * noise
-            share = kl if depth == last else torch.zeros_like(kl)  # the last layer stands for all
-            yield Marginals(mean, variance, route.log_weight_of(mean), share, *about), F, X
+            kl_l = kl if depth == last else torch.zeros_like(kl)  # the last layer stands for all
+            yield Marginals.along(route, mean, variance, kl_l), F, X
 
     def _drawn(self, streams: Streams) -> list[Tensor]:
         v = torch.cat(self._means()) + streams.normal(sum(self.totals)) @ self.root().mT
-        return [each.unflatten(-1, size) for each, size in zip(v.split(self.totals, -1), self.sizes, strict=True)]
+        return [v_l.unflatten(-1, size) for v_l, size in zip(v.split(self.totals, -1), self.sizes, strict=True)]
 
 
 class Chain(CoupledGP):
@@ -250,7 +236,7 @@ class Chain(CoupledGP):
 
     def __init__(self, layers: Sequence[Layer], propagation: Propagation, likelihood: Likelihood):
         super().__init__(layers, propagation, likelihood)
-        like = self._global[0].q.mean
+        like = self.layers[0].q.mean
         self.J = nn.ParameterList(
             like.new_zeros(above, below).detach()
             for below, above in zip(self.totals[:-1], self.totals[1:], strict=True)
@@ -272,9 +258,8 @@ class Chain(CoupledGP):
 
     def _own(self, depth: int) -> Tensor:
         """C_l, (T_l, T_l)."""
-        layer = self._global[depth]
-        root = cast(Tensor, layer.q.root)
-        return torch.diag(root.square().flatten()) if layer.q.below is None else torch.block_diag(*(root @ root.mT))
+        root = self.layers[depth].q.triangle
+        return torch.block_diag(*(root @ root.mT))
 
     def _travel(
         self, X: Tensor, route: Route, targets: Tensor | None = None
@@ -283,51 +268,47 @@ class Chain(CoupledGP):
 
         Each output of an earlier layer has reduced the covariance by one rank of U Uᵀ.
         """
-        about, last = (route.log_ratio, route.n_replicates), len(self.layers) - 1
-        F, P = route.inputs, self._own(0)
-        U: Tensor | None = None
-        expected = self._global[0].q.mean  # m̃: (D, M), or (S, B, D, M)
-        penalty = F.new_zeros(())
-        for depth, (layer, point) in enumerate(zip_longest(self._global, route.points)):
+        last, F, P = len(self.layers) - 1, route.inputs, self._own(0)
+        U, kl = F.new_zeros(1, 1, 0, self.totals[0]), F.new_zeros(())  # U has no rows in the first layer
+        expected = self.layers[0].q.mean  # m̃: (D, M), or (S, B, D, M)
+        for depth, (layer, point) in enumerate(zip_longest(self.layers, route.points)):
             size, conditional, m = self.sizes[depth], Conditional.of(layer, F), layer.q.mean
-            log_deviations = cast(Tensor, layer.q.log_diagonal).sum()
-            penalty = penalty + 0.5 * (P.diagonal().sum() + m.square().sum() - m.numel()) - log_deviations
+            kl = kl + 0.5 * (P.diagonal().sum() + m.square().sum() - m.numel()) - layer.q.log_diagonal.sum()
             mean = layer.mean.added_to(conditional.times(expected) * layer.kernel.deviation, F)
             A, sigma = conditional.A.expand(-1, -1, size[0], -1), layer.kernel.deviation  # (S, B, D, M)
-            known = None if U is None else (U.unflatten(-1, size) * A[..., None, :, :]).sum(-1)  # (S, B, r, D)
-            own = conditional.left * layer.kernel.variance + _white(layer, A)
-            Ph = self._with_values(P, U, A, known) * sigma  # (S, B, T, D)
+            Uh = (U.unflatten(-1, size) * A[..., None, :, :]).sum(-1)  # (S, B, r, D)
+            noise = conditional.left * layer.kernel.variance + _white(layer, A)
+            Ph = self._with_values(P, U, A, Uh) * sigma  # (S, B, T, D)
             V = (Ph.unflatten(-2, size) * A[..., None]).sum(-2) * sigma[:, None]
-            V = V + torch.diag_embed(own.expand(A.shape[:3]))  # (S, B, D, D)
+            V = V + torch.diag_embed(noise.expand(A.shape[:3]))  # (S, B, D, D)
             if depth < last:
                 L, J = cholesky(V, NO_JITTER), self.J[depth]
                 F = mean + (L @ point[..., None])[..., 0]
                 # Condition v_{l+1} on f_l. J P comes first: it takes longest, and all rows share it.
                 JP = J @ P
-                JU: Tensor | None = None if U is None else U @ J.mT
-                said = self._with_values(JP, JU, A, known) * sigma  # (S, B, T', D)
-                W = torch.linalg.solve_triangular(L, said.mT, upper=False)  # (S, B, D, T')
+                JU = U @ J.mT
+                JPh = self._with_values(JP, JU, A, Uh) * sigma  # (S, B, T', D)
+                W = torch.linalg.solve_triangular(L, JPh.mT, upper=False)  # (S, B, D, T')
                 shift = (expected - m).flatten(-2) @ J.mT + (point[..., None, :] @ W)[..., 0, :]
-                U = W if JU is None else torch.cat([JU.expand(len(W), -1, -1, -1), W], dim=-2)  # (S, B, r, T')
+                U = torch.cat([JU.expand(*W.shape[:2], -1, -1), W], dim=-2)  # (S, B, r, T')
                 P = self._own(depth + 1) + JP @ J.mT
-                expected = self._global[depth + 1].q.mean + shift.unflatten(-1, self.sizes[depth + 1])
-            share = penalty if depth == last else torch.zeros_like(penalty)  # the last layer stands for all
-            yield Marginals(mean, V.diagonal(dim1=-2, dim2=-1), route.log_weight_of(mean), share, *about), F, X
+                expected = self.layers[depth + 1].q.mean + shift.unflatten(-1, self.sizes[depth + 1])
+            kl_l = kl if depth == last else torch.zeros_like(kl)  # the last layer stands for all
+            yield Marginals.along(route, mean, V.diagonal(dim1=-2, dim2=-1), kl_l), F, X
 
     @staticmethod
-    def _with_values(P: Tensor, U: Tensor | None, A: Tensor, known: Tensor | None) -> Tensor:
-        """Covariances (P − U Uᵀ) h, over σ, with the values h of a row's outputs: (S, B, T, D). ``known`` is Uᵀh."""
-        found = torch.einsum("tdm,sbdm->sbtd", P.unflatten(1, A.shape[-2:]), A)
-        return found if U is None else found - U.mT @ cast(Tensor, known)
+    def _with_values(P: Tensor, U: Tensor, A: Tensor, Uh: Tensor) -> Tensor:
+        """Covariances (P − U Uᵀ) h, over σ, with the values h of a row's outputs: (S, B, T, D). ``Uh`` is Uᵀh."""
+        return torch.einsum("tdm,sbdm->sbtd", P.unflatten(1, A.shape[-2:]), A) - U.mT @ Uh
 
     def _drawn(self, streams: Streams) -> list[Tensor]:
         drawn: list[Tensor] = []
         deviation = torch.zeros(())
-        for depth, layer in enumerate(self._global):
-            own = root_product(cast(Tensor, layer.q.root), streams.normal(*self.sizes[depth]))  # (S, D, M)
+        for depth, layer in enumerate(self.layers):
+            innovation = root_product(layer.q.triangle, streams.normal(*self.sizes[depth]))  # (S, D, M)
             carried = (deviation @ self.J[depth - 1].mT).unflatten(-1, self.sizes[depth]) if depth else 0.0
-            deviation = (own + carried).flatten(-2)
-            drawn.append(layer.q.mean + own + carried)
+            deviation = (innovation + carried).flatten(-2)
+            drawn.append(layer.q.mean + innovation + carried)
         return drawn
 
 
@@ -343,7 +324,7 @@ class Locations(CoupledGP):
 
     def __init__(self, layers: Sequence[Layer], propagation: Propagation, likelihood: Likelihood):
         super().__init__(layers, propagation, likelihood)
-        for layer in self._global[1:]:
+        for layer in self.layers[1:]:
             layer.Z.requires_grad_(False)  # points are values of the layer before
 
     @staticmethod
@@ -353,49 +334,47 @@ class Locations(CoupledGP):
 
     def inducing_points(self) -> list[Tensor]:
         """Inducing points (M, Q) of the first layer, and the means of those of the other layers."""
-        return [self._global[0].Z, *(m.mT for m, _ in self._posteriors()[:-1])]
+        return [self.layers[0].Z, *(m.mT for m, _ in self._posteriors()[:-1])]
 
     def _posteriors(self) -> list[tuple[Tensor, Tensor]]:
         """Means m_l (D, M) and roots (D, M, M) of S_l, for each layer."""
-        points, found = self._global[0].Z, []
-        for layer in self._global:
+        points, posteriors = self.layers[0].Z, []
+        for layer in self.layers:
             K, noise = self._prior(layer, points[None])
             L = cholesky((K + noise.diag_embed())[0], NO_JITTER).to(points)  # (D or 1, M, M)
-            root = cast(Tensor, layer.q.root)
-            root = L * root[..., None, :] if layer.q.below is None else L @ root
-            found.append((layer.mean(points).mT + (L @ layer.q.mean[..., None])[..., 0], root))
-            points = found[-1][0].mT
-        return found
+            m = layer.mean(points).mT + (L @ layer.q.mean[..., None])[..., 0]
+            posteriors.append((m, L @ layer.q.triangle))
+            points = m.mT
+        return posteriors
 
     def _travel(
         self, X: Tensor, route: Route, targets: Tensor | None = None
     ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
         """Each sample has values f^z of hidden layers, which rows share. Those of the last layer are integrated out."""
-        about, last = (route.log_ratio, route.n_replicates), len(self.layers) - 1
-        F, points = route.inputs, self._global[0].Z[None]  # (S or 1, M, Q)
-        known = zip(self._global, self._posteriors(), strict=True)
-        for depth, ((layer, (m, root)), point) in enumerate(zip_longest(known, route.points)):
+        F, points, last = route.inputs, self.layers[0].Z[None], len(self.layers) - 1  # points: (S or 1, M, Q)
+        with_posteriors = zip(self.layers, self._posteriors(), strict=True)
+        for depth, ((layer, (m, root)), point) in enumerate(zip_longest(with_posteriors, route.points)):
             n_outputs, centre = self.sizes[depth][0], layer.mean(points).mT  # (S or 1, D, M)
             root = root.expand(len(points), -1, -1, -1)
-            K, own = self._prior(layer, points)
-            W = inverse_cholesky(K + own.diag_embed(), NO_JITTER).to(points)
+            K, white = self._prior(layer, points)
+            W = inverse_cholesky(K + white.diag_embed(), NO_JITTER).to(points)
             W = W.expand(len(points), n_outputs, -1, -1)
             kl = kl_divergence(m - centre, root, W).sum(-1).mean(0)
             A = W @ layer.kernel.covariance(points, F)  # (S, D, M, B)
             variance = layer.kernel.diagonal(F).expand(-1, n_outputs, -1) - A.square().sum(-2)  # (S, D, B)
             if depth < last:
-                noise, own = self._split(point, depth)
+                noise, epsilon = self._split(point, depth)
                 # All rows share the random numbers of the first row. In data_parallel it is the first of each process.
-                fz = m + (root @ own[:, 0].unflatten(-1, self.sizes[depth])[..., None])[..., 0]
+                fz = m + (root @ epsilon[:, 0].unflatten(-1, self.sizes[depth])[..., None])[..., 0]
                 mean = ((W @ (fz - centre)[..., None]).mT @ A)[..., 0, :]
             else:
-                mean, change = contribution(W, A, m - centre, root, whiten=False)
+                mean, change = contribution(W, A, m - centre, root)
                 variance = variance + change + A.square().sum(-2)
             mean = layer.mean.added_to(mean.mT, F)
             variance = (variance.clamp(min=VARIANCE_FLOOR).mT + _white(layer, F)).expand_as(mean)
             if depth < last:
                 F, points = mean + variance.sqrt() * noise, fz.mT
-            yield Marginals(mean, variance, route.log_weight_of(mean), kl, *about), F, X
+            yield Marginals.along(route, mean, variance, kl), F, X
 
     def _prior(self, layer: GlobalLayer, points: Tensor) -> tuple[Tensor, Tensor]:
         """Covariances (S or 1, D or 1, M, M) of functions, and variances (S or 1, D or 1, M) of white noise and jitter.
@@ -405,15 +384,15 @@ class Locations(CoupledGP):
         exact = points.double()
         K, white = layer.kernel.covariance(exact, exact), _white(layer, exact)
         n_kernels = max(white.numel(), K.shape[1])
-        own = (white[..., None] if white.dim() else white).expand(len(K), n_kernels, K.shape[-1])
+        white = (white[..., None] if white.dim() else white).expand(len(K), n_kernels, K.shape[-1])
         # Jitter is part of the model here, so that gradients include its growth with the kernel's variance.
         jitter = DRAWN_JITTER * K.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
-        return K, own + jitter
+        return K, white + jitter
 
     def _layer_draws(self, streams: Streams) -> list[LayerDraw]:
         """Functions by Matheron's rule, each with inducing points of its own."""
-        draws, points = [], self._global[0].Z.expand(len(streams), -1, -1)
-        for layer, (m, root), size in zip(self._global, self._posteriors(), self.sizes, strict=True):
+        draws, points = [], self.layers[0].Z.expand(len(streams), -1, -1)
+        for layer, (m, root), size in zip(self.layers, self._posteriors(), self.sizes, strict=True):
             fz = m + (root @ streams.normal(*size, 1))[..., 0]
             draws.append(self._matheron(layer, streams, points, fz))
             points = fz.mT
@@ -424,8 +403,8 @@ class Locations(CoupledGP):
         prior = layer.kernel.draw(streams, points.shape[-1], fz.shape[1])
         K, noise = self._prior(layer, points)
         W, sigma = inverse_cholesky(K + noise.diag_embed(), NO_JITTER).to(points), layer.kernel.deviation
-        own = noise.sqrt().to(points) * streams.normal(*fz.shape[1:])
-        left = fz - layer.mean(points).mT - (prior(points) * sigma).mT - own  # (S, D, M)
+        white = noise.sqrt().to(points) * streams.normal(*fz.shape[1:])
+        left = fz - layer.mean(points).mT - (prior(points) * sigma).mT - white  # (S, D, M)
         change = (W.mT @ (W @ left[..., None]))[..., 0]
 
         def function(x: Tensor, anchor: Tensor) -> Tensor:
@@ -443,7 +422,7 @@ def check_size(name: str, totals: Sequence[int]) -> None:
     """Raise ValueError if a posterior of this name would take too much memory."""
     number = COUPLED[name].couplings(totals)
     # In float32, with as many numbers again for gradients and for each of Adam's two moments.
-    needed, most = (4 * torch.float32.itemsize * each / 2**30 for each in (number, MOST_COUPLINGS))
+    needed, most = (4 * torch.float32.itemsize * n_entries / 2**30 for n_entries in (number, MOST_COUPLINGS))
     if number > MOST_COUPLINGS:
         raise ValueError(
             f'layer_posterior="{name}" couples {sum(totals)} inducing variables of {len(totals)} layers, which takes '

@@ -4,15 +4,14 @@ It computes marginals of function values, joint covariances of rows and outputs,
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from itertools import islice, zip_longest
-from typing import NamedTuple, Self, cast
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from .conditionals import with_variances
-from .layers import Layer, LayerDraw
+from .layers import Layer, LayerDraw, with_parts
 from .likelihoods import Likelihood
 from .mixtures import Components, Response, covariance_of_rows
 from .propagation import Propagation, Route, Share, Source
@@ -28,6 +27,13 @@ class Marginals(NamedTuple):
     kl: Tensor  # (B,), or () where no inducing variables depend on the row
     log_ratio: Tensor | None = None  # (S, B) or (1, B), log p(h)/q(h) of latent variables of rows in training
     n_replicates: int = 1  # K, number of successive components in one importance sum
+
+    @classmethod
+    def along(cls, route: Route, mean: Tensor, variance: Tensor, kl: Tensor) -> "Marginals":
+        """Marginals of a layer, whose inputs follow a route. The first layer may have a single Gaussian."""
+        mixed = mean.shape[-3] == route.log_weight.shape[-2]
+        log_weight = route.log_weight if mixed else route.log_weight.new_zeros(1, 1)
+        return cls(mean, variance, log_weight, kl, route.log_ratio, route.n_replicates)
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """Mean and variance (B, D) of the mixture."""
@@ -91,44 +97,38 @@ class DeepGP(nn.Module):
 
     stackable = True
 
+    layers: Sequence[Layer]  # a ModuleList
     propagation: Propagation
     likelihood: Likelihood
 
     def __init__(self, layers: Sequence[Layer], propagation: Propagation, likelihood: Likelihood):
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.add_module("layers", nn.ModuleList(layers))
         self.propagation = propagation
         self.likelihood = likelihood
 
     def numbers_per_row(self) -> int:
         """Size of the largest tensor that prediction makes, for each row."""
-        parts: list[Layer | Likelihood] = [*self._layers, self.likelihood]
+        parts: list[Layer | Likelihood] = [*self.layers, self.likelihood]
         return max(part.numbers_per_row(self.propagation.n_samples) for part in parts)
 
     def numbers_per_draw(self) -> int:
         """Number of entries of the tensors that one drawn function computes with, for each row."""
-        return max(layer.numbers_per_draw() for layer in (self._layers if self.draws_hidden else self._layers[-1:]))
+        return max(layer.numbers_per_draw() for layer in (self.layers if self.draws_hidden else self.layers[-1:]))
 
     def products(self, n_rows: int, *, mixture: bool = True) -> int:
         """Multiplications of the largest operation for this many rows, roughly; ``mixture`` as in :meth:`propagate`."""
         n_fewest = 0 if mixture else self.propagation.n_fewest
-        return max(layer.products(n_rows, n_fewest or self.propagation.n_samples) for layer in self._layers)
+        return max(layer.products(n_rows, n_fewest or self.propagation.n_samples) for layer in self.layers)
 
     @property
     def coarse(self) -> bool:
         """Whether predictions in float32 are as good as in float64; see :class:`.Layer`."""
-        return all(layer.coarse for layer in self._layers)
+        return all(layer.coarse for layer in self.layers)
 
     def frozen(self, *, turned: bool = False) -> Self:
         """A copy that is faster in many calls without gradients; see :meth:`.Layer.frozen`."""
-        model, layers = copy(self), nn.ModuleList(layer.frozen(turned=turned) for layer in self._layers)
-        model._modules = self._modules | {"layers": layers}
-        return model
-
-    @property
-    def _layers(self) -> Sequence[Layer]:
-        """The layers, with their type."""
-        return cast(Sequence[Layer], self.layers)
+        return with_parts(self, layers=nn.ModuleList(layer.frozen(turned=turned) for layer in self.layers))
 
     def forward(self, X: Tensor, generator: Source | None = None, **options) -> Marginals:
         """Marginals of the last layer's function values, and the penalties of all layers together.
@@ -172,17 +172,17 @@ class DeepGP(nn.Module):
             Whether to return the whole mixture. With False there are only as many samples as an unbiased estimate of a
             mean over it needs.
         """
-        known = None if targets is None else self.likelihood.regressands(targets)
-        route = self.propagation(X, generator, share, mixture=mixture, targets=known)
+        regressands = None if targets is None else self.likelihood.regressands(targets)
+        route = self.propagation(X, generator, share, mixture=mixture, targets=regressands)
         return [layer for layer, _, _ in self._travel(X, route, targets)]
 
     def _travel(
         self, X: Tensor, route: Route, targets: Tensor | None = None
     ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
         """Yields for each layer its marginals, and the inputs and anchors of the next layer."""
-        weight, about = route.log_weight.exp()[..., None], (route.log_ratio, route.n_replicates)
+        weight = route.log_weight.exp()[..., None]
         F, anchor = route.inputs, X  # (1 or S, B, Q)
-        for layer, point in zip_longest(self._layers, route.points):
+        for layer, point in zip_longest(self.layers, route.points):
             if point is not None and route.jointly:
                 mean, variance, kl, root = layer.jointly(F, anchor, route.n_replicates)
                 F = mean + _correlated(root, point)
@@ -191,13 +191,13 @@ class DeepGP(nn.Module):
                 F = F if point is None else torch.addcmul(mean, variance.sqrt(), point)  # (S, B, D)
             if point is not None:
                 anchor = self.propagation.anchor(F, mean, weight)
-            yield Marginals(mean, variance, route.log_weight_of(mean), kl, *about), F, anchor
+            yield Marginals.along(route, mean, variance, kl), F, anchor
 
     # Functions, and joint covariances of rows and outputs.
 
     def inducing_points(self) -> list[Tensor]:
         """Inducing points (M, Q) of each layer in which all rows share them."""
-        return [cast(Tensor, layer.Z) for layer in self._layers if hasattr(layer, "Z")]
+        return [points for layer in self.layers for points in layer.inducing_points()]
 
     @property
     def has_latents(self) -> bool:
@@ -233,11 +233,11 @@ class DeepGP(nn.Module):
 
     def _layer_draws(self, streams: Streams) -> list[LayerDraw]:
         """Functions of all layers, or only of the last one if hidden layers have no functions of their own."""
-        last = self._layers[-1].draw(streams)
+        last = self.layers[-1].draw(streams)
         return [*self._hidden_draws(streams), last]
 
     def _hidden_draws(self, streams: Streams) -> list[LayerDraw]:
-        return [layer.draw(streams) for layer in self._layers[:-1]] if self.draws_hidden else []
+        return [layer.draw(streams) for layer in self.layers[:-1]] if self.draws_hidden else []
 
     def covariance(self, X: Tensor, streams: Streams, response: Response | None = None) -> Tensor:
         """Joint covariance of rows, (P, B, B): the law of total covariance over the mixture.
@@ -252,11 +252,11 @@ class DeepGP(nn.Module):
         response : callable, default=None
             Response to function values whose covariance is wanted, instead of that of the values.
         """
-        found = covariance_of_rows(self._components(X, streams), len(streams), response)
+        covariance = covariance_of_rows(self._components(X, streams), len(streams), response)
         if not self.has_latents:
-            return found
+            return covariance
         _, variance = self(X).of(response).moments()
-        return with_variances(found, variance.mT, most=1.0)  # latent variables are a row's own
+        return with_variances(covariance, variance.mT, most=1.0)  # latent variables are a row's own
 
     def _components(self, X: Tensor, streams: Streams) -> Components:
         """Components of the mixture, with copies of the rows if these have latent variables."""
@@ -265,20 +265,20 @@ class DeepGP(nn.Module):
         F, anchor = self._inputs(draws, route_of)(X.repeat(n_copies, 1))[-1]
         equal = self.draws_hidden or self.has_latents
         weight = X.new_full((len(F),), 1 / len(F)) if equal else self.propagation.weight
-        return Components(self._layers[-1], F, anchor, weight, n_copies)
+        return Components(self.layers[-1], F, anchor, weight, n_copies)
 
     def output_covariance(self, X: Tensor) -> Tensor:
         """Covariances (B, P, P) between the function values of a row, of the mixture of the stored points."""
         route = self.propagation(X)
         *before, (marginals, _, _) = self._travel(X, route)
         F, anchor = before[-1][1:] if before else (route.inputs, X)
-        within = self._layers[-1].between_outputs(F, anchor, marginals.log_weight.exp())
+        within = self.layers[-1].between_outputs(F, anchor, marginals.log_weight.exp())
         return marginals.output_covariance(within)
 
     def gradient_variance(self, X: Tensor) -> Tensor | None:
         """Variances (B, P, Q) of partial derivatives of functions at the rows of ``X``; None if they are not known."""
-        known = len(self.layers) == 1 and not self.has_latents
-        return self._layers[0].gradient_variance(X) if known else None
+        alone = len(self.layers) == 1 and not self.has_latents
+        return self.layers[0].gradient_variance(X) if alone else None
 
     @property
     def draws_hidden(self) -> bool:

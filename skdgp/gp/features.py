@@ -12,8 +12,6 @@ things from a set of T features, always without the kernel's factor σ²:
 ``Points`` are values at points, u_m = f(z_m). Others are in :mod:`skdgp.gp.interdomain`.
 """
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
@@ -32,6 +30,11 @@ class Features(nn.Module):
 
     #: Whether K_uu = I.
     orthonormal = False
+
+    #: Whether they are values of the function at the points Z.
+    are_values = False
+
+    Z: Tensor  # (M, Q), of features at points
 
     def __init__(self, n_inputs: int):
         super().__init__()
@@ -57,6 +60,10 @@ class Features(nn.Module):
         """Number T of features."""
         raise NotImplementedError
 
+    def points(self) -> list[Tensor]:
+        """The points Z (M, Q), if they are features at points: a list of one tensor, or an empty one."""
+        return []
+
     def covariance(self, kernel: Kernel, dtype: torch.dtype) -> Tensor:
         """Prior covariances K_uu, (D or 1, T, T)."""
         raise NotImplementedError
@@ -74,7 +81,7 @@ class Features(nn.Module):
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             k = self.cross(kernel, x)  # (D or 1, T, N)
-            rows = [torch.autograd.grad(each.sum(), x, retain_graph=True)[0] for each in k.flatten(0, 1)]
+            rows = [torch.autograd.grad(row.sum(), x, retain_graph=True)[0] for row in k.flatten(0, 1)]
         return torch.stack(rows).unflatten(0, k.shape[:2]).movedim(-1, 0)
 
 
@@ -89,6 +96,8 @@ class Points(Features):
 
     stackable = True
 
+    are_values = True
+
     def __init__(self, Z: Tensor):
         super().__init__(Z.shape[-1])
         self.Z = nn.Parameter(Z.clone())
@@ -101,6 +110,10 @@ class Points(Features):
     def __len__(self) -> int:
         """Number T of points: the last dimension but one, in a stack of models too."""
         return self.Z.shape[-2]
+
+    def points(self) -> list[Tensor]:
+        """Z."""
+        return [self.Z]
 
     def covariance(self, kernel: Kernel, dtype: torch.dtype) -> Tensor:
         """k(Z, Z)."""
@@ -120,16 +133,16 @@ class Points(Features):
         with torch.enable_grad():
             copies = x.detach().expand(len(Z), -1, -1).clone().requires_grad_()  # (T, N, Q): pairs
             k = kernel.relative_covariance(Z[:, None, None], copies[:, :, None])[..., 0, 0]  # (T, N, D or 1)
-            total = k.sum((0, 1)).unbind()
-            found = [torch.autograd.grad(each, copies, retain_graph=True)[0] for each in total]
-        return torch.stack(found).permute(3, 0, 1, 2)
+            totals = k.sum((0, 1)).unbind()
+            gradients = [torch.autograd.grad(total, copies, retain_graph=True)[0] for total in totals]
+        return torch.stack(gradients).permute(3, 0, 1, 2)
 
 
 def all_points(sets: list[Features]) -> Tensor | None:
     """Points of all sets, one after the other; None if a set does not consist of points."""
-    points: list[Tensor] = [each.Z for each in sets if isinstance(each, Points)]
-    if len(points) < len(sets):
+    if not all(features.are_values for features in sets):
         return None
+    points = [features.Z for features in sets]
     return points[0] if len(points) == 1 else torch.cat(points, dim=-2)
 
 
@@ -140,14 +153,12 @@ def joint_covariance(sets: list[Features], kernel: Kernel, dtype: torch.dtype) -
     if (points := all_points(sets)) is not None:
         return kernel.relative_covariance(points.to(dtype), points.to(dtype))
     first, second = sets
-    own, other = first.covariance(kernel, dtype), second.covariance(kernel, dtype)
-    if isinstance(second, Points):
-        between = first.cross(kernel, second.Z.to(dtype))  # (D or 1, T1, T2)
+    if second.are_values:
+        k12 = first.cross(kernel, second.Z.to(dtype))  # (D or 1, T1, T2)
     else:
-        between = second.cross(kernel, cast(Points, first).Z.to(dtype)).mT
-    n_kernels = max(len(own), len(other), len(between))
-    own, other, between = (each.expand(n_kernels, -1, -1) for each in (own, other, between))
-    return torch.cat([torch.cat([own, between], dim=-1), torch.cat([between.mT, other], dim=-1)], dim=-2)
+        k12 = second.cross(kernel, first.Z.to(dtype)).mT
+    k11, k12, k22 = same_kernels([first.covariance(kernel, dtype), k12, second.covariance(kernel, dtype)])
+    return torch.cat([torch.cat([k11, k12], dim=-1), torch.cat([k12.mT, k22], dim=-1)], dim=-2)
 
 
 def joint_cross(sets: list[Features], kernel: Kernel, x: Tensor) -> Tensor:
@@ -156,9 +167,13 @@ def joint_cross(sets: list[Features], kernel: Kernel, x: Tensor) -> Tensor:
         return sets[0].cross(kernel, x)
     if (points := all_points(sets)) is not None:
         return kernel.relative_covariance(points, x)
-    parts = [each.cross(kernel, x) for each in sets]
-    n_kernels = max(each.shape[-3] for each in parts)
-    return torch.cat([each.expand(*each.shape[:-3], n_kernels, -1, -1) for each in parts], dim=-2)
+    return torch.cat(same_kernels([features.cross(kernel, x) for features in sets]), dim=-2)
+
+
+def same_kernels(covariances: list[Tensor]) -> list[Tensor]:
+    """Covariances (..., D or 1, ·, ·), with D kernels each if one of them has so many."""
+    n_kernels = max(k.shape[-3] for k in covariances)
+    return [k.expand(*k.shape[:-3], n_kernels, -1, -1) for k in covariances]
 
 
 class Orthonormal(Features):
@@ -180,8 +195,8 @@ class Orthonormal(Features):
         L = cholesky(kernel.relative_covariance(G, G))  # (D or 1, G, G)
         A = torch.linalg.solve_triangular(L, self.cross(kernel, G).mT, upper=False)  # (D or 1, G, T)
         g = prior(G[None]).mT.to(A)  # (S, D, G)
-        found = (A.mT @ torch.linalg.solve_triangular(L, g[..., None], upper=False))[..., 0]
+        expected = (A.mT @ torch.linalg.solve_triangular(L, g[..., None], upper=False))[..., 0]
         left = torch.eye(len(self), dtype=A.dtype, device=A.device) - A.mT @ A
         variances, vectors = torch.linalg.eigh(left)  # nearly zero, so that rounding errors matter
         root = vectors * variances.clamp(min=0.0).sqrt()[..., None, :]
-        return found + (root @ streams.normal(g.shape[1], len(self), 1).to(A))[..., 0]
+        return expected + (root @ streams.normal(g.shape[1], len(self), 1).to(A))[..., 0]

@@ -6,21 +6,24 @@ many features for a long series take little time.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .composed import Part, Stationary
-from .features import Orthonormal, kernel_name
+from .features import Orthonormal, kernel_name, same_kernels
 from .kernels import PROFILES, Kernel, by_name
 from .linalg import NO_JITTER, being_recorded, cholesky
 
 #: Length by which intervals are longer than the data at either end, as a share of the data's range.
 MARGIN = 0.1
 
-#: Number of places for each feature at which drawn functions are evaluated, and the smallest number of places.
-PLACES, FEWEST_PLACES = 4, 65
+#: Number of places for each feature at which drawn functions are evaluated.
+PLACES = 4
+
+#: Smallest number of places, so that few features are determined by them as well.
+FEWEST_PLACES = 65
 
 #: Smallest number of features along each input that "auto" stands for.
 FEW = 14
@@ -65,11 +68,10 @@ def along_inputs(kernel: Kernel) -> list[Along] | None:
     """The Matérn kernels of one input that a kernel is the sum of; None if it is something else."""
     if by_name(kernel):
         alone = kernel.n_inputs == 1 and kernel.profile != "rbf"
-        known = Along(0, PROFILES[kernel.profile].nu, kernel.unit, kernel.lengthscale[..., 0])
-        return [known] if alone else None
+        return [Along(0, PROFILES[kernel.profile].nu, kernel.unit, kernel.lengthscale[..., 0])] if alone else None
     if not isinstance(kernel, Part) or type(kernel).places is not Kernel.places:  # a kernel of patches has others
         return None
-    found = []
+    along = []
     for term in kernel.terms():
         if term.linear or len(term.waves) != 1:
             return None
@@ -80,32 +82,37 @@ def along_inputs(kernel: Kernel) -> list[Along] | None:
             return None
         lengthscale = 1 / part.rate()[..., 0]
         variance = term.scale.expand(len(lengthscale))
-        found.append(Along(columns[0] if columns else 0, PROFILES[part.profile].nu, variance, lengthscale))
-    return found or None
+        along.append(Along(columns[0] if columns else 0, PROFILES[part.profile].nu, variance, lengthscale))
+    return along or None
 
 
-class Root(NamedTuple):
-    """A root R of the prior covariance of a term's waves and powers, by which these are divided. Waves come first."""
+class RootOfWaves(NamedTuple):
+    """A root R of the prior covariance of a term's waves, by which these are divided."""
 
     scale: Tensor  # (D, T', 1)
     change: Tensor  # (D, T', p)
     E: Tensor  # (D, p, T')
-    above: Tensor | None = None  # (D, p, T')
-    powers: Tensor | None = None  # (D, p, p)
 
-    def of_waves(self, k: Tensor) -> Tensor:
+    def __call__(self, k: Tensor) -> Tensor:
         """R⁻¹ k for waves (..., T', N)."""
         scaled = k * self.scale.to(k)
         return scaled + self.change.to(k) @ (self.E.to(k) @ scaled)
 
+
+class Root(NamedTuple):
+    """The same for waves and powers. Waves come first."""
+
+    of_waves: RootOfWaves
+    below: Tensor  # (D, p, T'), left of the root of powers
+    of_powers: Tensor  # (D, p, p)
+
     def __call__(self, k: Tensor) -> Tensor:
         """R⁻¹ k for waves and powers (..., T' + p, N)."""
-        above, root = (cast(Tensor, each).to(k) for each in (self.above, self.powers))
-        waves, powers = k.split([above.shape[-1], above.shape[-2]], dim=-2)
+        waves, powers = k.split([self.below.shape[-1], self.below.shape[-2]], dim=-2)
         waves = self.of_waves(waves)
-        left = powers - above @ waves
-        powers = torch.linalg.solve_triangular(root.expand(*left.shape[:-2], -1, -1), left, upper=False)
-        return torch.cat([waves, powers], dim=-2)
+        left = powers - self.below.to(k) @ waves
+        root = self.of_powers.to(k).expand(*left.shape[:-2], -1, -1)
+        return torch.cat([waves, torch.linalg.solve_triangular(root, left, upper=False)], dim=-2)
 
 
 class Fourier(Orthonormal):
@@ -168,7 +175,7 @@ class Fourier(Orthonormal):
                 '"matern32" or "matern52", or a sum of kernel objects Select(Matern(...), [i]), got '
                 f'{kernel_name(kernel)}. Take one of these, or inducing="points".'
             )
-        columns, orders = [each.column for each in along], [each.order for each in along]
+        columns, orders = [term.column for term in along], [term.order for term in along]
         fewest = 3 + max(orders)
         if n_features < fewest * len(along):
             raise ValueError(
@@ -182,14 +189,13 @@ class Fourier(Orthonormal):
 
     def contain(self, kernel: Kernel, X: Tensor) -> Tensor:
         """Which rows (N,) lie in all intervals, where the formulas of :meth:`inside` hold."""
-        return torch.stack(
-            [(X[:, each.column] >= a) & (X[:, each.column] <= b) for each, a, b in self._terms(kernel)]
-        ).all(0)
+        inside = [(a <= X[:, along.column]) & (X[:, along.column] <= b) for along, a, b in self._terms(kernel)]
+        return torch.stack(inside).all(0)
 
     def inside(self, kernel: Kernel, x: Tensor) -> Tensor:
         """Waves and powers (..., T, N), by their formulas on the intervals."""
-        parts = [self._functions(each, x[..., each.column] - a, b - a) for each, a, b in self._terms(kernel)]
-        return torch.cat(parts, dim=-2)
+        terms = self._terms(kernel)
+        return torch.cat([self._functions(along, x[..., along.column] - a, b - a) for along, a, b in terms], dim=-2)
 
     def sums(self, kernel: Kernel, X: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Σ w φ φᵀ (T, T) and Σ w φ y (T, P) over rows inside the intervals, for waves and powers φ.
@@ -199,14 +205,14 @@ class Fourier(Orthonormal):
         """
         terms, T = self._terms(kernel), len(self)
         G, b = X.new_zeros(T, T), X.new_zeros(T, y.shape[1])
-        for rows, targets, w in zip(*(each.split(ROWS_AT_A_TIME) for each in (X, y, weight)), strict=True):
+        for rows, targets, w in zip(*(numbers.split(ROWS_AT_A_TIME) for numbers in (X, y, weight)), strict=True):
             if len(terms) == 1:
-                along, a, c = terms[0]
-                part, own = self._sums_along(along, rows[:, along.column] - a, c - a, targets, w)
+                along, low, high = terms[0]
+                G_rows, b_rows = self._sums_along(along, rows[:, along.column] - low, high - low, targets, w)
             else:
                 phi = self.inside(kernel, rows)
-                part, own = (phi * w) @ phi.mT, phi @ (targets * w[:, None])
-            G, b = G + part, b + own
+                G_rows, b_rows = (phi * w) @ phi.mT, phi @ (targets * w[:, None])
+            G, b = G + G_rows, b + b_rows
         return G, b
 
     def _sums_along(self, along: Along, t: Tensor, length: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -216,21 +222,20 @@ class Fourier(Orthonormal):
         step = torch.polar(torch.ones_like(t), 2 * math.pi / length * t)  # exp(iω_1 t)
         wave, totals = torch.ones_like(step), []
         for k in range(2 * m + 1):
-            some = weighted if k <= m else weighted[:1]
-            totals.append(some @ torch.view_as_real(wave))  # cosines and sines of ω_k
+            factors = weighted if k <= m else weighted[:1]
+            totals.append(factors @ torch.view_as_real(wave))  # cosines and sines of ω_k
             wave = wave * step
-        C, S = torch.stack([each[0] for each in totals]).unbind(-1)  # (2m + 1,)
-        others = torch.stack([each[1:] for each in totals[: m + 1]], dim=1)  # (p + P, m + 1, 2)
+        C, S = torch.stack([total[0] for total in totals]).unbind(-1)  # (2m + 1,)
+        others = torch.stack([total[1:] for total in totals[: m + 1]], dim=1)  # (p + P, m + 1, 2)
         others = torch.cat([others[..., 0], others[:, 1:, 1]], dim=-1)  # (p + P, 2m + 1)
         order = torch.arange(m + 1, device=t.device)
-        total, gap = order[:, None] + order, order[:, None] - order
-        cosines, sines = 0.5 * (C[gap.abs()] + C[total]), 0.5 * (C[gap.abs()] - C[total])[1:, 1:]
-        mixed = 0.5 * (S[total] + gap.sign() * S[gap.abs()])[1:]  # sines by cosines
+        both, gap = order[:, None] + order, order[:, None] - order
+        cosines, sines = 0.5 * (C[gap.abs()] + C[both]), 0.5 * (C[gap.abs()] - C[both])[1:, 1:]
+        mixed = 0.5 * (S[both] + gap.sign() * S[gap.abs()])[1:]  # sines by cosines
         waves = torch.cat([torch.cat([cosines, mixed.mT], dim=1), torch.cat([mixed, sines], dim=1)])
         with_waves, targets = others.split([along.order, y.shape[1]])
-        G = torch.cat(
-            [torch.cat([waves, with_waves.mT], dim=1), torch.cat([with_waves, (weight * powers) @ powers.mT], 1)]
-        )
+        of_powers = torch.cat([with_waves, (weight * powers) @ powers.mT], dim=1)
+        G = torch.cat([torch.cat([waves, with_waves.mT], dim=1), of_powers])
         return G, torch.cat([targets.mT, powers @ (weight[:, None] * y)])
 
     def cross(self, kernel: Kernel, x: Tensor) -> Tensor:
@@ -244,7 +249,8 @@ class Fourier(Orthonormal):
     def orthonormal_of(self, kernel: Kernel, k: Tensor, roots: Sequence[Root] | None = None) -> Tensor:
         """R⁻¹ k for covariances (..., T, N) with waves and powers, where R Rᵀ = K_uu; ``roots`` if they are known."""
         roots = self.roots(kernel) if roots is None else roots
-        return torch.cat([root(each) for root, each in zip(roots, k.split(self.sizes, dim=-2), strict=True)], dim=-2)
+        terms = zip(roots, k.split(self.sizes, dim=-2), strict=True)
+        return torch.cat([root(k_term) for root, k_term in terms], dim=-2)
 
     def places(self, kernel: Kernel) -> Tensor:
         """Places along each input, with the other inputs in the middle of their intervals.
@@ -252,15 +258,15 @@ class Fourier(Orthonormal):
         They are enough, since a function is a sum of functions of one input each.
         """
         middle, rows = self.low.new_zeros(self.n_inputs), []
-        for each, a, b in self._terms(kernel):
-            middle[each.column] = 0.5 * (a + b)
-        for each, a, b in self._terms(kernel):
+        for along, a, b in self._terms(kernel):
+            middle[along.column] = 0.5 * (a + b)
+        for along, a, b in self._terms(kernel):
             even = torch.linspace(0.0, 1.0, max(FEWEST_PLACES, PLACES * 2 * self.n_frequencies + 1)).to(a)
             ends = torch.logspace(-3, -1, 9, dtype=torch.float64, device=a.device) / self.n_frequencies
-            share = torch.cat([even, ends, 1.0 - ends])  # features depend on derivatives at the ends
-            row = middle.repeat(len(share), 1)
-            row[:, each.column] = a + (b - a) * share
-            rows.append(row)
+            t = torch.cat([even, ends, 1.0 - ends])  # features depend on derivatives at the ends
+            line = middle.repeat(len(t), 1)
+            line[:, along.column] = a + (b - a) * t
+            rows.append(line)
         return torch.cat(rows)
 
     def _terms(self, kernel: Kernel) -> list[tuple[Along, Tensor, Tensor]]:
@@ -292,7 +298,7 @@ class Fourier(Orthonormal):
 
     def _everywhere(self, kernel: Kernel, x: Tensor) -> Tensor:
         """Covariances (..., D or 1, T, N) with waves and powers, beyond intervals too."""
-        found = []
+        covariances = []
         for along, a, b in self._terms(kernel):
             t, length = x[..., along.column] - a.to(x), (b - a).to(x)
             functions = self._functions(along, torch.minimum(t.clamp(min=0.0), length), b - a).unsqueeze(-3)
@@ -304,9 +310,8 @@ class Fourier(Orthonormal):
                     _continued(along, self._edge(along, b - a, end=True), r),
                 )
                 functions = torch.where((r > 0)[..., None, None, :], beyond, functions)
-            found.append(functions)
-        n_kernels = max(each.shape[-3] for each in found)
-        return torch.cat([each.expand(*each.shape[:-3], n_kernels, -1, -1) for each in found], dim=-2)
+            covariances.append(functions)
+        return torch.cat(same_kernels(covariances), dim=-2)
 
     def _root(self, along: Along, length: Tensor) -> Root:
         """Root of a term's prior covariance. For waves it is D^½ (I + E (T − I) Eᵀ).
@@ -319,9 +324,9 @@ class Fourier(Orthonormal):
         identity = torch.eye(along.order, dtype=U.dtype, device=U.device)
         T = cholesky(identity + U.mT @ U, NO_JITTER)
         change = E @ (torch.linalg.solve_triangular(T, identity.expand_as(T), upper=False) - identity)
-        waves = Root(alpha.rsqrt()[..., None], change, E.mT)
-        B = waves.of_waves(B)
-        return waves._replace(above=B.mT, powers=cholesky(C - B.mT @ B, NO_JITTER))
+        of_waves = RootOfWaves(alpha.rsqrt()[..., None], change, E.mT)
+        B = of_waves(B)
+        return Root(of_waves, B.mT, cholesky(C - B.mT @ B, NO_JITTER))
 
     def _structure(self, along: Along, length: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """α, D^−½ H P^−½, and covariances of powers with waves and with each other, in float64."""
@@ -339,19 +344,18 @@ class Fourier(Orthonormal):
             for i in range(j + 1):
                 factor = math.comb(order, i) * math.perm(j, i) / length**i
                 coefficients[:, j - 1, j - i] = factor * rate[:, 0] ** (order - i)
-        n = torch.arange(order + 1, dtype=torch.float64, device=length.device)
-        gram = length / (n[:, None] + n + 1)  # ∫ of products of powers
+        exponent = torch.arange(order + 1, dtype=torch.float64, device=length.device)
+        gram = length / (exponent[:, None] + exponent + 1)  # ∫ of products of powers
         C = coefficients @ gram @ coefficients.mT / noise[..., None] + powers @ powers.mT
 
         # ∫ (t/(b − a))^n exp(iωt) dt by parts, and L exp(iωt) = (λ + iω)^p exp(iωt).
         moments = [torch.where(omega == 0, length, 0.0).to(torch.complex128)]
-        for each in range(1, order + 1):
-            following = (1.0 - each * moments[-1] / length) / torch.where(omega == 0, 1.0, 1j * omega)
-            moments.append(torch.where(omega == 0, length / (each + 1), following))
-        both = torch.complex(rate.expand(-1, len(omega)), omega.expand(len(rate), -1)) ** order  # (D, m + 1)
-        products = both[..., None] * (
-            torch.stack(moments, dim=-1) @ coefficients.mT.to(torch.complex128)
-        )  # (D, m + 1, p)
+        for n in range(1, order + 1):
+            following = (1.0 - n * moments[-1] / length) / torch.where(omega == 0, 1.0, 1j * omega)
+            moments.append(torch.where(omega == 0, length / (n + 1), following))
+        adjoint = torch.complex(rate.expand(-1, len(omega)), omega.expand(len(rate), -1)) ** order  # (D, m + 1)
+        integrals = torch.stack(moments, dim=-1) @ coefficients.mT.to(torch.complex128)  # (D, m + 1, p)
+        products = adjoint[..., None] * integrals
         B = torch.cat([products.real, products.imag[:, 1:]], dim=-2) / noise[..., None] + waves @ powers.mT
         return alpha, waves * alpha.rsqrt()[..., None], B, C
 
@@ -362,10 +366,10 @@ def _continued(along: Along, edge: Tensor, r: Tensor) -> Tensor:
     The functions continue with the smallest norm.
     """
     rate, r = along.rate[:, None, None].to(r), r[..., None, None, :]  # (D, 1, 1)
-    h0, h1, h2 = (each[:, None] for each in edge.to(r).unbind(-1))  # (T, 1)
-    found = h0 + 0.0 * rate * r  # h0 in the full shape, (..., D, T, N)
+    h0, h1, h2 = (derivative[:, None] for derivative in edge.to(r).unbind(-1))  # (T, 1)
+    polynomial = h0 + 0.0 * rate * r  # h0 in the full shape, (..., D, T, N)
     if along.order > 1:
-        found = found + (h1 + rate * h0) * r
+        polynomial = polynomial + (h1 + rate * h0) * r
     if along.order > 2:
-        found = found + 0.5 * (h2 + 2 * rate * h1 + rate.square() * h0) * r.square()
-    return found * torch.exp(-rate * r)
+        polynomial = polynomial + 0.5 * (h2 + 2 * rate * h1 + rate.square() * h0) * r.square()
+    return polynomial * torch.exp(-rate * r)

@@ -3,25 +3,18 @@
 import math
 from copy import copy
 from itertools import chain
-from typing import NamedTuple, Self, cast
+from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .conditionals import (
-    VARIANCE_FLOOR,
-    VARIANCE_FLOOR_DOUBLE,
-    contribution,
-    covariance_factors,
-    kl_divergence,
-    root_product,
-)
+from .conditionals import contribution, covariance_factors, kl_divergence, root_product, variance_floor
 from .features import Features, Points, joint_covariance, joint_cross
 from .kernels import Kernel
 from .layers import Layer, LayerDraw, mirrored, upper_chunks
 from .linalg import JITTER, NO_JITTER, Factor, cholesky, factorise, whiten_sets
 from .means import Mean
+from .turned import Turned
 from .waves import Streams
 
 #: Largest number of inducing variables that are whitened together. Smaller blocks avoid more products with zeros, but
@@ -30,6 +23,9 @@ MAX_BLOCK = 512
 
 #: Variance of noise, relative to the prior's, that is added at several inputs of one row, since they may coincide.
 REPLICATE_NOISE = 1e-6
+
+#: Of one set of inducing variables: W and A as in :func:`.contribution`, and the mean and root of the posterior.
+Block = tuple[Tensor | None, Tensor, Tensor, Tensor | None]
 
 
 class Posterior(nn.Module):
@@ -47,41 +43,41 @@ class Posterior(nn.Module):
 
     stackable = True
 
+    log_diagonal: Tensor  # (D, M), of the root; None if the covariance stays the prior's
+    below: Tensor  # (D, M, M), of the root; None unless the covariance is full
+
     def __init__(self, mean: Tensor, root: Tensor, covariance: str):
         super().__init__()
         self.mean = nn.Parameter(mean.clone())
-        self.log_diagonal, self.below = None, None
+        self.register_parameter("log_diagonal", None)
+        self.register_parameter("below", None)
         if covariance != "prior":
             # With logarithms, deviations that start near zero grow as fast as any other parameter.
             full = covariance == "full"
             diagonal = root.diagonal(dim1=-2, dim2=-1) if full else root.square().sum(-1).sqrt()
             self.log_diagonal = nn.Parameter(diagonal.log())
-            self.below = nn.Parameter(root.tril(-1)) if full else None
+            if full:
+                self.below = nn.Parameter(root.tril(-1))
 
     @property
     def root(self) -> Tensor | None:
         """Root of the covariance: its diagonal (D, M), lower triangular (D, M, M), or None for the prior's."""
         if self.log_diagonal is None:
             return None
-        diagonal = self.log_diagonal.exp()
-        return diagonal if self.below is None else self.below.tril(-1) + torch.diag_embed(diagonal)
+        return self.log_diagonal.exp() if self.below is None else self.triangle
+
+    @property
+    def triangle(self) -> Tensor:
+        """Lower triangular root (D, M, M) of a covariance that is learnt, whether it is full or diagonal."""
+        diagonal = torch.diag_embed(self.log_diagonal.exp())
+        return diagonal if self.below is None else self.below.tril(-1) + diagonal
 
     @torch.no_grad()
     def set(self, mean: Tensor, root: Tensor) -> None:
-        """Set the means (D, M), and the covariances by full roots (D, M, M)."""
+        """Set the means (D, M), and full covariances by their roots (D, M, M)."""
         self.mean.copy_(mean)
-        cast(Tensor, self.log_diagonal).copy_(root.diagonal(dim1=-2, dim2=-1).log())
-        cast(Tensor, self.below).copy_(root.tril(-1))
-
-
-class Turned(NamedTuple):
-    """Whitened variables of a frozen layer, turned so that full posteriors have diagonal covariances.
-
-    N(μ, U diag(s²) Uᵀ) of v is N(Uᵀμ, diag(s²)) of Uᵀv, whose prior is N(0, I) as well.
-    """
-
-    factor: Factor  # of their prior covariance
-    posteriors: list[tuple[Tensor, Tensor | None]]  # mean and root of each set
+        self.log_diagonal.copy_(root.diagonal(dim1=-2, dim2=-1).log())
+        self.below.copy_(root.tril(-1))
 
 
 class GlobalLayer(Layer):
@@ -155,7 +151,7 @@ class GlobalLayer(Layer):
     @property
     def Z(self) -> Tensor:
         """Inducing points (M, Q); AttributeError if the features are not points."""
-        return cast(Points, self.inducing).Z
+        return self.inducing.Z
 
     @property
     def feature_sets(self) -> list[Features]:
@@ -165,7 +161,7 @@ class GlobalLayer(Layer):
     @property
     def sizes(self) -> list[int]:
         """Numbers of inducing variables of each set."""
-        return [len(each) for each in self.feature_sets]
+        return [len(features) for features in self.feature_sets]
 
     @property
     def posteriors(self) -> list[Posterior]:
@@ -174,8 +170,8 @@ class GlobalLayer(Layer):
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of whitened cross-correlations, and of their products with the posteriors' roots."""
-        below = [each.below for each in self.posteriors if each.below is not None]
-        shared = self.kernel.n_outputs == 1 and all(each.shape[-3] == 1 for each in below)
+        below = [posterior.below for posterior in self.posteriors if posterior.below is not None]
+        shared = self.kernel.n_outputs == 1 and all(root.shape[-3] == 1 for root in below)
         return n_samples * sum(self.sizes) * max(1 if shared else self.q.mean.shape[-2], self.kernel.numbers())
 
     def products(self, n_rows: int, n_samples: int) -> int:
@@ -192,12 +188,12 @@ class GlobalLayer(Layer):
         blocks, shape = self._blocks(x), (*x.shape[:-3], -1, n_replicates, *x.shape[-2:])
         rows = x.reshape(shape).movedim((-4, -2), (0, 1))  # (S/K, B, K, Q)
         K = self.kernel.relative_covariance(rows, rows)  # (S/K, B, D or 1, K, K)
-        for (W, A), (mean, root) in blocks:
+        for W, A, mean, root in blocks:
             if A.dim() == mean.dim():  # outputs share both
                 W, A = None if W is None else W.unsqueeze(-3), A.unsqueeze(-3)
-            for factors in covariance_factors(W, A, mean, root, whiten=self.whiten):
-                left, right = (each.unflatten(-1, shape[-4:-1]) for each in factors)  # (D or 1, M, S/K, K, B)
-                left, right = (each.movedim((-3, -1), (0, 1)) for each in (left, right))  # (S/K, B, D or 1, M, K)
+            for pair in covariance_factors(W, A, mean, root):
+                factors = (factor.unflatten(-1, shape[-4:-1]) for factor in pair)  # (D or 1, M, S/K, K, B)
+                left, right = (factor.movedim((-3, -1), (0, 1)) for factor in factors)  # (S/K, B, D or 1, M, K)
                 K = K + left.mT @ right
         noise = REPLICATE_NOISE * self.kernel.deviation.square()
         if self.log_white_noise is not None:
@@ -206,30 +202,34 @@ class GlobalLayer(Layer):
         K = K * self.kernel.variance[..., None, None] + noise
         return *self._at(x, blocks), cholesky(K, NO_JITTER).movedim((0, 1), (-5, -4))
 
-    def _blocks(self, x: Tensor) -> list:
-        """For each set of inducing variables W and A at inputs (S, B, Q), and the posterior for a unit prior."""
+    def _blocks(self, x: Tensor) -> list[Block]:
+        """Each set of inducing variables at inputs (S, B, Q), with the posterior for a unit prior."""
         rows = x.flatten(-3, -2)
         if self._turned is None:
             return self._with_posteriors(self.whitened(rows))
         k = joint_cross(self.feature_sets, self.kernel, rows).squeeze(-3)
-        whitened = [(None, A) for A in self._turned.factor.solve(k)]
-        return list(zip(whitened, self._turned.posteriors, strict=True))
+        sets = zip(self._turned.factor.solve(k), self._turned.posteriors, strict=True)
+        return [(None, A, *posterior) for A, posterior in sets]
 
-    def _with_posteriors(self, whitened: list[tuple[Tensor | None, Tensor]]) -> list:
-        """What :meth:`whitened` returns, each with the posterior of the set."""
-        return list(zip(whitened, self._unit_posteriors(), strict=True))
+    def _with_posteriors(self, whitened: list[tuple[Tensor | None, Tensor]]) -> list[Block]:
+        """What :meth:`whitened` returns, with the posteriors of the sets."""
+        return [(W, A, *posterior) for (W, A), posterior in zip(whitened, self._unit_posteriors(), strict=True)]
 
-    def _at(self, x: Tensor, blocks: list) -> tuple[Tensor, Tensor, Tensor]:
+    def _at(self, x: Tensor, blocks: list[Block]) -> tuple[Tensor, Tensor, Tensor]:
         """Marginals (S, B, D) and the KL divergence (), from what :meth:`_blocks` returns."""
         prior = self.kernel.relative_diagonal(x.flatten(-3, -2))  # (D or 1, N), N = S·B, or a number
-        f_mean, f_variance, kl = x.new_zeros(()), prior, x.new_zeros(())
-        for (W, A), (mean, root) in blocks:
-            added, change = contribution(W, A, mean, root, whiten=self.whiten)  # (D, N)
+        f_mean, kl = x.new_zeros(()), x.new_zeros(())
+        f_variance = kl + prior
+        for W, A, mean, root in blocks:
+            added, change = contribution(W, A, mean, root)  # (D, N)
             f_mean, f_variance = f_mean + added, f_variance + change
             kl = kl + kl_divergence(mean, root, W).sum(-1)
-        floor = VARIANCE_FLOOR_DOUBLE if x.dtype == torch.float64 else VARIANCE_FLOOR
-        f_variance = cast(Tensor, f_variance).clamp(min=floor * prior).expand_as(f_mean)
+        f_variance = f_variance.clamp(min=variance_floor(x) * prior).expand_as(f_mean)
         return *self._marginals(x, f_mean, f_variance), kl
+
+    def inducing_points(self) -> list[Tensor]:
+        """See :meth:`.Layer.inducing_points`; those of the first set."""
+        return self.inducing.points()
 
     def numbers_per_draw(self) -> int:
         """Number of covariances with inducing variables, for each row."""
@@ -245,7 +245,7 @@ class GlobalLayer(Layer):
         prior = self.kernel.draw(streams, self.inducing.n_inputs, n_outputs)
         K, L = self._prior_root()
         noise = (self.jitter * K.diagonal(dim1=-2, dim2=-1).mean(-1)).sqrt()[:, None, None]
-        parts = [each.values(self.kernel, prior, streams) for each in self.feature_sets]
+        parts = [features.values(self.kernel, prior, streams) for features in self.feature_sets]
         g_u = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)  # (S, D, T)
         g = g_u[..., None] + noise * streams.normal(n_outputs, K.shape[-1], 1)  # since K has jitter
         v = self._drawn(streams, L) if v is None else v
@@ -270,10 +270,10 @@ class GlobalLayer(Layer):
         if self._for_draws:
             return self._for_draws[0]
         K = joint_covariance(self.feature_sets, self.kernel, self.q.mean.dtype)
-        found = K, cholesky(K, self.jitter)
+        root = cholesky(K, self.jitter)
         if self._for_draws is not None:
-            self._for_draws.append(found)
-        return found
+            self._for_draws.append((K, root))
+        return K, root
 
     def _drawn(self, streams: Streams, L: Tensor) -> Tensor:
         """Inducing variables from their posteriors, whitened by the factor ``L`` of all sets: L⁻¹u, (S, D, T)."""
@@ -291,16 +291,15 @@ class GlobalLayer(Layer):
     def covariance(self, x: Tensor, anchor: Tensor, weight: Tensor) -> Tensor:
         """See :meth:`.Layer.covariance`: K** plus Aᵀ(Σ − I)A of each set of inducing variables."""
         n_rows = x.shape[1]
-        found = x.new_zeros(len(self.q.mean), n_rows, n_rows)
-        for share, each in zip(weight, x, strict=True):
-            blocks = self._with_posteriors(self.whitened(each))
-            factors = [covariance_factors(W, A, mean, root, whiten=self.whiten) for (W, A), (mean, root) in blocks]
+        upper = x.new_zeros(len(self.q.mean), n_rows, n_rows)
+        for weight_s, x_s in zip(weight, x, strict=True):
+            factors = [covariance_factors(*block) for block in self._with_posteriors(self.whitened(x_s))]
             for rows, later in upper_chunks(n_rows):
-                K = self._covariance(each[rows], each[later])  # (b, ·) or (D, b, ·)
+                K = self.kernel.relative_covariance(x_s[rows], x_s[later]).squeeze(-3)  # (b, ·) or (D, b, ·)
                 for left, right in chain.from_iterable(factors):
                     K = K + left[..., rows].mT @ right[..., later]
-                found[:, rows, later] += share * K
-        return mirrored(found) * self.kernel.variance[:, None, None]
+                upper[:, rows, later] += weight_s * K
+        return mirrored(upper) * self.kernel.variance[:, None, None]
 
     def gradient_variance(self, x: Tensor) -> Tensor | None:
         """See :meth:`Layer.gradient_variance`; None if the kernel has no closed form.
@@ -310,13 +309,12 @@ class GlobalLayer(Layer):
         prior = self.kernel.gradient_variance(x.shape[-1])  # (D or 1, Q)
         if prior is None:
             return None
-        k = torch.cat([each.gradient(self.kernel, x) for each in self.feature_sets], dim=-2)  # (Q, D or 1, T, N)
+        gradients = [features.gradient(self.kernel, x) for features in self.feature_sets]  # (Q, D or 1, ·, N) each
         variances = []
-        for q, each in enumerate(k):
+        for q, k in enumerate(torch.cat(gradients, dim=-2)):
             variance = prior[:, q, None]
-            blocks = self._with_posteriors(self._whitened(each[0] if len(each) == 1 else each))
-            for (W, A), (mean, root) in blocks:
-                variance = variance + contribution(W, A, mean, root, whiten=self.whiten)[1]
+            for block in self._with_posteriors(self._whitened(k.squeeze(-3))):
+                variance = variance + contribution(*block)[1]
             variances.append(variance.clamp(min=0.0).expand(len(self.q.mean), -1))
         return torch.stack(variances, dim=-1).transpose(0, 1) * self.kernel.variance[:, None]
 
@@ -339,40 +337,27 @@ class GlobalLayer(Layer):
             blocks = whiten_sets(self._prior(), k, self.jitter, self._block_sizes)
         if not self.whiten:
             return [*blocks]
-        A = blocks[0][1] if len(blocks) == 1 else torch.cat([A for _, A in blocks], dim=-2)
-        return [(None, each) for each in A.split(self.sizes, dim=-2)]
+        joint = blocks[0][1] if len(blocks) == 1 else torch.cat([A for _, A in blocks], dim=-2)
+        return [(None, A) for A in joint.split(self.sizes, dim=-2)]
 
     @torch.no_grad()
     def frozen(self, *, turned: bool = False) -> Self:
         """See :meth:`Layer.frozen`.
 
         With ``turned`` marginals use whitened variables whose posteriors have diagonal covariances; see
-        :class:`Turned`. That saves a product for each row. :meth:`whitened` keeps the coordinates of the posteriors,
+        :mod:`.turned`. That saves a product for each row. :meth:`whitened` keeps the coordinates of the posteriors,
         since other code, such as a posterior that couples layers, combines the two.
         """
-        layer, dtype = copy(self), self.q.mean.dtype
+        layer = copy(self)
         layer._factor, layer._turned, layer._for_draws = None, None, []
         if len(self.sizes) == 1 and self.inducing.orthonormal:
             return layer  # nothing is whitened
-        posteriors = self._unit_posteriors()
-        roots = [root for mean, root in posteriors if root is not None and root.dim() > mean.dim()]
-        single = all(root.shape[-3] == self.kernel.n_outputs for root in roots)  # outputs share all or nothing
-        known = self.whiten and type(self).whitened is GlobalLayer.whitened  # a derived class may whiten otherwise
-        if not (turned and known and roots and single):
-            layer._factor = factorise(self._prior(), self.jitter, self._block_sizes, dtype)
-            return layer
-        W, below = factorise(self._prior(), self.jitter, self.sizes, torch.float64)
-        rows, found = [list(row) for row in below], []
-        for i, (mean, root) in enumerate(posteriors):
-            if root is not None and root.dim() > mean.dim():
-                mean, root, U = _turned(mean, root)
-                U = U.squeeze(-3) if self.kernel.n_outputs == 1 else U
-                W[i] = U.mT @ W[i]
-                for row in rows[i + 1 :]:
-                    row[i] = row[i] @ U
-            found.append((mean, root))
-        factor = Factor([each.to(dtype) for each in W], [[each.to(dtype) for each in row] for row in rows])
-        layer._turned = Turned(factor, found)
+        prior = self._prior()
+        plain = self.whiten and type(self).whitened is GlobalLayer.whitened  # a derived class may whiten otherwise
+        if turned and plain:
+            layer._turned = Turned.of(prior, self.jitter, self._unit_posteriors())
+        if layer._turned is None:
+            layer._factor = factorise(prior, self.jitter, self._block_sizes, self.q.mean.dtype)
         return layer
 
     def _apply(self, fn, recurse=True):
@@ -383,8 +368,7 @@ class GlobalLayer(Layer):
         if layer._factor is not None:
             layer._factor = layer._factor.apply(fn)
         if layer._turned is not None:
-            posteriors = [(fn(mean), root if root is None else fn(root)) for mean, root in layer._turned.posteriors]
-            layer._turned = Turned(layer._turned.factor.apply(fn), posteriors)
+            layer._turned = layer._turned.apply(fn)
         return layer
 
     def _prior(self) -> Tensor:
@@ -395,11 +379,6 @@ class GlobalLayer(Layer):
     def _block_sizes(self) -> list[int]:
         """Numbers of inducing variables that are whitened together: a set, or a part of it if W is not needed."""
         return [block for size in self.sizes for block in _even_parts(size, MAX_BLOCK)] if self.whiten else self.sizes
-
-    def _covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Prior covariances of function values without σ², (N1, N2) if outputs share a kernel, else (D, N1, N2)."""
-        K = self.kernel.relative_covariance(X1, X2)
-        return K.squeeze(-3)
 
     def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
         """Mean and root of the posterior of each set of inducing variables, for a prior of variance one."""
@@ -463,7 +442,7 @@ class OrthogonalLayer(GlobalLayer):
     @property
     def O(self) -> Tensor:  # noqa: E743
         """Inducing points (M₂, Q) of the second set; AttributeError if the features are not points."""
-        return cast(Points, self.orthogonal).Z
+        return self.orthogonal.Z
 
     @property
     def feature_sets(self) -> list[Features]:
@@ -478,19 +457,6 @@ class OrthogonalLayer(GlobalLayer):
     def _unit_posteriors(self) -> list[tuple[Tensor, Tensor | None]]:
         v = self._in_units(self.q_orthogonal.mean, self.q_orthogonal.root)  # f⊥ has zero mean
         return [*super()._unit_posteriors(), v]
-
-
-def _turned(mean: Tensor, root: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Uᵀμ and s (D, M), and U (D or 1, M, M) in float64, where U diag(s²) Uᵀ is the covariance with this root."""
-    if not root.isfinite().all():
-        raise np.linalg.LinAlgError(
-            "A posterior covariance contains NaN or infinity. The likely cause is a diverged optimisation: lower "
-            "learning_rate, or have features and targets standardised."
-        )
-    exact = root.double()
-    variance, U = torch.linalg.eigh(exact @ exact.mT)
-    turned = (U.mT @ mean.double()[..., None])[..., 0]
-    return turned.to(mean), variance.clamp(min=0.0).sqrt().to(mean).expand_as(mean), U
 
 
 def _even_parts(total: int, largest: int) -> list[int]:

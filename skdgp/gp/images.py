@@ -110,8 +110,8 @@ class Convolution(Part):
 
     def _variances(self, X: Tensor) -> Tensor:
         """Variances (..., D, N) of a few images."""
-        own = self.patches(X).movedim(-3, 0)  # (N, ..., P, d): rows before outputs
-        k = self.kernel.covariance(own, own)  # (N, ..., D, P, P)
+        patches = self.patches(X).movedim(-3, 0)  # (N, ..., P, d): rows before outputs
+        k = self.kernel.covariance(patches, patches)  # (N, ..., D, P, P)
         w = self.weight[..., None, :]
         return (w @ k @ w.mT)[..., 0, 0].movedim(0, -1)
 
@@ -199,7 +199,7 @@ class Summands(Features):
         first, second = _summands(kernel)
         patches, images = self.patches.to(dtype), self.images.to(dtype)
         blocks = zip(first.covariance(patches, patches), second.covariance(images, images), strict=True)
-        return torch.stack([torch.block_diag(*each) for each in blocks])
+        return torch.stack([torch.block_diag(*pair) for pair in blocks])
 
     def cross(self, kernel: Kernel, x: Tensor) -> Tensor:
         """Covariances with f of the values of the one function, and of those of the other."""

@@ -6,7 +6,7 @@
 """
 
 import math
-from itertools import combinations_with_replacement, count
+from itertools import chain, combinations_with_replacement, count, islice
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,11 @@ from .features import Features, Orthonormal, kernel_name
 from .kernels import Kernel, StationaryKernel, by_name
 from .waves import Functions, Streams
 
-#: Number of places along each input, for each eigenfunction, at which drawn functions are evaluated; and the largest
-#: number of places.
-PLACES, MOST_PLACES = 4, 600
+#: Number of places along each input, for each eigenfunction, at which drawn functions are evaluated.
+PLACES = 4
+
+#: Largest number of places. A draw takes a Cholesky factor of their covariance.
+MOST_PLACES = 600
 
 
 class Derivatives(Features):
@@ -39,6 +41,10 @@ class Derivatives(Features):
 
     def __len__(self) -> int:
         return self.Z.shape[0] * (1 + self.Z.shape[1])
+
+    def points(self) -> list[Tensor]:
+        """Z."""
+        return [self.Z]
 
     @staticmethod
     def instead_of(n_points: int, n_inputs: int) -> int:
@@ -77,17 +83,22 @@ class Derivatives(Features):
         with torch.enable_grad():
             Z = self.Z.detach().expand(len(streams), -1, -1).clone().requires_grad_()  # (S, M, Q)
             g = prior(Z)  # (S, M, D)
-            slopes = [torch.autograd.grad(each.sum(), Z, retain_graph=True)[0] for each in g.unbind(-1)]
-        slope = torch.stack(slopes, dim=1) * kernel.lengthscale[:, None]  # type: ignore[operator, index]
+            slopes = [torch.autograd.grad(output.sum(), Z, retain_graph=True)[0] for output in g.unbind(-1)]
+        slope = torch.stack(slopes, dim=1) * _stationary(kernel).lengthscale[:, None]
         return torch.cat([g.detach().mT[..., None, :], slope.mT], dim=-2).flatten(-2)
 
     @staticmethod
     def _along(kernel: Kernel, Z: Tensor, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
         """Δ (..., D, M, N, Q), and κ and its derivatives there."""
-        assert isinstance(kernel, StationaryKernel)
-        length = kernel.lengthscale[..., None, :]  # (D, 1, 1 or Q)
+        length = _stationary(kernel).lengthscale[..., None, :]  # (D, 1, 1 or Q)
         delta = (Z / length)[..., :, None, :] - (x.unsqueeze(-3) / length)[..., None, :, :]
-        return delta, _smooth(kernel.profile, delta.square().sum(-1))
+        return delta, _smooth(_stationary(kernel).profile, delta.square().sum(-1))
+
+
+def _stationary(kernel: Kernel) -> StationaryKernel:
+    """The kernel, whose type :meth:`Features.initial` has checked."""
+    assert by_name(kernel)
+    return kernel
 
 
 def _smooth(profile: str, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -159,9 +170,8 @@ class Eigen(Orthonormal):
 
     def cross(self, kernel: Kernel, x: Tensor) -> Tensor:
         """See the class's docstring."""
-        assert isinstance(kernel, StationaryKernel)
         t = (x - self.centre.to(x)) / self.scale.to(x)  # (..., N, Q)
-        length = (kernel.lengthscale.to(x) / self.scale.to(x)).unsqueeze(-2)  # (D, 1, Q)
+        length = (_stationary(kernel).lengthscale.to(x) / self.scale.to(x)).unsqueeze(-2)  # (D, 1, Q)
         product = t.new_ones(())
         for q, degrees in enumerate(self.degrees.unbind(-1)):
             table = _eigenfunctions(t[..., q].unsqueeze(-2), length[..., q], int(degrees.max()))  # (..., D, n, N)
@@ -183,21 +193,17 @@ def _eigenfunctions(t: Tensor, length: Tensor, highest: int) -> Tensor:
     c = (a * a + 2 * a * b).sqrt()
     A = a + b + c
     B, step = b / A, (2 * c).sqrt() * t
-    found = [(2 * c / A).sqrt().sqrt() * torch.exp(-(c - a) * t.square())]
+    g = [(2 * c / A).sqrt().sqrt() * torch.exp(-(c - a) * t.square())]
     for n in range(highest):
-        following = (2 * B / (n + 1)).sqrt() * step * found[-1]
+        following = (2 * B / (n + 1)).sqrt() * step * g[-1]
         if n:
-            following = following - B * math.sqrt(n / (n + 1)) * found[-2]
-        found.append(following)
-    return torch.stack(found, dim=-2)
+            following = following - B * math.sqrt(n / (n + 1)) * g[-2]
+        g.append(following)
+    return torch.stack(g, dim=-2)
 
 
 def _lowest_degrees(n_inputs: int, n_features: int) -> Tensor:
     """Degrees (T, Q) of the products with the lowest total degrees, from the constant one on."""
-    found: list[list[int]] = []
-    for total in count():
-        for chosen in combinations_with_replacement(range(n_inputs), total):
-            found.append([chosen.count(q) for q in range(n_inputs)])
-            if len(found) == n_features:
-                return torch.tensor(found)
-    raise AssertionError
+    by_total = (combinations_with_replacement(range(n_inputs), total) for total in count())
+    products = islice(chain.from_iterable(by_total), n_features)
+    return torch.tensor([[factors.count(q) for q in range(n_inputs)] for factors in products])

@@ -15,7 +15,7 @@ end.
 
 import math
 from collections.abc import Sequence
-from typing import TypeGuard, cast
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -158,6 +158,21 @@ PROFILES = {
 }
 
 
+def gamma_quantiles(shape: float | np.ndarray, points: Tensor) -> Tensor:
+    """Quantiles, at ``points`` in [0, 1], of the gamma distribution that has this shape and the mean one."""
+    return torch.as_tensor(gammaincinv(shape, points.cpu().numpy()) / shape, dtype=points.dtype, device=points.device)
+
+
+def unit_frequencies(profile: str, points: Tensor) -> Tensor:
+    """Frequencies (..., F, Q) from the spectral density for a lengthscale of one.
+
+    They are quantiles at ``points`` (..., F, Q + 1) in [0, 1]. The density is Gaussian for "rbf". For Matérn kernels it
+    is Student's t, which is a Gaussian whose precision is random: Gamma(ν, ν).
+    """
+    normal, nu = torch.special.ndtri(points[..., 1:]), PROFILES[profile].nu
+    return normal * gamma_quantiles(nu, points[..., :1]).rsqrt() if math.isfinite(nu) else normal
+
+
 class ScaledKernel(Kernel):
     """Kernel that is σ_d² times a function without a variance of its own, which subclasses define.
 
@@ -285,16 +300,8 @@ class StationaryKernel(ScaledKernel):
         return 1.0
 
     def frequencies(self, points: Tensor) -> Tensor:
-        """Frequencies (..., D, F, Q) from the spectral density, at quantiles ``points`` (..., D, F, Q + 1) in [0, 1].
-
-        The density is Gaussian for "rbf". For Matérn kernels it is Student's t, which is a Gaussian whose precision is
-        random: Gamma(ν, ν).
-        """
-        normal, nu = torch.special.ndtri(points[..., 1:]), PROFILES[self.profile].nu
-        if math.isfinite(nu):
-            precision = gammaincinv(nu, points[..., :1].cpu().numpy()) / nu
-            normal = normal * torch.as_tensor(precision, device=points.device).rsqrt()
-        return normal / self.lengthscale[:, None]
+        """Frequencies (..., D, F, Q) from the spectral density; see :func:`unit_frequencies`."""
+        return unit_frequencies(self.profile, points) / self.lengthscale[:, None]
 
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
         """Functions that are sums of waves; see :mod:`skdgp.gp.waves`."""
@@ -400,43 +407,42 @@ class SumKernel(Kernel):
         Kernels with the same number of outputs.
     """
 
+    kernels: Sequence[Kernel]  # a ModuleList
+
     def __init__(self, kernels: Sequence[Kernel]):
         super().__init__(kernels[0].n_outputs)
-        self.kernels = nn.ModuleList(kernels)
-
-    @property
-    def parts(self) -> Sequence[Kernel]:
-        """The kernels, with their type."""
-        return cast(Sequence[Kernel], self.kernels)
+        self.add_module("kernels", nn.ModuleList(kernels))
 
     def hyperparameters(self) -> dict[str, Tensor]:
         """Those of all kernels. If several kernels have a number of the same name, the first kernel's is taken."""
-        return {name: value for part in reversed(self.parts) for name, value in part.hyperparameters().items()}
+        return {name: value for kernel in reversed(self.kernels) for name, value in kernel.hyperparameters().items()}
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """See :meth:`Kernel.covariance`."""
-        return sum((part.covariance(X1, X2) for part in self.parts[1:]), self.parts[0].covariance(X1, X2))
+        return sum((kernel.covariance(X1, X2) for kernel in self.kernels[1:]), self.kernels[0].covariance(X1, X2))
 
     def diagonal(self, X: Tensor) -> Tensor:
         """See :meth:`Kernel.diagonal`."""
-        return torch.stack([part.diagonal(X) for part in self.parts]).sum(0)
+        return torch.stack([kernel.diagonal(X) for kernel in self.kernels]).sum(0)
 
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
         """Sums of a function drawn from each kernel."""
-        draws = [(part.deviation, part.draw(streams, n_inputs, n_outputs)) for part in self.parts]
+        draws = [(kernel.deviation, kernel.draw(streams, n_inputs, n_outputs)) for kernel in self.kernels]
         return lambda x: torch.stack([deviation * function(x) for deviation, function in draws]).sum(0)
 
     def gradient_variance(self, n_inputs: int) -> Tensor | None:
         """The sum of the kernels' variances; None unless each kernel has them."""
-        found = [part.gradient_variance(n_inputs) for part in self.parts]
-        known = [
-            each * part.variance[:, None] for each, part in zip(found, self.parts, strict=True) if each is not None
-        ]
-        return torch.stack(known).sum(0) if len(known) == len(found) else None
+        total = self.unit.new_zeros(self.n_outputs, n_inputs)
+        for kernel in self.kernels:
+            variance = kernel.gradient_variance(n_inputs)
+            if variance is None:
+                return None
+            total = total + variance * kernel.variance[:, None]
+        return total
 
     def log_prior(self) -> Tensor:
         """The sum of the kernels' log densities."""
-        return torch.stack([part.log_prior() for part in self.parts]).sum()
+        return torch.stack([kernel.log_prior() for kernel in self.kernels]).sum()
 
 
 def make_kernel(

@@ -21,15 +21,18 @@ from torch import Tensor, nn
 from torch.quasirandom import SobolEngine
 
 from .networks import MLPs
-from .propagation import MonteCarlo, Propagation, Route, Share, Source, fresh_normal
+from .propagation import Propagation, Route, Share, Source, fresh_normal
 from .waves import Streams
 
 #: Smallest number of values of the latent variables in the mixture that a prediction is.
 N_VALUES = 64
 
-#: Number of values of a row's latent variables in joint covariances: for each drawn function of hidden layers, and
-#: without hidden layers. Time grows with the square of these numbers.
-COPIES, COPIES_ALONE = 8, 16
+#: Number of values of a row's latent variables in joint covariances, for each drawn function of hidden layers. Time
+#: grows with the square of this number.
+COPIES = 8
+
+#: The same number without hidden layers, where a mixture has a single component, and more values take little time.
+COPIES_ALONE = 16
 
 #: Units of the encoder's two hidden layers.
 ENCODER_WIDTH = 32
@@ -107,29 +110,21 @@ class Latents(Propagation):
         raw = self.encoder(torch.cat([X, targets], dim=-1))[..., 0, :, :].mT  # (B, 2H)
         return Posterior(*raw.split(self.n_dims, dim=-1))
 
-    def forward(
-        self,
-        X: Tensor,
-        generator: Source | None = None,
-        share: Share | None = None,
-        *,
-        mixture: bool = True,
-        targets: Tensor | None = None,
-    ) -> Route:
-        """Route of rows (B, Q) with latent variables, which are the stored ones if there is no ``generator``.
+    def stored(self, X: Tensor) -> Route:
+        """The route of rows with the stored latent variables, which all rows share."""
+        route = self.inner.stored(X).repeated(self.n_samples // self.inner.n_samples)
+        return route._replace(inputs=joined(X, self.points))
 
-        Fresh ones come from the posterior if there are targets, else from the prior.
+    def fresh(
+        self, X: Tensor, generator: Source, share: Share | None, targets: Tensor | None, *, mixture: bool, K: int = 1
+    ) -> Route:
+        """The route of rows with K latent variables for each function, from the posterior if there are targets.
+
+        Otherwise they come from the prior.
         """
-        inner, K = self.inner, self.n_importance
-        if generator is None:
-            route = self._repeated(inner(X), self.n_samples // inner.n_samples)
-            return route._replace(inputs=joined(X, self.points))
-        if isinstance(inner, MonteCarlo):
-            n_samples = K * (inner.n_samples if mixture else inner.n_fewest)
-            route = inner.fresh(X, generator, share, n_samples)._replace(jointly=K > 1)
-        else:  # each function follows one of the learnt points
-            n_samples, route = K * inner.n_samples, self._repeated(inner(X), K)
-        noise = fresh_normal(X, generator, share, n_samples, self.n_dims)  # (S, B, H)
+        K *= self.n_importance
+        route = self.inner.fresh(X, generator, share, targets, mixture=mixture, K=K)
+        noise = fresh_normal(X, generator, share, route.log_weight.shape[-2], self.n_dims)  # (S, B, H)
         if targets is None:
             return route._replace(inputs=joined(X, noise), n_replicates=K)
         q = self.posterior(X, targets)
@@ -137,15 +132,6 @@ class Latents(Propagation):
         # With a single replicate the bound is a mean, in which the expectation of this term is known.
         log_ratio = -q.kl().unsqueeze(-2) if K == 1 and not mixture else q.log_ratio(noise, h)
         return route._replace(inputs=joined(X, h), log_ratio=log_ratio, n_replicates=K)
-
-    @staticmethod
-    def _repeated(route: Route, times: int) -> Route:
-        """Each component repeated ``times`` times in succession, with equal shares of its weight."""
-        if times == 1:
-            return route
-        points = [point.repeat_interleave(times, dim=-3) for point in route.points]
-        log_weight = route.log_weight.repeat_interleave(times, dim=-2) - math.log(times)
-        return route._replace(points=points, log_weight=log_weight)
 
     @property
     def weight(self) -> Tensor:
@@ -160,7 +146,7 @@ class Latents(Propagation):
         observed rows have.
         """
         chosen, fixed = self._chosen(streams), streams.normal(1, self.n_dims)
-        return lambda X: self._known(X, streams.normal(len(X), self.n_dims) if of_rows else fixed, chosen)
+        return lambda X: self._with_values(X, streams.normal(len(X), self.n_dims) if of_rows else fixed, chosen)
 
     def of_copies(self, streams: Streams, *, hidden: bool) -> tuple[int, Callable[[Tensor], Route]]:
         """See :meth:`.Propagation.of_copies`.
@@ -170,16 +156,17 @@ class Latents(Propagation):
         chosen, n_copies, generators = None, COPIES_ALONE, streams.generators[:1]
         if hidden:
             chosen, n_copies, generators = self._chosen(streams), COPIES, streams.generators
-        h = torch.cat([_even_normal(n_copies, self.n_dims, each) for each in generators], 1).movedim(0, 1)  # (S, R, H)
-        return n_copies, lambda X: self._known(X, h.repeat_interleave(len(X) // n_copies, dim=1), chosen)
+        values = [_even_normal(n_copies, self.n_dims, generator) for generator in generators]
+        h = torch.cat(values, 1).movedim(0, 1)  # (S, R, H)
+        return n_copies, lambda X: self._with_values(X, h.repeat_interleave(len(X) // n_copies, dim=1), chosen)
 
     def _chosen(self, streams: Streams) -> Tensor | None:
         """For each stream the number of the learnt point that its function follows; None if points are not learnt."""
         return None if self.sampled else streams.choice(self.inner.weight)
 
-    def _known(self, X: Tensor, h: Tensor, chosen: Tensor | None) -> Route:
+    def _with_values(self, X: Tensor, h: Tensor, chosen: Tensor | None) -> Route:
         """The route of rows (B, Q) whose latent variables are h (S, B or 1, H)."""
-        points = [] if chosen is None else [point[chosen] for point in self.inner(X).points]
+        points = [] if chosen is None else [point[chosen] for point in self.inner.stored(X).points]
         return Route(joined(X, h), points, X.new_full((len(h), 1), -math.log(len(h))))
 
 

@@ -23,7 +23,8 @@ prior and u from the posterior of the inducing variables. Given g and u, f is an
 """
 
 from collections.abc import Callable, Iterator
-from typing import Self
+from copy import copy
+from typing import Self, TypeVar
 
 from torch import Tensor, nn
 
@@ -35,6 +36,8 @@ CACHE_NUMBERS = 2**20
 
 #: Functions of S draws: from inputs (S or 1, B, Q) and anchors (B, Q) or (S, B, Q) to values (S, B, D).
 LayerDraw = Callable[[Tensor, Tensor], Tensor]
+
+Part = TypeVar("Part", bound=nn.Module)
 
 
 class Layer(nn.Module):
@@ -60,6 +63,10 @@ class Layer(nn.Module):
             Lower triangular roots of covariances.
         """
         raise ValueError(f"{type(self).__name__} has no joint marginals of replicates: define its method jointly.")
+
+    def inducing_points(self) -> list[Tensor]:
+        """Inducing points (M, Q), if all rows share them: a list of one tensor, or an empty one."""
+        return []
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the largest tensor that the layer makes, for each row."""
@@ -106,6 +113,13 @@ class Layer(nn.Module):
     def numbers_per_draw(self) -> int:
         """Number of entries of the tensors that one drawn function computes with, for each row."""
         raise NotImplementedError
+
+
+def with_parts(module: Part, **parts: nn.Module) -> Part:
+    """A copy of a module that has other parts under these names, and shares everything else."""
+    changed = copy(module)
+    changed._modules = {**module._modules, **parts}
+    return changed
 
 
 def upper_chunks(n_rows: int, numbers_per_pair: int = 1) -> Iterator[tuple[slice, slice]]:

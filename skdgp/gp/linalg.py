@@ -20,9 +20,15 @@ JITTER = 1e-6
 #: For matrices with noise on their diagonals. If the noise is too small and the factorisation fails, they get jitter.
 NO_JITTER = 0.0
 
-#: On a CPU LAPACK takes matrices one by one, which is slow for many small ones. From so many matrices on, and up to so
-#: many rows, inverses of Cholesky factors come from products of blocks. Blocks of the last size go to LAPACK.
-MANY, LARGEST, BLOCK = 16, 256, 16
+#: On a CPU LAPACK takes matrices one by one, which is slow for many small ones. From so many matrices on, inverses of
+#: Cholesky factors come from products of blocks.
+MANY = 16
+
+#: Largest number of rows of such matrices. With more rows LAPACK is as fast.
+LARGEST = 256
+
+#: Number of rows of the blocks that go to LAPACK. Products of smaller ones take longer than LAPACK does.
+BLOCK = 16
 
 #: How often the jitter of a failing matrix is multiplied by ten before we give up (1e-6 to 1e-1).
 _MAX_GROWTHS = 5
@@ -104,7 +110,7 @@ class Factor(NamedTuple):
 
     def apply(self, fn: Callable[[Tensor], Tensor]) -> "Factor":
         """The factor with ``fn`` applied to all blocks."""
-        return Factor([fn(each) for each in self.W], [[fn(each) for each in row] for row in self.below])
+        return Factor([fn(block) for block in self.W], [[fn(block) for block in row] for row in self.below])
 
 
 def factorise(K: Tensor, jitter: float, sizes: Sequence[int], dtype: torch.dtype) -> Factor:

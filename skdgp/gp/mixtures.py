@@ -43,15 +43,15 @@ def covariance_of_rows(components: Components, most: int, response: Response | N
     """
     layer, inputs, anchor, weight, R = components
     within = means = inputs.new_zeros(())
-    for index, share, shares in groups_of_copies(R, inputs.shape[1] // R, inputs.device):
-        x, about = (each.unflatten(-2, (R, -1))[..., index, :, :].flatten(-3, -2) for each in (inputs, anchor))
+    for index, share_of_copy, share_of_pair in groups_of_copies(R, inputs.shape[1] // R, inputs.device):
+        x, a = (rows.unflatten(-2, (R, -1))[..., index, :, :].flatten(-3, -2) for rows in (inputs, anchor))
         if response is None:
-            mean, covariance = _moments(layer, x, about, weight, most)
+            mean, covariance = _moments(layer, x, a, weight, most)
         else:
-            mean, covariance = _response_moments(layer, x, about, weight, response)
+            mean, covariance = _response_moments(layer, x, a, weight, response)
         blocks = covariance.unflatten(-2, (len(index), -1)).unflatten(-1, (len(index), -1))  # (P, k, B, k, B)
-        within = within + torch.einsum("pkblc,kl->pbc", blocks, shares.to(blocks))
-        means = means + share * mean.unflatten(-1, (len(index), -1)).sum(-2)  # (S, P, B)
+        within = within + torch.einsum("pkblc,kl->pbc", blocks, share_of_pair.to(blocks))
+        means = means + share_of_copy * mean.unflatten(-1, (len(index), -1)).sum(-2)  # (S, P, B)
     centred = (means - torch.einsum("s,spb->pb", weight, means)) * weight.sqrt()[:, None, None]
     return within + centred.movedim(0, -1) @ centred.transpose(0, 1)
 
@@ -65,8 +65,8 @@ def groups_of_copies(n_copies: int, n_rows: int, device: torch.device) -> Iterat
     size = max(1, COPIES_AT_A_TIME // n_rows)
     parts = torch.arange(n_copies, device=device).split(size)
     n_meetings = max(1, len(parts) - 1)  # of two copies of a part
-    for some in combinations(parts, 2) if len(parts) > 1 else (parts,):
-        index = torch.cat(some)
+    for together in combinations(parts, 2) if len(parts) > 1 else (parts,):
+        index = torch.cat(together)
         meetings = torch.where(index[:, None] // size == index // size, n_meetings, 1)
         yield index, 1 / (n_copies * n_meetings), 1 / (n_copies**2 * meetings)
 
@@ -76,8 +76,8 @@ def _moments(layer: Layer, x: Tensor, anchor: Tensor, weight: Tensor, most: int)
     mean, variance, _ = layer(x, anchor)
     if len(weight) <= most:
         return mean.mT, layer.covariance(x, anchor, weight)
-    some = weight.topk(most).indices
-    within = layer.covariance(x[some], anchor[some] if anchor.dim() == 3 else anchor, weight[some] / weight[some].sum())
+    top = weight.topk(most).indices
+    within = layer.covariance(x[top], anchor[top] if anchor.dim() == 3 else anchor, weight[top] / weight[top].sum())
     return mean.mT, with_variances(within, (weight[:, None, None] * variance).sum(0).mT)
 
 
@@ -87,9 +87,9 @@ def _response_moments(
     """The same for a response."""
     mean, _, _ = layer(x, anchor)
     means, total, alone = [], x.new_zeros(()), weight.new_ones(1)
-    for s, share in enumerate(weight):
-        own = layer.covariance(x[s, None], anchor[s] if anchor.dim() == 3 else anchor, alone)
-        found, covariance = response(mean[s].mT, own)
-        means.append(found)
-        total = total + share * covariance
+    for s, weight_s in enumerate(weight):
+        covariance = layer.covariance(x[s, None], anchor[s] if anchor.dim() == 3 else anchor, alone)
+        response_mean, covariance = response(mean[s].mT, covariance)
+        means.append(response_mean)
+        total = total + weight_s * covariance
     return torch.stack(means), total

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from .correlations import correlation
 from .deep_gp import Marginals
 from .kernels import PROFILES, StationaryKernel
+from .layers import with_parts
 from .linalg import NO_JITTER, cholesky
 from .noise import Contaminated
 from .waves import Functions, Streams
@@ -41,15 +42,20 @@ PROFILE = "matern32"
 #: Share of the distance to the nearest row that is no neighbour, over which a neighbour fades.
 FADE = 0.1
 
-#: Smallest u, and jitter that is added to the diagonal of correlations.
-LEAST_WEIGHT, JITTER = 1e-6, 1e-10
+#: Smallest u, so that the noise (1 − u)/u stays finite.
+LEAST_WEIGHT = 1e-6
+
+#: Jitter that is added to the diagonal of correlations, since rows may be equal and have no noise.
+JITTER = 1e-10
 
 #: Largest number of entries in a matrix of distances or covariances.
 MATRIX_NUMBERS = 2**21
 
-#: Largest number of entries of a block of a matrix that is used at once; and of values of drawn functions at rows that
-#: are kept.
-CACHE_NUMBERS, KEPT_NUMBERS = 2**18, 2**20
+#: Largest number of entries of a block of a matrix that is used at once, so that it stays in the processor's cache.
+CACHE_NUMBERS = 2**18
+
+#: Largest number of values of drawn functions at rows that are kept: 8 MiB.
+KEPT_NUMBERS = 2**20
 
 #: Largest number of features for which a tree finds neighbours. With more features it visits so many rows that a search
 #: of all rows is faster.
@@ -104,17 +110,17 @@ class Neighbours(nn.Module):
         n_neighbors: int,
     ):
         super().__init__()
-        numbers = {"X": X, "residual": residual, "weight": weight}
-        for name, each in (numbers | {"lengthscale": lengthscale, "variance": variance, "noise": noise}).items():
-            self.register_buffer(name, each.double())
+        rows = {"X": X, "residual": residual, "weight": weight}
+        for name, numbers in (rows | {"lengthscale": lengthscale, "variance": variance, "noise": noise}).items():
+            self.register_buffer(name, numbers.double())
         self.n_neighbors = min(n_neighbors, len(X))
 
     def frozen(self) -> Self:
         """A copy for many calls, for which rows are sorted once."""
-        found = copy(self)
+        frozen = copy(self)
         if self.X.device.type == "cpu" and self.X.shape[1] <= TREE_FEATURES:
-            found._tree = cKDTree((self.X / self.lengthscale).numpy())
-        return found
+            frozen._tree = cKDTree((self.X / self.lengthscale).numpy())
+        return frozen
 
     def numbers_per_row(self) -> int:
         """Size of the largest tensor that predictions make, for each row."""
@@ -147,7 +153,7 @@ class Neighbours(nn.Module):
         centre = rows.mean(0)  # rounding errors are smaller near the origin
         rows, queries = rows - centre, queries - centre
         squares = rows.square().sum(1)
-        parts = [_search(some, rows, squares, k) for some in queries.split(max(1, MATRIX_NUMBERS // len(rows)))]
+        parts = [_search(part, rows, squares, k) for part in queries.split(max(1, MATRIX_NUMBERS // len(rows)))]
         distance, index = (torch.cat(column) for column in zip(*parts, strict=True))
         return distance, index
 
@@ -175,18 +181,18 @@ class Neighbours(nn.Module):
         a, noise, _ = self._kriging(X, near)
         used, place = near.rows.unique(return_inverse=True)
         rows, kernel = self.X[used], self._prior()
-        some = rows.split(max(1, CACHE_NUMBERS // len(rows)))
-        prior, across, found = kernel.relative_covariance(X, X)[0], kernel.relative_covariance(rows, X)[0], []
+        parts = rows.split(max(1, CACHE_NUMBERS // len(rows)))
+        prior, across, covariances = kernel.relative_covariance(X, X)[0], kernel.relative_covariance(rows, X)[0], []
         blocks = [
-            [_weighed(K, place, each) for each in a]
-            for K in (kernel.relative_covariance(rows, part)[0] for part in some)
+            [_weighed(K, place, a_p) for a_p in a]
+            for K in (kernel.relative_covariance(rows, part)[0] for part in parts)
         ]
-        for each, deviation, *within in zip(a, noise.sqrt(), *blocks, strict=True):
-            cross = _weighed(across, place, each)  # (B, B)
-            between = _weighed(torch.cat(within, dim=-1).mT, place, each)  # Σ a_i K a_jᵀ, (B, B)
-            noisy = torch.zeros_like(across).mT.scatter(1, place, each * deviation).mT  # (U, B)
-            found.append(prior - cross - cross.mT + between + _weighed(noisy, place, each * deviation))
-        return self.variance[:, None, None] * torch.stack(found)
+        for a_p, deviation, *within in zip(a, noise.sqrt(), *blocks, strict=True):  # of each output
+            cross = _weighed(across, place, a_p)  # (B, B)
+            between = _weighed(torch.cat(within, dim=-1).mT, place, a_p)  # Σ a_i K a_jᵀ, (B, B)
+            noisy = torch.zeros_like(across).mT.scatter(1, place, a_p * deviation).mT  # (U, B)
+            covariances.append(prior - cross - cross.mT + between + _weighed(noisy, place, a_p * deviation))
+        return self.variance[:, None, None] * torch.stack(covariances)
 
     def draw(self, streams: Streams) -> Callable[[Tensor], Tensor]:
         """Functions, one for each of S streams: from X (B, Q) to values (S, B, P)."""
@@ -197,7 +203,7 @@ class Neighbours(nn.Module):
 
         def function(X: Tensor) -> Tensor:
             near = self.neighbourhood(X)
-            a, noise, _ = (each.permute(1, 2, 0) if each.dim() == 3 else each for each in self._kriging(X, near))
+            a, noise = (numbers.permute(1, 2, 0) for numbers in self._kriging(X, near)[:2])  # (B, k, P)
             used, place = near.rows.unique(return_inverse=True)
             left = (self.residual[used] / deviation - at_rows(used))[:, place]  # (S, B, k, P)
             left = left - epsilon[:, near.rows] * noise.sqrt()
@@ -278,7 +284,7 @@ class Correction(nn.Module):
 
     def frozen(self) -> "Correction":
         """A copy that is faster in many calls; see :meth:`Neighbours.frozen`."""
-        return Correction(self.local.frozen(), self.likelihood, self.gain, self.error)
+        return with_parts(self, local=self.local.frozen())
 
 
 def corrected(marginals: Marginals, mean: Tensor, variance: Tensor) -> Marginals:

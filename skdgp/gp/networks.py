@@ -11,7 +11,6 @@ row have the same mean and covariance, and differ only by their points ``Z``.
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -141,6 +140,8 @@ class AffineInference(InferenceNetwork):
 
     stackable = True
 
+    nets: Sequence[MLPs]  # a ModuleList
+
     def __init__(
         self,
         n_inputs: int,
@@ -161,11 +162,10 @@ class AffineInference(InferenceNetwork):
         self.root = _Root(n_outputs, n_inducing, covariance)
         numbers = [n_inducing * n_outputs, self.root.n_numbers]
         grouped = [(2, numbers[0])] if numbers[0] == numbers[1] else [(1, number) for number in numbers]
-        self.nets = nn.ModuleList(
-            MLPs(n_nets, layer_sizes(n_inputs, number, widths), generator) for n_nets, number in grouped
-        )
-        for nets in self.nets:
-            cast(MLPs, nets).start_equal(0, n_inducing, n_outputs)
+        nets = [MLPs(n_nets, layer_sizes(n_inputs, number, widths), generator) for n_nets, number in grouped]
+        self.add_module("nets", nn.ModuleList(nets))
+        for mlps in nets:
+            mlps.start_equal(0, n_inducing, n_outputs)
 
     @property
     def n_inputs(self) -> int:

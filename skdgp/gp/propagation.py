@@ -59,10 +59,13 @@ class Route(NamedTuple):
     n_replicates: int = 1  # K: each K successive inputs belong to the same function, and to one importance sum
     jointly: bool = False  # whether points of replicates have the correlations of the hidden functions' values
 
-    def log_weight_of(self, mean: Tensor) -> Tensor:
-        """Log weights for the means (S or 1, B, D) of a layer. The first layer may have a single Gaussian."""
-        mixed = mean.shape[-3] == self.log_weight.shape[-2]
-        return self.log_weight if mixed else self.log_weight.new_zeros(1, 1)
+    def repeated(self, times: int) -> "Route":
+        """The route with each component ``times`` times in succession, with equal shares of its weight."""
+        if times == 1:
+            return self
+        points = [point.repeat_interleave(times, dim=-3) for point in self.points]
+        log_weight = self.log_weight.repeat_interleave(times, dim=-2) - math.log(times)
+        return self._replace(points=points, log_weight=log_weight)
 
 
 def anchor_at_sample(F: Tensor, mean: Tensor, weight: Tensor) -> Tensor:
@@ -104,6 +107,19 @@ class Propagation(nn.Module):
         """Whether all samples of a row share the anchor."""
         return self.anchor is anchor_at_mean
 
+    def stored(self, X: Tensor) -> Route:
+        """The route of rows (B, Q) in predictions, by points that all rows share."""
+        raise NotImplementedError
+
+    def fresh(
+        self, X: Tensor, generator: Source, share: Share | None, targets: Tensor | None, *, mixture: bool, K: int = 1
+    ) -> Route:
+        """The route in training, with arguments as in :meth:`forward`: that of stored points, unless samples are drawn.
+
+        Each K successive inputs belong to the same function.
+        """
+        return self.stored(X).repeated(K)
+
     def forward(
         self,
         X: Tensor,
@@ -130,7 +146,7 @@ class Propagation(nn.Module):
         targets : Tensor of shape (B, P), default=None
             Targets of the rows in training, as :meth:`.Likelihood.regressands` returns them.
         """
-        raise NotImplementedError
+        return self.stored(X) if generator is None else self.fresh(X, generator, share, targets, mixture=mixture)
 
     def of_functions(self, streams: Streams, *, of_rows: bool) -> Callable[[Tensor], Route]:
         """A callable that returns routes of rows for drawn functions, one for each stream; see :meth:`.DeepGP.draw`."""
@@ -179,24 +195,17 @@ class MonteCarlo(Propagation):
         )
         self.register_buffer("origin", torch.zeros((), device="cpu", dtype=torch.float32))  # knows device and dtype
 
-    def forward(
-        self,
-        X: Tensor,
-        generator: Source | None = None,
-        share: Share | None = None,
-        *,
-        mixture: bool = True,
-        targets: Tensor | None = None,
-    ) -> Route:
-        """Route with equal weights, and with fresh points if there is a generator, else with the stored ones."""
-        if generator is None:
-            return Route(X.unsqueeze(-3), list(self.points), self._log_weight(self.n_samples))
-        return self.fresh(X, generator, share, self.n_samples if mixture else self.n_fewest)
+    def stored(self, X: Tensor) -> Route:
+        """The stored points, with equal weights."""
+        return Route(X.unsqueeze(-3), list(self.points), self._log_weight(self.n_samples))
 
-    def fresh(self, X: Tensor, generator: Source, share: Share | None, n_samples: int) -> Route:
-        """Route with ``n_samples`` fresh samples for each row."""
+    def fresh(
+        self, X: Tensor, generator: Source, share: Share | None, targets: Tensor | None, *, mixture: bool, K: int = 1
+    ) -> Route:
+        """Fresh samples for each row, with equal weights."""
+        n_samples = K * (self.n_samples if mixture else self.n_fewest)
         points = [fresh_normal(X, generator, share, n_samples, width) for width in self.hidden_dims]
-        return Route(X.unsqueeze(-3), points, self._log_weight(n_samples))
+        return Route(X.unsqueeze(-3), points, self._log_weight(n_samples), jointly=K > 1)
 
     @property
     def weight(self) -> Tensor:
@@ -211,7 +220,7 @@ def fresh_normal(X: Tensor, generator: Source, share: Share | None, n_samples: i
     """Normal numbers (n_samples, B, width) for rows; with ``share`` those that they have in the whole minibatch."""
     shape = (n_samples, X.shape[-2] if share is None else share.total, width)
     sources = [generator] if isinstance(generator, torch.Generator) else generator
-    drawn = [X.new_empty(shape).normal_(generator=each) for each in sources]
+    drawn = [X.new_empty(shape).normal_(generator=source) for source in sources]
     numbers = drawn[0] if isinstance(generator, torch.Generator) else torch.stack(drawn)
     return numbers if share is None else numbers[..., share.rows, :]
 
@@ -240,16 +249,8 @@ class Quadrature(Propagation):
         self.points = nn.ParameterList(nn.Parameter(_normal(self.n_samples, width, generator)) for width in hidden_dims)
         self.logits = nn.Parameter(torch.zeros(self.n_samples, device="cpu", dtype=torch.float32))
 
-    def forward(
-        self,
-        X: Tensor,
-        generator: Source | None = None,
-        share: Share | None = None,
-        *,
-        mixture: bool = True,
-        targets: Tensor | None = None,
-    ) -> Route:
-        """Route with the learnt points and weights, whatever the arguments are."""
+    def stored(self, X: Tensor) -> Route:
+        """The learnt points and weights, in training too."""
         return Route(X.unsqueeze(-3), list(self.points), self.logits.log_softmax(-1)[..., None])
 
     @property

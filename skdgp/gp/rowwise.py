@@ -256,7 +256,7 @@ class _WhitenRows(Function):
 
 def _or_zeros(bars: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:
     """Gradients of the first outputs, with zeros for outputs on which nothing depends."""
-    return [torch.zeros_like(each) if bar is None else bar for bar, each in zip(bars, like, strict=False)]
+    return [torch.zeros_like(output) if bar is None else bar for bar, output in zip(bars, like, strict=False)]
 
 
 class _DiagonalPosterior(Function):
@@ -394,13 +394,7 @@ def whiten_rows(correlations: Tensor, n_inducing: int, jitter: float = JITTER) -
 
 
 def conditional(
-    correlations: Tensor,
-    mean: Tensor,
-    root: Tensor,
-    deviation: Tensor,
-    *,
-    whiten: bool,
-    jitter: float = JITTER,
+    correlations: Tensor, mean: Tensor, root: Tensor, deviation: Tensor, *, whiten: bool, jitter: float = JITTER
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Marginals of function values and the KL divergence of inducing variables.
 

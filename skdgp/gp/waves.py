@@ -32,8 +32,11 @@ from torch.quasirandom import SobolEngine
 #: share a kernel.
 N_WAVES = 512
 
-#: Share of the frequencies that come mostly from the tail, and the power of uniform numbers that makes them do so.
-TAIL_SHARE, TAIL_POWER = 0.5, 6.0
+#: Share of the frequencies that come mostly from the tail. With one half, no weight is larger than two.
+TAIL_SHARE = 0.5
+
+#: Power of uniform numbers that makes frequencies come mostly from the tail.
+TAIL_POWER = 6.0
 
 #: Number of inputs whose waves are computed at a time, so that they stay in the processor's cache.
 INPUTS_AT_A_TIME = 240
@@ -90,7 +93,7 @@ def weighed_rows(X: Tensor, w: Tensor) -> Tensor:
     one after another, since all of them together would take much memory.
     """
     sets = X.expand(len(w), -1, -1, -1)
-    return torch.stack([(rows * each[:, None]).sum(-1) for rows, each in zip(sets, w, strict=True)])
+    return torch.stack([(rows * w_s[:, None]).sum(-1) for rows, w_s in zip(sets, w, strict=True)])
 
 
 @lru_cache(maxsize=16)
@@ -160,18 +163,18 @@ def waves(streams: Streams, frequencies: Tensor, n_outputs: int, weight: Tensor 
         # a cos t + b sin t is one cosine, with a random phase and the amplitude √(a² + b²).
         phase = 2 * math.pi * streams.uniform(n_kernels, n_frequencies, 1)
         amplitude = (-2.0 * streams.uniform(n_kernels, 1, n_frequencies).clamp_(min=1e-300).log()).sqrt()
-        share = weight[:, :, None]
+        wave_weight = weight[:, :, None]
     else:  # cosines and sines for all outputs, each output with amplitudes of its own
         phase = frequencies.new_tensor([0.0, -0.5 * math.pi]).repeat_interleave(n_frequencies)
         phase = phase[:, None].expand(len(streams), 1, -1, -1)
         frequencies = torch.cat([frequencies, frequencies], dim=-2)
         amplitude = streams.normal(n_kernels, n_outputs, 2 * n_frequencies)
-        share = weight.repeat(1, 1, 2)[:, :, None]
-    draws = list(zip(frequencies, phase, amplitude * (share / n_frequencies).sqrt(), strict=True))
+        wave_weight = weight.repeat(1, 1, 2)[:, :, None]
+    draws = list(zip(frequencies, phase, amplitude * (wave_weight / n_frequencies).sqrt(), strict=True))
 
     def values(x: Tensor) -> Tensor:
         inputs = x.mT.expand(len(draws), -1, -1)  # (S, Q, N)
-        return torch.stack([_sum_of_waves(*draw, each) for draw, each in zip(draws, inputs, strict=True)]).mT
+        return torch.stack([_sum_of_waves(*draw, x_s) for draw, x_s in zip(draws, inputs, strict=True)]).mT
 
     return values
 
@@ -182,8 +185,8 @@ def _sum_of_waves(frequencies: Tensor, phase: Tensor, amplitude: Tensor, x: Tens
     Rows come last. The result for a row in a matrix product then does not depend on its place among the rows.
     """
     parts = []
-    for some in x.split(INPUTS_AT_A_TIME, dim=-1):
-        angle = torch.baddbmm(phase, frequencies, some.expand(len(frequencies), -1, -1))  # (K, F, n)
+    for inputs in x.split(INPUTS_AT_A_TIME, dim=-1):
+        angle = torch.baddbmm(phase, frequencies, inputs.expand(len(frequencies), -1, -1))  # (K, F, n)
         wave = angle.cos() if torch.is_grad_enabled() else angle.cos_()
         parts.append((amplitude @ wave).flatten(0, 1))
     return torch.cat(parts, dim=-1)

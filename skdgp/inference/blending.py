@@ -214,7 +214,7 @@ class _Density:
         likelihood = cast(Gaussian, base.likelihood)
         likelihood.floor.mul_(math.exp(log_factor))
         likelihood.log_excess.add_(log_factor)
-        for part in cast(SumKernel, layer.kernel).parts:
+        for part in cast(SumKernel, layer.kernel).kernels:
             cast(Tensor, part.log_variance).add_(log_factor)
         layer.q.mean.mul_(math.exp(-0.5 * log_factor))
 
@@ -281,7 +281,7 @@ class _Probability(_Density):
     def multiply(self, base: DeepGP, log_factor: float) -> None:
         """Multiply the base's kernel, and its means as well."""
         layer = cast(GlobalLayer, base.layers[0])
-        for part in cast(SumKernel, layer.kernel).parts:
+        for part in cast(SumKernel, layer.kernel).kernels:
             cast(Tensor, part.log_variance).add_(log_factor)
         constant = cast(ConstantMean, layer.mean).constant
         constant.copy_(self.scaled(constant, log_factor))

@@ -113,7 +113,7 @@ class Validation(NamedTuple):
             others = self._predicted(predictor, foundation, Part(self.split.rows).spread(MOST_VALIDATION_ROWS))
         scales = [torch.ones(self.data.X.shape[1], dtype=torch.float64, device=self.device)]
         if predictor.blend is not None:
-            kernel = cast(StationaryKernel, cast(SumKernel, predictor.blend.base.layers[0].kernel).parts[0])
+            kernel = cast(StationaryKernel, cast(SumKernel, predictor.blend.base.layers[0].kernel).kernels[0])
             length = kernel.lengthscale[0].double()
             scales.append(length / length.log().mean().exp())
         predicted = self._predicted(predictor, foundation, stored)
