@@ -64,10 +64,10 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _make_likelihood(self, targets: Numbers, n_outputs: int) -> Regression:
         """The likelihood of so many targets. It does not know their units yet."""
         likelihood = (make_incomplete if self._shares_outputs else make_likelihood)(self.likelihood, n_outputs)
-        if likelihood.positive and self.target_transform is not None:
+        if not likelihood.linear and self.target_transform is not None:
             raise ValueError(
                 f"target_transform={self.target_transform!r} does not go with likelihood={self.likelihood!r}, which "
-                "models the logarithm of the mean already: leave out one of them."
+                "transforms function values itself: leave out one of them."
             )
         return likelihood
 
@@ -434,8 +434,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         dist : PredictiveDistribution
             Of shape ``(n_samples,)`` or ``(n_samples, n_outputs)``, in the units of ``y``. Counts have a
             ``CountDistribution`` and "gamma" has a ``GammaDistribution``. Transformed targets have a
-            ``TransformedDistribution``. All of them have the same methods. For each row they store at least two numbers
-            for each sample or quadrature point of each member, with "student_t" 48 times as many, and with
+            ``TransformedDistribution``, and a likelihood of your own that derives from ``Pointwise`` has a
+            ``FamilyDistribution``. All of them have the same methods. For each row they store at least two numbers for
+            each sample or quadrature point of each member, with "student_t" 48 times as many, and with
             "heteroskedastic" 10 times as many. For very many rows the methods under "See Also" need less memory.
 
         See Also

@@ -138,7 +138,7 @@ class Incomplete(Gaussian):
         return Units(shift, scale)
 
     def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
-        """See :meth:`.Standardised.learn_units`."""
+        """See :meth:`.Regression.learn_units`."""
         units = self.units_of(y, weight, normalize=normalize)
         super().learn_units(np.where(np.isnan(y), np.asarray(units.shift), y), weight, normalize=normalize)
         self.units = units

@@ -60,7 +60,8 @@ class Likelihood(nn.Module):
     #: Whether all targets are positive, or at least none is negative. Then they need no ``target_transform``.
     positive: ClassVar[bool] = False
 
-    units: Units
+    #: Units of targets: those that the user has chosen, unless a likelihood learns others.
+    units: Units = Units([0.0], [1.0])
 
     def __init__(self, n_outputs: int):
         super().__init__()
@@ -148,6 +149,33 @@ class Regression(Likelihood):
             raise ValueError(f"y has {y.shape[1]} outputs, but the model was given {self.n_targets}: match them.")
         return y
 
+    def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
+        """Choose units that standardise targets, if it is ``standardised``; ValueError if these overflow."""
+        if not self.standardised:
+            return
+        self.units = self.units_of(y, weight, normalize=normalize)
+        if self.units.first_overflow(self.units.standardise(y)) is not None:
+            raise ValueError(
+                f"y overflows or underflows when it is standardised: its values reach {np.abs(y).max():.1e}. "
+                "Rescale y, for instance to its logarithm."
+            )
+
+    def units_of(self, y: np.ndarray, weight: np.ndarray | None, *, normalize: bool) -> Units:
+        """Units for targets ``y``; see :meth:`learn_units`."""
+        return Units.of(y, weight, normalize=normalize)
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Targets in ``units``; ValueError if the likelihood does not allow them."""
+        return self.units.standardise(self.checked(y))
+
+    def in_units(self, values: Tensor) -> Tensor:
+        """Encoded values (..., P) in the user's units."""
+        return values * values.new_tensor(self.units.scale) + values.new_tensor(self.units.shift)
+
+    def log_jacobian(self, y: Tensor, weight: Tensor) -> float:
+        """See :meth:`Likelihood.log_jacobian`."""
+        return -float(weight.sum()) * float(np.log(self.units.scale).sum())
+
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> Mixture:
         """Distribution of observations, or with ``latent`` that of observations without noise, in the user's units.
 
@@ -186,30 +214,22 @@ class Regression(Likelihood):
 
 
 class Standardised(Regression):
-    """Likelihood of numbers that are standardised, since their noise has the scale of the targets."""
+    """Likelihood of standardised numbers. Without noise they are the first function values, in the user's units."""
 
     linear = standardised = True
 
-    def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
-        """Choose units that standardise targets, or the user's own; ValueError if standardised targets overflow."""
-        self.units = self.units_of(y, weight, normalize=normalize)
-        if self.units.first_overflow(self.units.standardise(y)) is not None:
-            raise ValueError(
-                f"y overflows or underflows when it is standardised: its values reach {np.abs(y).max():.1e}. "
-                "Rescale y, for instance to its logarithm."
-            )
+    def response(self, f: Tensor) -> Tensor:
+        """The function values of targets, in the user's units."""
+        return self.in_units(f[..., : self.n_targets])
 
-    def units_of(self, y: np.ndarray, weight: np.ndarray | None, *, normalize: bool) -> Units:
-        """Units for targets ``y``; see :meth:`learn_units`."""
-        return Units.of(y, weight, normalize=normalize)
+    def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
+        """See :meth:`Regression.mean_response`."""
+        return self.response((log_weight.exp()[..., None] * mean).sum(0))
 
-    def encode(self, y: np.ndarray) -> np.ndarray:
-        """Standardised targets."""
-        return self.units.standardise(self.checked(y))
-
-    def log_jacobian(self, y: Tensor, weight: Tensor) -> float:
-        """See :meth:`Likelihood.log_jacobian`."""
-        return -float(weight.sum()) * float(np.log(self.units.scale).sum())
+    def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Regression.joint`."""
+        own, scale = covariance[..., : self.n_targets, :, :], covariance.new_tensor(self.units.scale)
+        return self.response(mean.mT).mT, own * scale.square()[:, None, None]
 
 
 class AdditiveNoise(Standardised):
@@ -225,14 +245,6 @@ class AdditiveNoise(Standardised):
         """Log weights (K,) and variances (K, P) of the mixture, independent between outputs."""
         raise NotImplementedError
 
-    def response(self, f: Tensor) -> Tensor:
-        """Function values in the user's units."""
-        return f * f.new_tensor(self.units.scale) + f.new_tensor(self.units.shift)
-
-    def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
-        """See :meth:`Regression.mean_response`."""
-        return self.response((log_weight.exp()[..., None] * mean).sum(0))
-
     def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         """See :meth:`Regression.draw`."""
         log_weight, variance = (column.detach().double().cpu().numpy() for column in self.noise())
@@ -241,10 +253,6 @@ class AdditiveNoise(Standardised):
         component = rng.choice(len(share), size=f.shape, p=share / share.sum())
         noise = deviation[component, np.arange(f.shape[-1])] * rng.standard_normal(f.shape)
         return f * np.asarray(self.units.scale) + np.asarray(self.units.shift) + noise
-
-    def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Regression.joint`."""
-        return self.response(mean.mT).mT, covariance * covariance.new_tensor(self.units.scale).square()[:, None, None]
 
     def noise_variance(self) -> np.ndarray:
         """See :meth:`Likelihood.noise_variance`."""
@@ -324,6 +332,12 @@ class Gaussian(AdditiveNoise):
         """log Π_p N(y | m, v + σ²)."""
         total = variance + self.variance[..., None, None, :]
         return -0.5 * ((y.unsqueeze(-3) - mean).square() / total + total.log() + LOG_2PI).sum(-1)
+
+
+def first_row(wrong: np.ndarray) -> int | None:
+    """Number of the first row with a True in ``wrong`` (N, P); None if there is none."""
+    rows = np.flatnonzero(wrong.any(axis=1))
+    return int(rows[0]) if len(rows) else None
 
 
 def rounding_variance(y: np.ndarray, n_rows: float | None = None) -> float:

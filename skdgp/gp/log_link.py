@@ -19,7 +19,7 @@ from ..distributions import (
     TransformedDistribution,
 )
 from ..distributions.families import GAMMA, NEGATIVE_BINOMIAL, POISSON, Family, log_average
-from .likelihoods import Regression
+from .likelihoods import Regression, first_row
 from .special import mean_softplus
 
 #: Initial dispersion, and smallest dispersion.
@@ -80,10 +80,6 @@ class LogLink(Regression):
             logs = np.log(y.min(axis=0, where=y > 0, initial=np.inf)), np.log(y.max(axis=0))
         known = np.where(np.isfinite(logs), logs, 0.0)  # of an output whose counts are all zero
         self.limits = (tuple((known[0] - BEYOND).tolist()), tuple((known[1] + BEYOND).tolist()))
-
-    def encode(self, y: np.ndarray) -> np.ndarray:
-        """Targets as they are."""
-        return self.checked(y)
 
     def regressands(self, y: Tensor) -> Tensor:
         """Logarithms of y + ½, minus c."""
@@ -196,7 +192,7 @@ class _Counts(LogLink):
     def checked(self, y: np.ndarray) -> np.ndarray:
         """Targets (N, P); ValueError that names a row with anything but non-negative integers."""
         y = super().checked(y)
-        row = _first((y < 0) | (y != np.floor(y)))
+        row = first_row((y < 0) | (y != np.floor(y)))
         if row is not None:
             raise ValueError(
                 f"Counts are non-negative integers, but y holds {y[row].tolist()} in row {row}: choose another "
@@ -258,7 +254,7 @@ class Gamma(_Dispersed):
     def checked(self, y: np.ndarray) -> np.ndarray:
         """Targets (N, P); ValueError that names a row with numbers that are not positive."""
         y = super().checked(y)
-        row = _first(y <= 0)
+        row = first_row(y <= 0)
         if row is not None:
             raise ValueError(
                 f"likelihood='gamma' is for positive targets, but y holds {y[row].tolist()} in row {row}: choose "
@@ -275,12 +271,6 @@ class Gamma(_Dispersed):
         m, y, a = self._log_mean(mean), y.unsqueeze(-3), 1 / self.dispersion[..., None, None, :]
         change = m - y.log()
         return (_gamma_level(y, a) - a * (change + (0.5 * variance - change).expm1())).sum(-1)
-
-
-def _first(wrong: np.ndarray) -> int | None:
-    """Number of the first row with a True in ``wrong`` (N, P); None if there is none."""
-    rows = np.flatnonzero(wrong.any(axis=1))
-    return int(rows[0]) if len(rows) else None
 
 
 def _gamma_level(y: Tensor, a: Tensor) -> Tensor:
