@@ -306,7 +306,7 @@ class TestDistribution:
             one.mixture([one, other])
 
     def test_families_that_it_does_not_take(self):
-        with pytest.raises(TypeError, match="takes a continuous family of .*, got poisson_gen"):
+        with pytest.raises(TypeError, match=r"takes a continuous family of .*, got poisson_gen"):
             FamilyDistribution(stats.poisson, {"mu": [[1.0]]}, [1.0])
         with pytest.raises(ValueError, match="'beta' does not allow some of the parameters a, b"):
             FamilyDistribution(stats.beta, {"a": [[-1.0]], "b": [[1.0]]}, [1.0])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
@@ -591,7 +591,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _empty(self, n_rows: int, *trailing: int) -> np.ndarray:
         """An empty array for values of every row, and of every output if ``y`` had an axis for them."""
-        outputs = () if self._is_flat else (cast(Regression, fitted(self).models[0].likelihood).n_targets,)
+        outputs = () if self._is_flat else (fitted(self).models[0].likelihood.n_targets,)
         return np.empty((n_rows, *outputs, *trailing))
 
     def _distribution(self, X: np.ndarray, latent: bool = False) -> Mixture:
@@ -636,4 +636,4 @@ class _Pair(tuple):
 
 def _mean_response(likelihood: Likelihood, marginals: Marginals) -> Tensor:
     """Means of observations (B, P), in the user's units."""
-    return cast(Regression, likelihood).mean_response(marginals.mean, marginals.variance, marginals.log_weight)
+    return likelihood.mean_response(marginals.mean, marginals.variance, marginals.log_weight)

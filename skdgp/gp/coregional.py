@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from .global_layer import GlobalLayer
 from .kernels import Kernel
 from .layers import Layer, LayerDraw
-from .likelihoods import Gaussian, noise_floor
+from .likelihoods import Gaussian, Likelihood, noise_floor
 from .special import LOG_2PI
 from .units import Units
 from .waves import Streams
@@ -189,7 +189,7 @@ class Incomplete(Gaussian):
         return -0.5 * (known * (squares / total + total.log() + LOG_2PI)).sum(-1)
 
 
-def mixed(layers: Sequence[Layer], likelihood: Incomplete, n_functions: int) -> list[Layer]:
+def mixed(layers: Sequence[Layer], likelihood: Likelihood, n_functions: int) -> list[Layer]:
     """The layers, of which the last is mixed: its outputs share ``n_functions`` functions."""
     *hidden, last = layers
     return [*hidden, Mixed(cast(GlobalLayer, last), likelihood.loadings(n_functions))]

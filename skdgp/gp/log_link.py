@@ -90,7 +90,7 @@ class LogLink(Regression):
         return self._bounded(self._log_mean(f)).exp()
 
     def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
-        """See :meth:`.Regression.mean_response`."""
+        """See :meth:`.Likelihood.mean_response`."""
         m, v = self._moments(mean.double(), variance.double())  # the exponential may overflow in float32
         return (log_weight.double().exp()[..., None] * (m + 0.5 * v).exp()).sum(0)
 
@@ -100,7 +100,7 @@ class LogLink(Regression):
         return log_average(self.conditional, y, m, v, self.spread(m), N_TRAINING_NODES, N_TRAINING_STEPS).sum(-1)
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> Mixture:
-        """See :meth:`.Regression.predictive`; with ``latent`` it is the distribution of the mean."""
+        """See :meth:`.Likelihood.predictive`; with ``latent`` it is the distribution of the mean."""
         m, v = (each.cpu().numpy() for each in self._moments(mean.double(), variance.double()))
         weight = log_weight[:, 0].double().softmax(0).cpu().numpy()
         if latent:
@@ -108,12 +108,12 @@ class LogLink(Regression):
         return self.family(m, v, np.broadcast_to(self.dispersion_of(), m.shape), weight)
 
     def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """See :meth:`.Regression.draw`."""
+        """See :meth:`.Likelihood.draw`."""
         m = np.clip(f + np.asarray(self.shift), *np.asarray(self.limits))[None]
         return self.family(m, np.zeros_like(m), np.broadcast_to(self.dispersion_of(), m.shape), [1.0]).rvs(None, rng)
 
     def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`.Regression.joint`: log-normal, with means M = exp(m + ½ v) and covariances M Mᵀ (exp(K) − 1)."""
+        """See :meth:`.Likelihood.joint`: log-normal, with means M = exp(m + ½ v) and covariances M Mᵀ (exp(K) − 1)."""
         variance = covariance.diagonal(dim1=-2, dim2=-1)  # (..., P, B)
         m, v = (each.mT for each in self._moments(mean.mT, variance.mT))
         less = (v / variance.clamp(min=torch.finfo(v.dtype).tiny)).clamp(max=1.0).sqrt()  # 1 but for limited variances
@@ -137,11 +137,11 @@ class LogLink(Regression):
         return self.spread(torch.zeros(0, dtype=torch.float64, device="cpu")).double().cpu().numpy().reshape(-1)
 
     def start_dispersion(self, noise: float) -> None:
-        """Set the dispersion from the noise variance of the targets' logarithms."""
+        """See :meth:`.Likelihood.start_dispersion`."""
 
-    def derivatives(self, y: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
-        """First derivative of log p(y | μ) by log μ, and minus the second one; outputs are the last dimension."""
-        return self.conditional.derivatives(y, log_mean, self.spread(log_mean))
+    def derivatives(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`.Likelihood.derivatives`; outputs are the last dimension."""
+        return self.conditional.derivatives(y, self._log_mean(f), self.spread(f))
 
     def _log_mean(self, f: Tensor) -> Tensor:
         return f + f.new_tensor(self.shift)

@@ -268,7 +268,7 @@ class Heteroskedastic(Standardised):
         return torch.logsumexp(log_density + log_weights, dim=-1).sum(-1)
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> PredictiveDistribution:
-        """See :meth:`.Regression.predictive`; ``N_VARIANCES`` values stand for the variance of the noise."""
+        """See :meth:`.Likelihood.predictive`; ``N_VARIANCES`` values stand for the variance of the noise."""
         m1, m2, v1, v2 = self._parts(mean.double(), variance.double())
         scale, shift = np.asarray(self.units.scale), np.asarray(self.units.shift)
         log_share = log_weight[:, 0].double().log_softmax(0)
@@ -283,7 +283,7 @@ class Heteroskedastic(Standardised):
         return PredictiveDistribution(means * scale + shift, variances * scale**2, log_share.exp().cpu().numpy())
 
     def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """See :meth:`.Regression.draw`."""
+        """See :meth:`.Likelihood.draw`."""
         f, g = np.split(f, 2, axis=-1)
         level, floor = (each.detach().double().cpu().numpy() for each in (self.log_level, self.floor))
         deviation = np.sqrt(np.exp(np.minimum(g + level, self.most)) + floor)

@@ -133,7 +133,7 @@ class Pointwise(Regression):
         return self.in_units(self.mean(self._shifted(f)))
 
     def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
-        """See :meth:`.Regression.mean_response`."""
+        """See :meth:`.Likelihood.mean_response`."""
         f, weights = _nodes(mean.double(), variance.double())
         return (log_weight.double().exp()[..., None] * torch.tensordot(weights, self.response(f), dims=1)).sum(0)
 
@@ -154,7 +154,7 @@ class Pointwise(Regression):
 
     @torch.no_grad()
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> Mixture:
-        """See :meth:`.Regression.predictive`; with ``latent`` it is the distribution of the mean."""
+        """See :meth:`.Likelihood.predictive`; with ``latent`` it is the distribution of the mean."""
         m, v = mean.double(), variance.double().clamp(min=LEAST_VARIANCE)
         weight = log_weight[:, 0].double().softmax(0)
         if latent:
@@ -166,11 +166,11 @@ class Pointwise(Regression):
         return self._mixture(f.flatten(0, 1), weights)
 
     def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """See :meth:`.Regression.draw`."""
+        """See :meth:`.Likelihood.draw`."""
         return self._mixture(torch.tensor(f, device="cpu")[None], np.ones(1)).rvs(None, rng)
 
     def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`.Regression.joint`; covariances are Σ_k a_k(x) a_k(x') ρ(x, x')^k, where a_0 is the mean.
+        """See :meth:`.Likelihood.joint`; covariances are Σ_k a_k(x) a_k(x') ρ(x, x')^k, where a_0 is the mean.
 
         ρ is the correlation of function values, and a_k the mean of the response times the k-th Hermite polynomial,
         which is divided by its norm √k! (Mehler's formula, 1866).

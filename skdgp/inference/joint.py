@@ -16,7 +16,7 @@ from torch import Tensor
 from ..gp.blend import Blended
 from ..gp.conditionals import with_variances
 from ..gp.deep_gp import DeepGP, Marginals
-from ..gp.likelihoods import Likelihood, Regression
+from ..gp.likelihoods import Likelihood
 from ..gp.neighbours import Corrected
 from ..gp.waves import Streams
 from .ensemble import PREDICT_NUMBERS, Ensemble
@@ -50,7 +50,7 @@ def joint_covariance(ensemble: Ensemble, X: np.ndarray) -> np.ndarray:
     """
     rows = torch.as_tensor(X, dtype=torch.float64, device=ensemble.device)
     models = exact_copies(ensemble)
-    likelihood = cast(Regression, models[0].likelihood)
+    likelihood = models[0].likelihood
     with torch.no_grad(), threads_for(max(model.products(len(rows)) for model in models)):
         mean, covariance = joint_moments(models, rows, observed=not likelihood.linear)
         if likelihood.linear:
@@ -71,7 +71,7 @@ def joint_moments(
     members = [model.model if isinstance(model, Corrected) else model for model in models]
     means, total = [], rows.new_zeros(())
     for model in members:
-        response = cast(Regression, model.likelihood).joint if observed else None
+        response = model.likelihood.joint if observed else None
         mean, variance = (column.mT for column in model(rows).of(response).moments())  # (P, n)
         spread = variance
         if joint:

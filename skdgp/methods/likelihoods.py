@@ -31,7 +31,7 @@ def make_incomplete(likelihood, n_targets: int) -> Incomplete:
 def is_gaussian(likelihood) -> bool:
     """Whether a name, a likelihood or a class of one stands for Gaussian noise. Other functions count as none."""
     kind = LIKELIHOODS[likelihood] if isinstance(likelihood, str) else likelihood
-    return isinstance(kind, Gaussian) or (isinstance(kind, type) and issubclass(kind, Gaussian))
+    return getattr(kind, "conjugate", False)
 
 
 def make_likelihood(likelihood: str | Regression | Callable[[int], Regression], n_targets: int) -> Regression:
