@@ -1,5 +1,6 @@
 """Predictive distributions: densities, quantiles, draws and scores."""
 
+from ._family import FamilyDistribution
 from ._gaussian import PredictiveDistribution
 from ._log_link import CountDistribution, GammaDistribution
 from ._mixture import Mixture, central_levels
@@ -7,6 +8,7 @@ from ._transformed import Logarithm, TransformedDistribution
 
 __all__ = [
     "CountDistribution",
+    "FamilyDistribution",
     "GammaDistribution",
     "Logarithm",
     "Mixture",

@@ -197,7 +197,12 @@ class Mixture:
         """A distribution of the same kind, with other numbers."""
         return cast(Any, type(self))(*arrays, weights)
 
-    #: What distributions must have in common to be joined, besides their class.
+    @property
+    def _kind(self) -> str:
+        """What kind of distribution it is. Different kinds cannot be joined."""
+        return type(self).__name__
+
+    #: What distributions must have in common to be joined, besides their kind.
     _common: tuple = ()
 
     @property
@@ -551,7 +556,7 @@ class Mixture:
 def _of_one_kind(parts) -> list:
     """Distributions that can be joined; TypeError or ValueError if they cannot."""
     first, *others = parts
-    names = sorted({type(part).__name__ for part in parts})
+    names = sorted({part._kind for part in parts})
     if len(names) > 1:
         raise TypeError(
             f"Distributions of different kinds cannot be joined, got {' and '.join(names)}: take predictions of models "

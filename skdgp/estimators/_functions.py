@@ -1,7 +1,6 @@
 """Functions drawn from a fitted estimator, in the user's units."""
 
 from numbers import Integral
-from typing import cast
 
 import numpy as np
 import torch
@@ -9,7 +8,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..gp.likelihoods import Likelihood, Regression
+from ..gp.likelihoods import Likelihood
 from ..inference.joint import FunctionSet, layer_functions
 from ..inference.threads import threads_for
 from ..tables import Table
@@ -155,7 +154,7 @@ class FunctionDraws:
             if latent:
                 samples.append(likelihood.response(torch.from_numpy(each.copy())[None])[0].numpy())
             else:
-                samples.append(cast(Regression, likelihood).draw(each, rng))
+                samples.append(likelihood.draw(each, rng))
         return self._in_units(np.stack(samples, axis=-1))
 
     @property

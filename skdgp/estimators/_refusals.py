@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..gp.coupled import COUPLED
+from ..gp.likelihoods import Gaussian
 from ..methods.likelihoods import kind_of
 from ..methods.solvegp import BETA, CLOSED_NEEDS
 from ._wishes import Wishes
@@ -93,8 +94,8 @@ REFUSED = (
     Refusal(
         "target_transform",
         (),
-        lambda wishes: kind_of(wishes.value("likelihood")).positive,
-        "does not go with likelihood={likelihood!r}, which models the logarithm of the mean already",
+        lambda wishes: not kind_of(wishes.value("likelihood"), Gaussian).linear,
+        "does not go with likelihood={likelihood!r}, which transforms function values itself",
         "leave out one of them",
     ),
     Refusal(

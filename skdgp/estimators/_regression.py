@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
@@ -429,8 +429,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         dist : PredictiveDistribution
             Of shape ``(n_samples,)`` or ``(n_samples, n_outputs)``, in the units of ``y``. Counts have a
             ``CountDistribution`` and "gamma" has a ``GammaDistribution``. Transformed targets have a
-            ``TransformedDistribution``. All of them have the same methods. For each row they store at least two numbers
-            for each sample or quadrature point of each member, with "student_t" 48 times as many, and with
+            ``TransformedDistribution``, and a likelihood of your own that derives from ``Pointwise`` has a
+            ``FamilyDistribution``. All of them have the same methods. For each row they store at least two numbers for
+            each sample or quadrature point of each member, with "student_t" 48 times as many, and with
             "heteroskedastic" 10 times as many. For very many rows the methods under "See Also" need less memory.
 
         See Also
@@ -585,7 +586,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _empty(self, n_rows: int, *trailing: int) -> np.ndarray:
         """An empty array for values of every row, and of every output if ``y`` had an axis for them."""
-        outputs = () if self._is_flat else (cast(Regression, fitted(self).models[0].likelihood).n_targets,)
+        outputs = () if self._is_flat else (fitted(self).models[0].likelihood.n_targets,)
         return np.empty((n_rows, *outputs, *trailing))
 
     def _distribution(self, X: np.ndarray, latent: bool = False) -> Mixture:
@@ -630,4 +631,4 @@ class _Pair(tuple):
 
 def _mean_response(likelihood: Likelihood, marginals: Marginals) -> Tensor:
     """Means of observations (B, P), in the user's units."""
-    return cast(Regression, likelihood).mean_response(marginals.mean, marginals.variance, marginals.log_weight)
+    return likelihood.mean_response(marginals.mean, marginals.variance, marginals.log_weight)

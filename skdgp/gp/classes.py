@@ -5,7 +5,7 @@ Two classes share one function (:class:`Bernoulli`). Three or more have one func
 """
 
 import math
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,10 @@ class Classification(Likelihood):
 
     #: Variance of the Gaussian noise that is added to function values before they decide on the class.
     noise: ClassVar[float]
+
+    def for_blend(self) -> Likelihood:
+        """The same with a temperature."""
+        return Tempered(self)
 
     def log_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
         """log ∫ p(y = c | f) N(f | mean, variance) df for all classes c, of shape (S, B, K)."""
@@ -98,6 +102,7 @@ class Tempered(Classification):
     """
 
     noise = 1.0
+    likelihood: Classification
 
     def __init__(self, likelihood: Classification):
         super().__init__(likelihood.n_outputs)
@@ -131,7 +136,7 @@ class Tempered(Classification):
     def _tempered(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         """Moments of f/τ, with the noise added that the inner likelihood does not have itself."""
         square = self.log_square.exp().to(mean)
-        return mean * square.rsqrt(), variance / square + (self.noise - cast(Classification, self.likelihood).noise)
+        return mean * square.rsqrt(), variance / square + (self.noise - self.likelihood.noise)
 
 
 def _mean_log_ndtr(mean: Tensor, deviation: Tensor, nodes: Tensor, weights: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .kernels import Kernel
 from .layers import Layer, LayerDraw, with_parts
-from .likelihoods import Gaussian, noise_floor
+from .likelihoods import Gaussian, Likelihood, noise_floor
 from .special import LOG_2PI
 from .units import Units
 from .waves import Streams
@@ -139,7 +139,7 @@ class Incomplete(Gaussian):
         return Units(shift, scale)
 
     def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
-        """See :meth:`.Standardised.learn_units`."""
+        """See :meth:`.Regression.learn_units`."""
         units = self.units_of(y, weight, normalize=normalize)
         super().learn_units(np.where(np.isnan(y), np.asarray(units.shift), y), weight, normalize=normalize)
         self.units = units
@@ -190,7 +190,7 @@ class Incomplete(Gaussian):
         return -0.5 * (known * (squares / total + total.log() + LOG_2PI)).sum(-1)
 
 
-def mixed(layers: Sequence[Layer], likelihood: Incomplete, n_functions: int) -> list[Layer]:
+def mixed(layers: Sequence[Layer], likelihood: Likelihood, n_functions: int) -> list[Layer]:
     """The layers, of which the last is mixed: its outputs share ``n_functions`` functions."""
     *hidden, last = layers
     return [*hidden, Mixed(last, likelihood.loadings(n_functions))]

@@ -60,11 +60,20 @@ class Likelihood(nn.Module):
     #: Whether all targets are positive, or at least none is negative. Then they need no ``target_transform``.
     positive: ClassVar[bool] = False
 
-    units: Units
+    #: Whether observations without noise are linear in function values.
+    linear: ClassVar[bool] = False
+
+    #: Units of targets: those that the user has chosen, unless a likelihood learns others.
+    units: Units = Units([0.0], [1.0])
 
     def __init__(self, n_outputs: int):
         super().__init__()
         self.n_outputs = n_outputs
+
+    @property
+    def n_targets(self) -> int:
+        """P, number of targets."""
+        return self.n_outputs
 
     @property
     def has_base(self) -> bool:
@@ -99,6 +108,11 @@ class Likelihood(nn.Module):
     def refine(self) -> None:
         """Remove limits that only float32 needs, for models that were not trained in steps."""
 
+    def for_blend(self) -> "Likelihood":
+        """The likelihood of a blend with a base, which held-out rows calibrate. This one may change in place."""
+        self.refine()
+        return self
+
     def log_jacobian(self, y: Tensor, weight: Tensor) -> float:
         """Log density of targets in the user's units minus that of encoded ones y (N, P), summed with weights."""
         return 0.0
@@ -130,23 +144,7 @@ class Likelihood(nn.Module):
         """log ∫ p(y | f) N(f | mean, variance) df, (S, B), summed over outputs."""
         raise NotImplementedError
 
-
-class Regression(Likelihood):
-    """Likelihood of numbers, ``n_targets`` of them for each row."""
-
-    #: Whether observations without noise are linear in function values.
-    linear: ClassVar[bool] = False
-
-    @property
-    def n_targets(self) -> int:
-        """P, number of targets."""
-        return self.n_outputs
-
-    def checked(self, y: np.ndarray) -> np.ndarray:
-        """Targets (N, P); ValueError if the likelihood does not allow them."""
-        if y.shape[1] != self.n_targets:
-            raise ValueError(f"y has {y.shape[1]} outputs, but the model was given {self.n_targets}: match them.")
-        return y
+    # Only for numbers.
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> Mixture:
         """Distribution of observations, or with ``latent`` that of observations without noise, in the user's units.
@@ -184,14 +182,32 @@ class Regression(Likelihood):
         """
         raise NotImplementedError
 
+    def start_dispersion(self, noise: float) -> None:
+        """Set the dispersion from the noise variance of regressands, if the base is one of "means"."""
+        raise NotImplementedError
 
-class Standardised(Regression):
-    """Likelihood of numbers that are standardised, since their noise has the scale of the targets."""
+    def derivatives(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+        """First derivative of log p(y | f) by f, and minus the second one, if the base is one of "means"."""
+        raise NotImplementedError
 
-    linear = standardised = True
+    def loadings(self, n_functions: int) -> Tensor:
+        """Initial weights (P, n_functions) of functions that outputs share, if they may do so."""
+        raise NotImplementedError
+
+
+class Regression(Likelihood):
+    """Likelihood of numbers, ``n_targets`` of them for each row."""
+
+    def checked(self, y: np.ndarray) -> np.ndarray:
+        """Targets (N, P); ValueError if the likelihood does not allow them."""
+        if y.shape[1] != self.n_targets:
+            raise ValueError(f"y has {y.shape[1]} outputs, but the model was given {self.n_targets}: match them.")
+        return y
 
     def learn_units(self, y: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool) -> None:
-        """Choose units that standardise targets, or the user's own; ValueError if standardised targets overflow."""
+        """Choose units that standardise targets, if it is ``standardised``; ValueError if these overflow."""
+        if not self.standardised:
+            return
         self.units = self.units_of(y, weight, normalize=normalize)
         if self.units.first_overflow(self.units.standardise(y)) is not None:
             raise ValueError(
@@ -204,12 +220,35 @@ class Standardised(Regression):
         return Units.of(y, weight, normalize=normalize)
 
     def encode(self, y: np.ndarray) -> np.ndarray:
-        """Standardised targets."""
+        """Targets in ``units``; ValueError if the likelihood does not allow them."""
         return self.units.standardise(self.checked(y))
+
+    def in_units(self, values: Tensor) -> Tensor:
+        """Encoded values (..., P) in the user's units."""
+        return values * values.new_tensor(self.units.scale) + values.new_tensor(self.units.shift)
 
     def log_jacobian(self, y: Tensor, weight: Tensor) -> float:
         """See :meth:`Likelihood.log_jacobian`."""
         return -float(weight.sum()) * float(np.log(self.units.scale).sum())
+
+
+class Standardised(Regression):
+    """Likelihood of standardised numbers. Without noise they are the first function values, in the user's units."""
+
+    linear = standardised = True
+
+    def response(self, f: Tensor) -> Tensor:
+        """The function values of targets, in the user's units."""
+        return self.in_units(f[..., : self.n_targets])
+
+    def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
+        """See :meth:`Likelihood.mean_response`."""
+        return self.response((log_weight.exp()[..., None] * mean).sum(0))
+
+    def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Likelihood.joint`."""
+        own, scale = covariance[..., : self.n_targets, :, :], covariance.new_tensor(self.units.scale)
+        return self.response(mean.mT).mT, own * scale.square()[:, None, None]
 
 
 class AdditiveNoise(Standardised):
@@ -225,26 +264,14 @@ class AdditiveNoise(Standardised):
         """Log weights (K,) and variances (K, P) of the mixture, independent between outputs."""
         raise NotImplementedError
 
-    def response(self, f: Tensor) -> Tensor:
-        """Function values in the user's units."""
-        return f * f.new_tensor(self.units.scale) + f.new_tensor(self.units.shift)
-
-    def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
-        """See :meth:`Regression.mean_response`."""
-        return self.response((log_weight.exp()[..., None] * mean).sum(0))
-
     def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """See :meth:`Regression.draw`."""
+        """See :meth:`Likelihood.draw`."""
         log_weight, variance = (column.detach().double().cpu().numpy() for column in self.noise())
         deviation = np.sqrt(variance) * np.asarray(self.units.scale)  # (K, P)
         share = np.exp(log_weight)
         component = rng.choice(len(share), size=f.shape, p=share / share.sum())
         noise = deviation[component, np.arange(f.shape[-1])] * rng.standard_normal(f.shape)
         return f * np.asarray(self.units.scale) + np.asarray(self.units.shift) + noise
-
-    def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Regression.joint`."""
-        return self.response(mean.mT).mT, covariance * covariance.new_tensor(self.units.scale).square()[:, None, None]
 
     def noise_variance(self) -> np.ndarray:
         """See :meth:`Likelihood.noise_variance`."""
@@ -259,7 +286,7 @@ class AdditiveNoise(Standardised):
         return torch.logsumexp(log_density + log_weight[:, None, None, None], dim=0).sum(-1)
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> PredictiveDistribution:
-        """See :meth:`Regression.predictive`; there are K·S components."""
+        """See :meth:`Likelihood.predictive`; there are K·S components."""
         log_share, noise = (mean.new_zeros(1), mean.new_zeros(1, 1)) if latent else self.noise()
         shape = (len(noise), *mean.shape)
         means = mean.expand(shape).flatten(0, 1).double().cpu().numpy()  # (K·S, B, P)
@@ -324,6 +351,12 @@ class Gaussian(AdditiveNoise):
         """log Π_p N(y | m, v + σ²)."""
         total = variance + self.variance[..., None, None, :]
         return -0.5 * ((y.unsqueeze(-3) - mean).square() / total + total.log() + LOG_2PI).sum(-1)
+
+
+def first_row(wrong: np.ndarray) -> int | None:
+    """Number of the first row with a True in ``wrong`` (N, P); None if there is none."""
+    rows = np.flatnonzero(wrong.any(axis=1))
+    return int(rows[0]) if len(rows) else None
 
 
 def rounding_variance(y: np.ndarray, n_rows: float | None = None) -> float:

@@ -19,7 +19,7 @@ from ..distributions import (
     TransformedDistribution,
 )
 from ..distributions.families import GAMMA, NEGATIVE_BINOMIAL, POISSON, Family, log_average
-from .likelihoods import Regression
+from .likelihoods import Regression, first_row
 from .special import mean_softplus
 
 #: Initial dispersion, and smallest dispersion.
@@ -81,10 +81,6 @@ class LogLink(Regression):
         known = np.where(np.isfinite(logs), logs, 0.0)  # of an output whose counts are all zero
         self.limits = (tuple((known[0] - BEYOND).tolist()), tuple((known[1] + BEYOND).tolist()))
 
-    def encode(self, y: np.ndarray) -> np.ndarray:
-        """Targets as they are."""
-        return self.checked(y)
-
     def regressands(self, y: Tensor) -> Tensor:
         """Logarithms of y + ½, minus c."""
         return (y + 0.5).log() - y.new_tensor(self.shift)
@@ -94,7 +90,7 @@ class LogLink(Regression):
         return self._bounded(self._log_mean(f)).exp()
 
     def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
-        """See :meth:`.Regression.mean_response`."""
+        """See :meth:`.Likelihood.mean_response`."""
         m, v = self._moments(mean.double(), variance.double())  # the exponential may overflow in float32
         return (log_weight.double().exp()[..., None] * (m + 0.5 * v).exp()).sum(0)
 
@@ -104,7 +100,7 @@ class LogLink(Regression):
         return log_average(self.conditional, y, m, v, self.spread(m), N_TRAINING_NODES, N_TRAINING_STEPS).sum(-1)
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> Mixture:
-        """See :meth:`.Regression.predictive`; with ``latent`` it is the distribution of the mean."""
+        """See :meth:`.Likelihood.predictive`; with ``latent`` it is the distribution of the mean."""
         m, v = (each.cpu().numpy() for each in self._moments(mean.double(), variance.double()))
         weight = log_weight[:, 0].double().softmax(0).cpu().numpy()
         if latent:
@@ -112,12 +108,12 @@ class LogLink(Regression):
         return self.family(m, v, np.broadcast_to(self.dispersion_of(), m.shape), weight)
 
     def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """See :meth:`.Regression.draw`."""
+        """See :meth:`.Likelihood.draw`."""
         m = np.clip(f + np.asarray(self.shift), *np.asarray(self.limits))[None]
         return self.family(m, np.zeros_like(m), np.broadcast_to(self.dispersion_of(), m.shape), [1.0]).rvs(None, rng)
 
     def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`.Regression.joint`: log-normal, with means M = exp(m + ½ v) and covariances M Mᵀ (exp(K) − 1)."""
+        """See :meth:`.Likelihood.joint`: log-normal, with means M = exp(m + ½ v) and covariances M Mᵀ (exp(K) − 1)."""
         variance = covariance.diagonal(dim1=-2, dim2=-1)  # (..., P, B)
         m, v = (each.mT for each in self._moments(mean.mT, variance.mT))
         less = (v / variance.clamp(min=torch.finfo(v.dtype).tiny)).clamp(max=1.0).sqrt()  # 1 but for limited variances
@@ -141,11 +137,11 @@ class LogLink(Regression):
         return self.spread(torch.zeros(0, dtype=torch.float64, device="cpu")).double().cpu().numpy().reshape(-1)
 
     def start_dispersion(self, noise: float) -> None:
-        """Set the dispersion from the noise variance of the targets' logarithms."""
+        """See :meth:`.Likelihood.start_dispersion`."""
 
-    def derivatives(self, y: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
-        """First derivative of log p(y | μ) by log μ, and minus the second one; outputs are the last dimension."""
-        return self.conditional.derivatives(y, log_mean, self.spread(log_mean))
+    def derivatives(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`.Likelihood.derivatives`; outputs are the last dimension."""
+        return self.conditional.derivatives(y, self._log_mean(f), self.spread(f))
 
     def _log_mean(self, f: Tensor) -> Tensor:
         return f + f.new_tensor(self.shift)
@@ -196,7 +192,7 @@ class _Counts(LogLink):
     def checked(self, y: np.ndarray) -> np.ndarray:
         """Targets (N, P); ValueError that names a row with anything but non-negative integers."""
         y = super().checked(y)
-        row = _first((y < 0) | (y != np.floor(y)))
+        row = first_row((y < 0) | (y != np.floor(y)))
         if row is not None:
             raise ValueError(
                 f"Counts are non-negative integers, but y holds {y[row].tolist()} in row {row}: choose another "
@@ -258,7 +254,7 @@ class Gamma(_Dispersed):
     def checked(self, y: np.ndarray) -> np.ndarray:
         """Targets (N, P); ValueError that names a row with numbers that are not positive."""
         y = super().checked(y)
-        row = _first(y <= 0)
+        row = first_row(y <= 0)
         if row is not None:
             raise ValueError(
                 f"likelihood='gamma' is for positive targets, but y holds {y[row].tolist()} in row {row}: choose "
@@ -275,12 +271,6 @@ class Gamma(_Dispersed):
         m, y, a = self._log_mean(mean), y.unsqueeze(-3), 1 / self.dispersion[..., None, None, :]
         change = m - y.log()
         return (_gamma_level(y, a) - a * (change + (0.5 * variance - change).expm1())).sum(-1)
-
-
-def _first(wrong: np.ndarray) -> int | None:
-    """Number of the first row with a True in ``wrong`` (N, P); None if there is none."""
-    rows = np.flatnonzero(wrong.any(axis=1))
-    return int(rows[0]) if len(rows) else None
 
 
 def _gamma_level(y: Tensor, a: Tensor) -> Tensor:

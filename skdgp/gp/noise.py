@@ -250,11 +250,6 @@ class Heteroskedastic(Standardised):
         """The parameter b."""
         return [self.log_level]
 
-    def response(self, f: Tensor) -> Tensor:
-        """f in the user's units."""
-        scale, shift = (f.new_tensor(each) for each in (self.units.scale, self.units.shift))
-        return f[..., : self.n_targets] * scale + shift
-
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """−½ Σ_p [log 2π + m₂ + exp(−m₂ + ½ v₂) ((y − m₁)² + v₁)], m₂ with b (tutorial, Sec. 4.1).
 
@@ -273,7 +268,7 @@ class Heteroskedastic(Standardised):
         return torch.logsumexp(log_density + log_weights, dim=-1).sum(-1)
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> PredictiveDistribution:
-        """See :meth:`.Regression.predictive`; ``N_VARIANCES`` values stand for the variance of the noise."""
+        """See :meth:`.Likelihood.predictive`; ``N_VARIANCES`` values stand for the variance of the noise."""
         m1, m2, v1, v2 = self._parts(mean.double(), variance.double())
         scale, shift = np.asarray(self.units.scale), np.asarray(self.units.shift)
         log_share = log_weight[:, 0].double().log_softmax(0)
@@ -287,22 +282,13 @@ class Heteroskedastic(Standardised):
         variances = total.flatten(0, 1).cpu().numpy()
         return PredictiveDistribution(means * scale + shift, variances * scale**2, log_share.exp().cpu().numpy())
 
-    def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
-        """See :meth:`.Regression.mean_response`."""
-        return self.response((log_weight.exp()[..., None] * mean).sum(0))
-
     def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """See :meth:`.Regression.draw`."""
+        """See :meth:`.Likelihood.draw`."""
         f, g = np.split(f, 2, axis=-1)
         level, floor = (each.detach().double().cpu().numpy() for each in (self.log_level, self.floor))
         deviation = np.sqrt(np.exp(np.minimum(g + level, self.most)) + floor)
         standard = f + deviation * rng.standard_normal(f.shape)
         return standard * np.asarray(self.units.scale) + np.asarray(self.units.shift)
-
-    def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`.Regression.joint`."""
-        own, scale = covariance[..., : self.n_targets, :, :], covariance.new_tensor(self.units.scale)
-        return self.response(mean.mT).mT, own * scale.square()[:, None, None]
 
     def _parts(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Means of f and of log variances, and variances of both."""

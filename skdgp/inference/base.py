@@ -21,7 +21,6 @@ from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import Kernel, LinearKernel, StationaryKernel, SumKernel
 from ..gp.likelihoods import Gaussian, Likelihood, rounding_variance
-from ..gp.log_link import LogLink
 from ..gp.means import ConstantMean, ZeroMean
 from ..gp.propagation import make_propagation
 from .batches import Batch, Part
@@ -146,7 +145,7 @@ def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tupl
         If a matrix has no Cholesky factor in floating point.
     """
     if likelihood.base_kind == "means":
-        return fit_base_of_means(rows, cast(LogLink, deepcopy(likelihood)).to(rows.X), groups)
+        return fit_base_of_means(rows, deepcopy(likelihood).to(rows.X), groups)
     numbers = Batch(rows.X, likelihood.regressands(rows.y), rows.weight)
     if likelihood.base_kind == "tails":
         return fit_base_of_tails(numbers, groups)
@@ -221,7 +220,7 @@ def fit_base_of_tails(rows: Batch, groups: Groups = None) -> tuple[DeepGP, Batch
     return model, Batch(rows.X, rows.y, rows.weight * near)
 
 
-def fit_base_of_means(rows: Batch, likelihood: LogLink, groups: Groups = None) -> tuple[DeepGP, Batch]:
+def fit_base_of_means(rows: Batch, likelihood: Likelihood, groups: Groups = None) -> tuple[DeepGP, Batch]:
     """The same for targets whose mean is the exponential of the function.
 
     The kernel is the one that makes the logarithms of the targets most likely. The posterior is Laplace's
@@ -232,7 +231,7 @@ def fit_base_of_means(rows: Batch, likelihood: LogLink, groups: Groups = None) -
     ----------
     rows : Batch
         Rows with encoded targets of one output.
-    likelihood : LogLink
+    likelihood : Likelihood
         Likelihood of the targets. Its dispersion changes in place.
     groups : sequence of int, default=None
         Which inputs share a lengthscale.
@@ -246,12 +245,11 @@ def fit_base_of_means(rows: Batch, likelihood: LogLink, groups: Groups = None) -
     """
     logarithms = likelihood.regressands(rows.y)
     model = fit_base(Batch(rows.X, logarithms, rows.weight), groups)
-    likelihood.start_dispersion(cast(Gaussian, model.likelihood).variance.item())
+    likelihood.start_dispersion(model.likelihood.noise_variance().item())
     model.likelihood = Gaussian(1, excess=1.0, floor=0.0).to(rows.X).requires_grad_(False)
     f = model(rows.X).mean[0]
     for _ in range(NEWTON_STEPS):
-        log_mean = f + f.new_tensor(likelihood.shift)
-        slope, curvature = (values[0] for values in likelihood.derivatives(rows.y[None], log_mean[None]))
+        slope, curvature = (values[0] for values in likelihood.derivatives(rows.y[None], f[None]))
         curvature = torch.maximum(curvature, slope.abs() / LONGEST).clamp(min=LEAST_CURVATURE)
         learnt = Batch(rows.X, f + slope / curvature, rows.weight * curvature[:, 0])
         set_posteriors(model, learnt)

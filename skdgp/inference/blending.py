@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ..gp.blend import Blend, like_deep, near_data, nearness
-from ..gp.classes import Classification, Tempered
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import SumKernel
@@ -119,7 +118,7 @@ class _Density:
     factor = FACTOR
 
     def __init__(self, base: DeepGP, likelihood: Likelihood, held_out: Sequence[OutOfSample]):
-        self.likelihood = self.to_calibrate(deepcopy(likelihood)).double().requires_grad_(True)
+        self.likelihood = deepcopy(likelihood).for_blend().double().requires_grad_(True)
         self.noise = self.likelihood.calibrated()
         self.learnt = np.concatenate([part.detach().cpu().numpy().ravel() for part in self.noise] or [np.zeros(0)])
         self.y = torch.cat([predicted.rows.y for predicted in held_out]).double()
@@ -182,11 +181,6 @@ class _Density:
         return minimize(self.negative, start, jac=True, method="L-BFGS-B", bounds=limits)
 
     # Methods that a base for classes overrides.
-
-    def to_calibrate(self, likelihood: Likelihood) -> Likelihood:
-        """The blend's likelihood, from a copy of a member's."""
-        likelihood.refine()
-        return likelihood
 
     def scaled(self, mean: Tensor, log_factor: Tensor | float) -> Tensor:
         """Means of the base, or some of them, after its variance has been multiplied: they do not change."""
@@ -260,10 +254,6 @@ class _Probability(_Density):
             log_p = self.likelihood.log_predictive(torch.full_like(self.y, number), mean, variance)[0]  # (n,)
             total = total + share * (log_p + self.log_even).logsumexp(0)
         return total
-
-    def to_calibrate(self, likelihood: Likelihood) -> Likelihood:
-        """The likelihood with a temperature."""
-        return Tempered(cast(Classification, likelihood))
 
     def scaled(self, mean: Tensor, log_factor: Tensor | float) -> Tensor:
         """Means, which are multiplied as deviations are."""

@@ -7,7 +7,7 @@ that float32 would not do.
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import cached_property
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..gp.conditionals import with_variances
 from ..gp.deep_gp import DeepGP, Marginals
-from ..gp.likelihoods import Likelihood, Regression
+from ..gp.likelihoods import Likelihood
 from ..gp.waves import Streams
 from .predictor import PREDICT_NUMBERS, Predictor
 from .threads import threads_for
@@ -38,7 +38,7 @@ Mean = Callable[[Likelihood, Marginals], Tensor]
 def joint_covariance(predictor: Predictor, X: np.ndarray) -> np.ndarray:
     """Covariances (P, n, n) between rows of observations without noise, in the square of the user's units."""
     frozen, rows = predictor.frozen(), torch.as_tensor(X, dtype=torch.float64, device=predictor.device)
-    likelihood = cast(Regression, frozen.likelihoods[0])
+    likelihood = frozen.likelihoods[0]
     with torch.no_grad(), threads_for(frozen.products(len(rows))):
         mean, covariance = frozen.joint(rows, observed=not likelihood.linear)
         if likelihood.linear:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..gp.blend import Blend
 from ..gp.conditionals import with_variances
 from ..gp.deep_gp import DeepGP, Marginals
-from ..gp.likelihoods import Likelihood, Regression
+from ..gp.likelihoods import Likelihood
 from ..gp.mixtures import Response
 from ..gp.neighbours import Correction, corrected
 from ..gp.waves import Streams
@@ -151,7 +151,7 @@ class Predictor(nn.Module):
         means, total = [], X.new_zeros(())
         for model, marginals in zip(self.models, self._blended(X), strict=True):
             likelihood = model.likelihood if self.blend is None else self.blend.likelihood
-            response = cast(Regression, likelihood).joint if observed else None
+            response = likelihood.joint if observed else None
             mean, spread = (column.mT for column in marginals.of(response).moments())  # (P, B)
             if joint:
                 streams = Streams(range(n_components), X.device)

@@ -7,14 +7,14 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from ..gp.coregional import Incomplete, mixed
+from ..gp.coregional import mixed
 from ..gp.coupled import COUPLED, check_size
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import Kernel
 from ..gp.latents import Latents
 from ..gp.layers import Layer
-from ..gp.likelihoods import Likelihood, Regression
+from ..gp.likelihoods import Likelihood
 from ..gp.means import ZeroMean, make_mean
 from ..gp.propagation import Propagation, make_propagation
 from ..inference.plan import Plan
@@ -148,7 +148,7 @@ class DSDGP(DSDGPParameters):
             with torch.no_grad():
                 inputs = layers[-1](inputs[None], inputs)[0][0]  # the inputs of the next layer
         if self.n_latent_outputs is not None:
-            layers = mixed(layers, cast(Incomplete, likelihood), self.n_latent_outputs)
+            layers = mixed(layers, likelihood, self.n_latent_outputs)
         kind = COUPLED.get(self.layer_posterior) if hidden_dims else None
         if kind is not None:
             hidden_dims = tuple(kind.widths(*cast(GlobalLayer, layer).q.mean.shape) for layer in layers[:-1])
@@ -230,5 +230,4 @@ class LatentDSDGP(LatentDSDGPParameters, DSDGP):  # type: ignore[misc]
         """The propagation, with latent variables before the first layer."""
         if not self.latent_dims:
             return propagation
-        n_targets = cast(Regression, likelihood).n_targets
-        return Latents(propagation, X.shape[1], n_targets, self.latent_dims, self.n_importance, generator)
+        return Latents(propagation, X.shape[1], likelihood.n_targets, self.latent_dims, self.n_importance, generator)

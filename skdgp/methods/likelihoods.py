@@ -17,17 +17,17 @@ LIKELIHOODS: dict[str, type[Regression]] = {
 }
 
 
-def kind_of(likelihood) -> type[Likelihood]:
+def kind_of(likelihood, otherwise: type[Likelihood] = Likelihood) -> type[Likelihood]:
     """The class that a name, a likelihood or a class of one stands for. What another function makes is not known."""
     if isinstance(likelihood, str):
         return LIKELIHOODS[likelihood]
     kind = likelihood if isinstance(likelihood, type) else type(likelihood)
-    return kind if issubclass(kind, Likelihood) else Likelihood
+    return kind if issubclass(kind, Likelihood) else otherwise
 
 
 def is_gaussian(likelihood) -> bool:
     """Whether a name, a likelihood or a class of one stands for Gaussian noise."""
-    return issubclass(kind_of(likelihood), Gaussian)
+    return kind_of(likelihood).conjugate
 
 
 def make_likelihood(likelihood: str | Regression | Callable[[int], Regression], n_targets: int) -> Regression:

@@ -1,12 +1,12 @@
 """Sparse Gaussian processes with orthogonally decomposed inducing variables."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ..gp.coregional import Incomplete, mixed
+from ..gp.coregional import mixed
 from ..gp.deep_gp import DeepGP
 from ..gp.features import Features
 from ..gp.images import ConvolutionalSum
@@ -145,7 +145,7 @@ class SOLVEGP(SOLVEGPParameters):
             X.new_zeros(n_outputs, len(Z)),
             covariance=COVARIANCES[self.covariance],
         )
-        layers = [layer] if self.n_latent_outputs is None else mixed([layer], cast(Incomplete, likelihood), n_outputs)
+        layers = [layer] if self.n_latent_outputs is None else mixed([layer], likelihood, n_outputs)
         return DeepGP(layers, make_propagation("monte_carlo", (), 1, generator), likelihood)
 
     def _kinds(self) -> dict[str, str]:

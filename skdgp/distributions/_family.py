@@ -1,0 +1,148 @@
+"""Predictive distributions whose components are of one family of SciPy."""
+
+from itertools import pairwise
+from typing import Self
+
+import numpy as np
+from scipy.optimize.elementwise import find_root
+from scipy.stats import rv_continuous
+
+from ._mixture import Mixture
+
+#: Number of nodes in each part of a score's integral.
+SCORE_NODES = 12
+
+#: Where these parts end, in deviations from the mean, and the probability that components have beyond the last ones.
+PARTS = (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0)
+LEAST = 1e-8
+
+#: Relative error of quantiles.
+QUANTILE_ERROR = 1e-12
+
+
+class FamilyDistribution(Mixture):
+    """Predictive distributions that are mixtures of continuous distributions of one family of :mod:`scipy.stats`.
+
+    ``predict_dist`` of regressors returns it for likelihoods of your own that derive from ``Pointwise``. The methods
+    are those of :class:`~skdgp.PredictiveDistribution`.
+
+    Parameters
+    ----------
+    family : scipy.stats.rv_continuous
+        The family, such as ``scipy.stats.beta``.
+    parameters : dict of str to array-like of shape (S, n) or (S, n, P)
+        Parameters of S components for n rows (and P outputs), by SciPy's names. ``loc`` and ``scale`` may be among
+        them.
+    weights : array-like of shape (S,)
+        Weights of the components. They are not negative, and add up to one.
+
+    Attributes
+    ----------
+    shape : tuple
+        ``(n,)`` or ``(n, P)``.
+    mean, var, std : ndarray of shape (n,) or (n, P)
+        Means, variances and standard deviations of the mixtures.
+
+    Raises
+    ------
+    TypeError
+        If the family is no continuous one.
+    ValueError
+        If shapes do not match, or if the family does not allow the parameters.
+
+    Examples
+    --------
+    >>> from scipy.stats import beta
+    >>> from skdgp.distributions import FamilyDistribution
+    >>> dist = FamilyDistribution(beta, {"a": [[2.0], [8.0]], "b": [[6.0], [2.0]]}, [0.5, 0.5])
+    >>> dist.mean, dist.ppf(0.5).round(3)
+    (array([0.525]), array([0.528]))
+    """
+
+    def __init__(self, family, parameters, weights):
+        if not isinstance(family, rv_continuous):
+            raise TypeError(
+                f"FamilyDistribution takes a continuous family of scipy.stats, got {type(family).__name__}: counts "
+                "have a likelihood and a distribution of their own, CountDistribution."
+            )
+        self.family, self.weights = family, weights
+        vars(self).update(parameters, ARRAYS=tuple(parameters))
+        self._check()
+        if np.isnan(family.support(**parameters)).any():
+            raise ValueError(
+                f"The family {family.name!r} does not allow some of the parameters {', '.join(parameters)}: scales, "
+                "for instance, must be positive."
+            )
+
+    @classmethod
+    def of(cls, frozen, weights, shape, shift=0.0, scale=1.0) -> Self:
+        """Mixtures of ``shift`` and ``scale`` times frozen distributions, whose parameters broadcast to (S, *shape)."""
+        names = [*(frozen.dist.shapes or "").replace(" ", "").split(","), "loc", "scale"]
+        given = {"loc": 0.0, "scale": 1.0} | dict(zip(filter(None, names), frozen.args, strict=False)) | frozen.kwds
+        whole = {name: np.broadcast_to(value, (len(weights), *shape)) for name, value in given.items()}
+        return cls(frozen.dist, whole | {"loc": whole["loc"] * scale + shift, "scale": whole["scale"] * scale}, weights)
+
+    def _named(self, numbers) -> dict:
+        return dict(zip(self.ARRAYS, numbers, strict=True))
+
+    def _like(self, arrays, weights):
+        return type(self)(self.family, self._named(arrays), weights)
+
+    @property
+    def _kind(self) -> str:
+        return f"{super()._kind} of {self.family.name}"
+
+    @property
+    def component_means(self) -> np.ndarray:
+        """See :attr:`.Mixture.component_means`."""
+        return self.family.mean(**self._named(self._arrays))
+
+    @property
+    def component_variances(self) -> np.ndarray:
+        """See :attr:`.Mixture.component_variances`."""
+        return self.family.var(**self._named(self._arrays))
+
+    def _log_density(self, y, *numbers):
+        with np.errstate(divide="ignore"):
+            parts = self.family.logpdf(y, **self._named(numbers)) + np.log(self.weights)[:, None]
+        return np.logaddexp.reduce(parts, axis=0)
+
+    def _cdf(self, y, *numbers):
+        return np.clip(self.weights @ self.family.cdf(y, **self._named(numbers)), 0.0, 1.0)
+
+    def _quantile(self, q, *numbers):
+        """Quantiles, which lie between those of the components."""
+        ends = self.family.ppf(q, **self._named(numbers))
+        low, high = ends.min(axis=0), ends.max(axis=0)
+        open_ = np.flatnonzero(low < high)
+
+        def excess(x, column):
+            there = column.astype(int)
+            return self._cdf(x, *(each[:, there] for each in numbers)) - q[there]
+
+        root = find_root(
+            excess, (low[open_], high[open_]), args=(open_.astype(float),), tolerances={"xrtol": QUANTILE_ERROR}
+        )
+        # Rounding may hide the change of sign between two ends that are very close.
+        low[open_] = np.where(np.isnan(root.x), low[open_], root.x)
+        return low
+
+    def _crps(self, y, *numbers):
+        """∫ (F(t) − 1{t ≥ y})² dt, over parts that end at y, or some deviations from the mean."""
+        named, (x, weight) = self._named(numbers), np.polynomial.legendre.leggauss(SCORE_NODES)
+        low, high = self.family.ppf(LEAST, **named).min(axis=0), self.family.isf(LEAST, **named).max(axis=0)
+        component_means = self.family.mean(**named)
+        mean = self.weights @ component_means
+        std = np.sqrt(self.weights @ (self.family.var(**named) + (component_means - mean) ** 2))
+        ends = np.sort(np.clip([low, *(mean + end * std for end in PARTS), high, y], low, high), axis=0)
+        total = np.maximum(low - y, 0.0) + np.maximum(y - high, 0.0)
+        for start, end in pairwise(ends):
+            for place, share in zip(0.5 * (x + 1), 0.5 * weight, strict=True):
+                F = self._cdf(start + place * (end - start), *numbers)
+                total += share * (end - start) * (F - (start >= y)) ** 2
+        return total
+
+    def _draw(self, components, rng):
+        # Rows are drawn first, so that the draws of a row do not depend on how many rows come after it.
+        uniform = np.moveaxis(rng.random_sample((len(self), len(components), *self.shape[1:])), 1, 0)
+        return self.family.ppf(uniform, **self._named(each[components] for each in self._arrays))
