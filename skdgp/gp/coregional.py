@@ -54,6 +54,11 @@ class Mixed(Layer):
         """Inducing points of the first set."""
         return self.layer.Z
 
+    @property
+    def O(self) -> Tensor:  # noqa: E743
+        """Inducing points of the second set."""
+        return self.layer.O
+
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the largest tensor for each row, which belongs to g or to f."""
         return max(self.layer.numbers_per_row(n_samples), n_samples * self.W.shape[-2])
