@@ -16,10 +16,10 @@ except ImportError:
 
 
 def is_search(estimator) -> bool:
-    """Whether it is a search, such as GridSearchCV."""
+    """Whether it is a search, such as GridSearchCV. Those of other packages are only known once they are fitted."""
     from sklearn.model_selection._search import BaseSearchCV  # brings modules that fits do not need
 
-    return isinstance(estimator, BaseSearchCV)
+    return isinstance(estimator, BaseSearchCV) or hasattr(estimator, "best_estimator_")
 
 
 def is_transformed_target(estimator) -> bool:

@@ -1,8 +1,6 @@
 """Generated data sets: problems for which depth helps, and well-known computer experiments."""
 
-from collections.abc import Callable
 from numbers import Integral, Real
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -11,22 +9,35 @@ from ._sklearn import Interval, StrOptions, validate_params
 
 __all__ = ["make_banana", "make_experiment", "make_letters", "make_step", "make_waves"]
 
-#: Layout of the letters: the left edge of each, the box that each of them fills, and the width of a stroke.
-_LEFT_OF_D, _LEFT_OF_G, _LEFT_OF_P = 0.05, 0.37, 0.69
-_WIDTH, _BOTTOM, _TOP = 0.27, 0.1, 0.9
+#: Left edges of the letters. The first leaves a margin of 0.05, and the gaps between letters are as wide.
+_LEFT_OF_D = 0.05
+_LEFT_OF_G = 0.37
+_LEFT_OF_P = 0.69
+
+#: Width of a letter. Three letters with their gaps nearly fill the unit square.
+_WIDTH = 0.27
+
+#: Lower and upper ends of the letters, with margins of 0.1.
+_BOTTOM = 0.1
+_TOP = 0.9
+
+#: Width of a stroke, about a third of a letter's.
 _STROKE = 0.08
 
 #: Exponent of the round parts' outline |u|ᵖ + |v|ᵖ = 1: a little squarer than the ellipse's 2, as in bold type.
 _ROUNDNESS = 2.5
 
-_COMMON_RULES = {"n_samples": [Interval(Integral, 1, None, closed="left")], "random_state": ["random_state"]}
+#: Allowed values of standard deviations.
 _DEVIATION = [Interval(Real, 0, None, closed="left")]
 
 
-@validate_params(
-    {**_COMMON_RULES, "noise": [Interval(Real, 0, 1, closed="both")]},
-    prefer_skip_nested_validation=True,
-)
+def _checking(**allowed):
+    """A decorator that checks parameters: the number of rows, the source of randomness, and those of the names."""
+    common = {"n_samples": [Interval(Integral, 1, None, closed="left")], "random_state": ["random_state"]}
+    return validate_params(common | allowed, prefer_skip_nested_validation=True)
+
+
+@_checking(noise=[Interval(Real, 0, 1, closed="both")])
 def make_letters(n_samples=40000, *, noise=0.0, random_state=None):
     """Points of the unit square, and whether they lie inside one of the letters D, G and P.
 
@@ -75,7 +86,7 @@ def make_letters(n_samples=40000, *, noise=0.0, random_state=None):
     return X, (_in_letters(X) ^ wrong).astype(int)
 
 
-@validate_params({**_COMMON_RULES, "noise": _DEVIATION}, prefer_skip_nested_validation=True)
+@_checking(noise=_DEVIATION)
 def make_step(n_samples=200, *, noise=0.05, random_state=None):
     """One feature and a target that jumps from 0 to 1 where the feature is 0.
 
@@ -114,7 +125,7 @@ def make_step(n_samples=200, *, noise=0.05, random_state=None):
     return X, (X[:, 0] > 0) + noise * rng.standard_normal(n_samples)
 
 
-@validate_params({**_COMMON_RULES, "noise": _DEVIATION}, prefer_skip_nested_validation=True)
+@_checking(noise=_DEVIATION)
 def make_waves(n_samples=200, *, noise=0.3, random_state=None):
     """One feature and a wavy target, with a gap in the middle of the feature's range.
 
@@ -155,7 +166,7 @@ def make_waves(n_samples=200, *, noise=0.3, random_state=None):
     return x[:, None], y + noise * rng.standard_normal(n_samples)
 
 
-@validate_params({**_COMMON_RULES, "noise": _DEVIATION}, prefer_skip_nested_validation=True)
+@_checking(noise=_DEVIATION)
 def make_banana(n_samples=400, *, noise=0.2, random_state=None):
     """Two classes in the plane. Each is a crescent, and they reach into each other.
 
@@ -244,7 +255,7 @@ def _in_box(x, y, across, up):
     return (across[0] <= x) & (x <= across[1]) & (up[0] <= y) & (y <= up[1])
 
 
-# Computer experiments: the limits of each feature, by its symbol, and a function of all features.
+# Computer experiments: functions of all features, by their symbols.
 
 
 def _borehole(*, r_w, r, T_u, H_u, T_l, H_l, L, K_w):
@@ -270,74 +281,54 @@ def _wing_weight(*, S_w, W_fw, A, sweep, q, taper, t_c, N_z, W_dg, W_p):
     return 0.036 * S_w**0.758 * W_fw**0.0035 * q**0.006 * shape * (N_z * W_dg) ** 0.49 + S_w * W_p
 
 
-class _Experiment(NamedTuple):
-    function: Callable
-    limits: dict[str, tuple[float, float]]
+_FORMULAS = {"borehole": _borehole, "otl_circuit": _otl_circuit, "piston": _piston, "wing_weight": _wing_weight}
 
-
-_EXPERIMENTS = {
-    "borehole": _Experiment(
-        _borehole,
-        {
-            "r_w": (0.05, 0.15),
-            "r": (100.0, 50_000.0),
-            "T_u": (63_070.0, 115_600.0),
-            "H_u": (990.0, 1110.0),
-            "T_l": (63.1, 116.0),
-            "H_l": (700.0, 820.0),
-            "L": (1120.0, 1680.0),
-            "K_w": (9855.0, 12_045.0),
-        },
-    ),
-    "otl_circuit": _Experiment(
-        _otl_circuit,
-        {
-            "R_b1": (50.0, 150.0),
-            "R_b2": (25.0, 70.0),
-            "R_f": (0.5, 3.0),
-            "R_c1": (1.2, 2.5),
-            "R_c2": (0.25, 1.2),
-            "beta": (50.0, 300.0),
-        },
-    ),
-    "piston": _Experiment(
-        _piston,
-        {
-            "M": (30.0, 60.0),
-            "S": (0.005, 0.02),
-            "V_0": (0.002, 0.01),
-            "k": (1000.0, 5000.0),
-            "P_0": (90_000.0, 110_000.0),
-            "T_a": (290.0, 296.0),
-            "T_0": (340.0, 360.0),
-        },
-    ),
-    "wing_weight": _Experiment(
-        _wing_weight,
-        {
-            "S_w": (150.0, 200.0),
-            "W_fw": (220.0, 300.0),
-            "A": (6.0, 10.0),
-            "sweep": (-10.0, 10.0),
-            "q": (16.0, 45.0),
-            "taper": (0.5, 1.0),
-            "t_c": (0.08, 0.18),
-            "N_z": (2.5, 6.0),
-            "W_dg": (1700.0, 2500.0),
-            "W_p": (0.025, 0.08),
-        },
-    ),
+#: Limits of the features of each experiment, by their symbols, in the order of the columns.
+_LIMITS = {
+    "borehole": {
+        "r_w": (0.05, 0.15),
+        "r": (100.0, 50_000.0),
+        "T_u": (63_070.0, 115_600.0),
+        "H_u": (990.0, 1110.0),
+        "T_l": (63.1, 116.0),
+        "H_l": (700.0, 820.0),
+        "L": (1120.0, 1680.0),
+        "K_w": (9855.0, 12_045.0),
+    },
+    "otl_circuit": {
+        "R_b1": (50.0, 150.0),
+        "R_b2": (25.0, 70.0),
+        "R_f": (0.5, 3.0),
+        "R_c1": (1.2, 2.5),
+        "R_c2": (0.25, 1.2),
+        "beta": (50.0, 300.0),
+    },
+    "piston": {
+        "M": (30.0, 60.0),
+        "S": (0.005, 0.02),
+        "V_0": (0.002, 0.01),
+        "k": (1000.0, 5000.0),
+        "P_0": (90_000.0, 110_000.0),
+        "T_a": (290.0, 296.0),
+        "T_0": (340.0, 360.0),
+    },
+    "wing_weight": {
+        "S_w": (150.0, 200.0),
+        "W_fw": (220.0, 300.0),
+        "A": (6.0, 10.0),
+        "sweep": (-10.0, 10.0),
+        "q": (16.0, 45.0),
+        "taper": (0.5, 1.0),
+        "t_c": (0.08, 0.18),
+        "N_z": (2.5, 6.0),
+        "W_dg": (1700.0, 2500.0),
+        "W_p": (0.025, 0.08),
+    },
 }
 
 
-@validate_params(
-    {
-        **_COMMON_RULES,
-        "experiment": [StrOptions(set(_EXPERIMENTS))],
-        "n_useless": [Interval(Integral, 0, None, closed="left")],
-        "noise": _DEVIATION,
-    },
-    prefer_skip_nested_validation=True,
+@_checking(
+    experiment=[StrOptions(set(_FORMULAS))], n_useless=[Interval(Integral, 0, None, closed="left")], noise=_DEVIATION
 )
 def make_experiment(n_samples=200, *, experiment="borehole", n_useless=0, noise=0.0, random_state=None):
     """One of four well-known computer experiments: smooth formulas of engineers, with six to ten features.
@@ -406,9 +397,8 @@ def make_experiment(n_samples=200, *, experiment="borehole", n_useless=0, noise=
     >>> X.shape, y.round(2)
     ((3, 7), array([0.43, 0.33, 0.4 ]))
     """
-    function, limits = _EXPERIMENTS[experiment]
-    rng = check_random_state(random_state)
+    limits, rng = _LIMITS[experiment], check_random_state(random_state)
     low, high = np.transpose([*limits.values(), *n_useless * [(0.0, 1.0)]])
     X = low + (high - low) * rng.uniform(size=(n_samples, len(low)))
     columns = dict(zip(limits, X.T, strict=False))  # useless features have no symbol
-    return X, function(**columns) + noise * rng.standard_normal(n_samples)
+    return X, _FORMULAS[experiment](**columns) + noise * rng.standard_normal(n_samples)

@@ -5,15 +5,57 @@ All regressors and classifiers also take kernel objects of scikit-learn itself, 
 """
 
 from numbers import Integral
+from typing import ClassVar
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Hyperparameter, Kernel
 
 __all__ = ["Convolutional", "Select"]
 
 
-class Convolutional(Kernel):
+class _OfAnother(Kernel):
+    """A kernel that is made of another one, and has the hyperparameters of that."""
+
+    _other: ClassVar[str]  # name of the parameter that has the other kernel
+
+    def _resolved(self):
+        """The other kernel."""
+        return getattr(self, self._other)
+
+    def get_params(self, deep=True):
+        """Parameters of the kernel and, with ``deep``, those of the other kernel after its name and ``__``."""
+        params = super().get_params()
+        other = params[self._other]
+        if deep and other is not None:
+            params |= {f"{self._other}__{name}": value for name, value in other.get_params().items()}
+        return params
+
+    @property
+    def hyperparameters(self):
+        """Hyperparameters of the other kernel, after its name and ``__``."""
+        return [
+            Hyperparameter(f"{self._other}__{given.name}", given.value_type, given.bounds, given.n_elements)
+            for given in self._resolved().hyperparameters
+        ]
+
+    @property
+    def theta(self):
+        """Logarithms of the hyperparameters that are not fixed."""
+        return self._resolved().theta
+
+    @theta.setter
+    def theta(self, theta):
+        other = self._resolved()
+        other.theta = theta
+        setattr(self, self._other, other)  # which may have been None
+
+    @property
+    def bounds(self):
+        """Bounds of these logarithms."""
+        return self._resolved().bounds
+
+
+class Convolutional(_OfAnother):
     """A kernel for images: a function of an image is a weighted sum of one function of all its patches.
 
     A patch is a small rectangle of the image. Such functions look for the same things everywhere in an image, so that
@@ -48,17 +90,12 @@ class Convolutional(Kernel):
     (2, 2)
     """
 
+    _other = "base"
+
     def __init__(self, image_shape, patch_shape, base=None):
         self.image_shape = image_shape
         self.patch_shape = patch_shape
         self.base = base
-
-    def get_params(self, deep=True):
-        """Parameters of the kernel and, with ``deep``, those of ``base`` as ``base__...``."""
-        params = {"image_shape": self.image_shape, "patch_shape": self.patch_shape, "base": self.base}
-        if deep and self.base is not None:
-            params |= {f"base__{name}": value for name, value in self.base.get_params().items()}
-        return params
 
     def resolved_base(self):
         """The base, or the kernel that None stands for."""
@@ -67,6 +104,8 @@ class Convolutional(Kernel):
         channels = self.image_shape[2] if len(self.image_shape) > 2 else 1
         return ConstantKernel(1.0) * RBF(float(np.sqrt(self.patch_shape[0] * self.patch_shape[1] * channels)))
 
+    _resolved = resolved_base
+
     def index(self):
         """Numbers (n_patches, n_pixels) of the pixels of each patch."""
         height, width = self.image_shape[:2]
@@ -74,43 +113,14 @@ class Convolutional(Kernel):
         windows = np.lib.stride_tricks.sliding_window_view(pixels, tuple(self.patch_shape), axis=(0, 1))
         return np.moveaxis(windows, 2, -1).reshape(-1, self.patch_shape[0] * self.patch_shape[1] * pixels.shape[2])
 
-    @property
-    def hyperparameters(self):
-        """Hyperparameters of ``base``, as ``base__...``."""
-        return [
-            type(each)(f"base__{each.name}", each.value_type, each.bounds, each.n_elements)
-            for each in self.resolved_base().hyperparameters
-        ]
-
-    @property
-    def theta(self):
-        """Logarithms of the hyperparameters of ``base`` that are not fixed."""
-        return self.resolved_base().theta
-
-    @theta.setter
-    def theta(self, theta):
-        self.base = self.resolved_base()
-        self.base.theta = theta
-
-    @property
-    def bounds(self):
-        """Bounds of these logarithms."""
-        return self.resolved_base().bounds
-
-    def clone_with_theta(self, theta):
-        """A copy with other hyperparameters."""
-        copy = clone(self)
-        copy.theta = theta
-        return copy
-
     def __call__(self, X, Y=None, eval_gradient=False):
         """Covariances of rows, as in scikit-learn. Weights are the learnt ones, or else all the same."""
         if eval_gradient:
             raise ValueError("Convolutional has no gradient here: fit it with the estimators of this package.")
         first, w = np.atleast_2d(X), self._weights()
         second, base = first if Y is None else np.atleast_2d(Y), self.resolved_base()
-        patches = [each[:, self.index()] for each in (first, second)]  # (n, P, d)
-        k = base(*(each.reshape(-1, each.shape[-1]) for each in patches))
+        patches = [rows[:, self.index()] for rows in (first, second)]  # (n, P, d)
+        k = base(*(patch.reshape(-1, patch.shape[-1]) for patch in patches))
         return np.einsum("p,ipjq,q->ij", w, k.reshape(len(first), len(w), len(second), len(w)), w)
 
     def diag(self, X):
@@ -129,7 +139,7 @@ class Convolutional(Kernel):
         return getattr(self, "weights_", np.ones(n_patches)) / n_patches
 
 
-class Select(Kernel):
+class Select(_OfAnother):
     """A kernel that sees only some of the features. A sum of such kernels makes an additive model.
 
     You can compose it with scikit-learn's kernels, and ``GaussianProcessRegressor`` takes it, too.
@@ -154,44 +164,11 @@ class Select(Kernel):
     Select(RBF(length_scale=1), 0) + Select(RBF(length_scale=2), [1, 2])
     """
 
+    _other = "kernel"
+
     def __init__(self, kernel, columns):
         self.kernel = kernel
         self.columns = columns
-
-    def get_params(self, deep=True):
-        """Parameters and, with ``deep``, those of ``kernel`` as ``kernel__...``."""
-        params = {"kernel": self.kernel, "columns": self.columns}
-        if deep:
-            params |= {f"kernel__{name}": value for name, value in self.kernel.get_params().items()}
-        return params
-
-    @property
-    def hyperparameters(self):
-        """Hyperparameters of ``kernel``, as ``kernel__...``."""
-        return [
-            type(each)(f"kernel__{each.name}", each.value_type, each.bounds, each.n_elements)
-            for each in self.kernel.hyperparameters
-        ]
-
-    @property
-    def theta(self):
-        """Logarithms of the hyperparameters of ``kernel`` that are not fixed."""
-        return self.kernel.theta
-
-    @theta.setter
-    def theta(self, theta):
-        self.kernel.theta = theta
-
-    @property
-    def bounds(self):
-        """Bounds of these logarithms."""
-        return self.kernel.bounds
-
-    def clone_with_theta(self, theta):
-        """A copy with other hyperparameters."""
-        copy = clone(self)
-        copy.theta = theta
-        return copy
 
     def __eq__(self, other):
         same = type(self) is type(other) and self.kernel == other.kernel
@@ -216,9 +193,9 @@ class Select(Kernel):
     def chosen(self, n_features):
         """The chosen features as a list of numbers or names; ValueError if ``columns`` is none of what it may be."""
         columns = list(np.atleast_1d(np.asarray(self.columns, dtype=object)))
-        if len(columns) == n_features and all(isinstance(each, bool | np.bool_) for each in columns):
+        if len(columns) == n_features and all(isinstance(choice, bool | np.bool_) for choice in columns):
             columns = np.flatnonzero(columns).tolist()
-        if not columns or not all(isinstance(each, Integral | str) and not isinstance(each, bool) for each in columns):
+        if not columns or any(isinstance(choice, bool) or not isinstance(choice, Integral | str) for choice in columns):
             raise ValueError(
                 f"kernel has Select of columns={self.columns!r}: give a number or a name, a list of them, or a mask of "
                 f"the {n_features} features that chooses one at least."
@@ -228,6 +205,6 @@ class Select(Kernel):
     def _of(self, X):
         X = np.atleast_2d(X)
         columns = self.chosen(X.shape[1])
-        if any(isinstance(each, str) for each in columns):
+        if any(isinstance(choice, str) for choice in columns):
             raise ValueError(f"columns={self.columns!r} are names, and an array has numbers: give these.")
         return X[:, columns]

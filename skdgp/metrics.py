@@ -386,9 +386,9 @@ class _DistributionScorer(_Scorer):
     ----------
     name : str
         Name of the scorer in this module.
-    score : callable
-        Takes observations, distributions and ``sample_weight``, and returns a number that is greater for better
-        predictions.
+    loss : callable
+        Takes observations, distributions and ``sample_weight``, and returns a number that is less for better
+        predictions. The score is the same with a minus sign.
 
     Examples
     --------
@@ -400,9 +400,9 @@ class _DistributionScorer(_Scorer):
     array([-32., -31.])
     """
 
-    def __init__(self, name, score):
+    def __init__(self, name, loss):
         super().__init__(name)
-        self._score = score
+        self._loss = loss
 
     def __call__(self, estimator, X, y, sample_weight=None):
         """Score of ``estimator`` on rows ``X`` with observations ``y``.
@@ -423,7 +423,7 @@ class _DistributionScorer(_Scorer):
         float
             The score; greater is better.
         """
-        return self._score(y, predictive_distribution(estimator, X), sample_weight=sample_weight)
+        return -self._loss(y, predictive_distribution(estimator, X), sample_weight=sample_weight)
 
 
 def predictive_distribution(estimator, X):
@@ -461,13 +461,11 @@ def predictive_distribution(estimator, X):
     >>> predictive_distribution(pipeline, X[:3]).mean.round(2)
     array([0., 2., 4.])
     """
+    estimator, before = unwrap(estimator)
+    for steps in before:
+        X = steps.transform(X)
     if hasattr(estimator, "predict_dist"):
         return estimator.predict_dist(X)
-    if isinstance(estimator, Pipeline):
-        return predictive_distribution(estimator[-1], estimator[:-1].transform(X) if len(estimator) > 1 else X)
-    if is_search(estimator):
-        check_is_fitted(estimator, "best_estimator_")
-        return predictive_distribution(estimator.best_estimator_, X)
     if is_transformed_target(estimator):
         check_is_fitted(estimator)
         inside = predictive_distribution(estimator.regressor_, X)
@@ -484,8 +482,17 @@ def predictive_distribution(estimator, X):
     return PredictiveDistribution.gaussian(mean, std)
 
 
-def _minus(loss):
-    return lambda *args, **kwargs: -loss(*args, **kwargs)
+def unwrap(estimator):
+    """The model inside pipelines and searches, and the pipelines of the steps before it."""
+    before = []
+    while isinstance(estimator, Pipeline) or is_search(estimator):
+        if isinstance(estimator, Pipeline):
+            before += [estimator[:-1]] if len(estimator) > 1 else []
+            estimator = estimator[-1]
+        else:
+            check_is_fitted(estimator, "best_estimator_")
+            estimator = estimator.best_estimator_
+    return estimator, before
 
 
 def _interval_loss(y, dist, *, sample_weight=None):
@@ -506,15 +513,15 @@ class _ProbabilityScorer(_Scorer):
 
 
 #: Mean log predictive density: −:func:`negative_log_predictive_density`.
-log_density_scorer = _DistributionScorer("log_density_scorer", _minus(negative_log_predictive_density))
+log_density_scorer = _DistributionScorer("log_density_scorer", negative_log_predictive_density)
 #: Continuous ranked probability score with a minus sign: −:func:`crps`.
-crps_scorer = _DistributionScorer("crps_scorer", _minus(crps))
+crps_scorer = _DistributionScorer("crps_scorer", crps)
 #: Interval score of central 90 % intervals with a minus sign: −:func:`interval_score`.
-interval_score_scorer = _DistributionScorer("interval_score_scorer", _minus(_interval_loss))
+interval_score_scorer = _DistributionScorer("interval_score_scorer", _interval_loss)
 #: Distance of the coverage of central 90 % intervals from 0.9, with a minus sign: −|:func:`coverage` − 0.9|.
-coverage_scorer = _DistributionScorer("coverage_scorer", _minus(_coverage_loss))
+coverage_scorer = _DistributionScorer("coverage_scorer", _coverage_loss)
 #: Calibration error of a regressor with a minus sign: −:func:`calibration_error`.
-calibration_error_scorer = _DistributionScorer("calibration_error_scorer", _minus(calibration_error))
+calibration_error_scorer = _DistributionScorer("calibration_error_scorer", calibration_error)
 #: Calibration error of a classifier with a minus sign: −:func:`expected_calibration_error`.
 expected_calibration_error_scorer = _ProbabilityScorer("expected_calibration_error_scorer")
 

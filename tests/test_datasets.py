@@ -5,7 +5,16 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
-from skdgp.datasets import _EXPERIMENTS, _in_letters, make_banana, make_experiment, make_letters, make_step, make_waves
+from skdgp.datasets import (
+    _FORMULAS,
+    _LIMITS,
+    _in_letters,
+    make_banana,
+    make_experiment,
+    make_letters,
+    make_step,
+    make_waves,
+)
 
 MAKERS = [make_letters, make_step, make_banana, make_waves, make_experiment]
 MAKERS_AND_WIDTHS = list(zip(MAKERS, (2, 1, 2, 1, 8), strict=True))
@@ -209,7 +218,7 @@ AT_A_POINT = {
 
 @pytest.mark.parametrize("experiment", AT_A_POINT)
 def test_formulas_at_a_point(experiment):
-    function, limits = _EXPERIMENTS[experiment]
+    function, limits = _FORMULAS[experiment], _LIMITS[experiment]
     features, expected = AT_A_POINT[experiment]
     assert function(**dict(zip(limits, features, strict=True))) == pytest.approx(expected, rel=1e-12)
 
@@ -217,7 +226,7 @@ def test_formulas_at_a_point(experiment):
 @pytest.mark.parametrize("experiment", AT_A_POINT)
 def test_useless_features_are_last_and_change_nothing(experiment):
     X, y = make_experiment(500, experiment=experiment, n_useless=20, random_state=0)
-    function, limits = _EXPERIMENTS[experiment]
+    function, limits = _FORMULAS[experiment], _LIMITS[experiment]
     low, high = np.transpose(list(limits.values()))
     assert X.shape == (500, len(limits) + 20)
     assert (low <= X[:, :-20]).all() and (X[:, :-20] <= high).all()

@@ -104,14 +104,13 @@ class BoTorchModel(Model):
         if q == 1:  # single rows need no joint covariance
             mean, covariance = self._moments(rows[:, 0], joint=False)
         else:
-            mean, covariance = (torch.stack(each) for each in zip(*(self._moments(each) for each in rows), strict=True))
+            mean, covariance = map(torch.stack, zip(*map(self._moments, rows), strict=True))
         shift, scale = self.moments.target_shift, self.moments.target_scale
         mean, covariance = mean * scale + shift, covariance * scale.square()
         added = JITTER * scale.square() + (self.moments.noise if observation_noise else 0.0)
         covariance = covariance + added * torch.eye(q, dtype=covariance.dtype, device=covariance.device)
         covariance = to_linear_operator(covariance.reshape(*batch, q, q).to(X))  # it is factorised when needed
-        found = MultivariateNormal(mean.reshape(*batch, q).to(X), covariance)
-        posterior = GPyTorchPosterior(found)
+        posterior = GPyTorchPosterior(MultivariateNormal(mean.reshape(*batch, q).to(X), covariance))
         return posterior if posterior_transform is None else posterior_transform(posterior)
 
     def _moments(self, rows: Tensor, *, joint: bool = True) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,19 @@
 
 import numpy as np
 
-BLUE, PALE_BLUE, RED, ORANGE, GREY, DARK = "#0b5fa5", "#d3e2ef", "#b3261e", "#c8762b", "#8a8a8a", "#333333"
+#: The colours of the pictures: predictions are blue, with bands in a pale blue.
+BLUE = "#0b5fa5"
+PALE_BLUE = "#d3e2ef"
+
+#: Observations outside of their intervals. Others are dark.
+RED = "#b3261e"
+DARK = "#333333"
+
+#: A second curve, on an axis of its own.
+ORANGE = "#c8762b"
+
+#: What stands for comparison only, such as the line of a calibrated model.
+GREY = "#8a8a8a"
 
 
 def import_pyplot(caller):

@@ -4,9 +4,9 @@ import numpy as np
 from scipy.stats import binom
 from sklearn.utils.validation import check_is_fitted
 
-from ..metrics import calibration_error, pit_values, predictive_distribution
+from ..metrics import calibration_error, pit_values, predictive_distribution, unwrap
 from ._axes import GREY, import_pyplot, open_axes, styled
-from ._models import one_output, unwrap
+from ._models import one_output
 
 #: Probability of the band in which calibrated models lie.
 BAND_LEVEL = 0.9

@@ -135,9 +135,9 @@ class LatentDisplay:
         if not (isinstance(grid_resolution, Integral) and grid_resolution >= 2):
             raise ValueError(f"grid_resolution={grid_resolution} makes no grid: give a whole number from 2 on.")
         X, names = _inputs_of_last_step(model, before, X)
-        found = [find_feature(feature, names, X.shape[1]) for feature in features]
-        columns, names = [column for column, _ in found], [name for _, name in found]
-        if len(columns) not in (1, 2) or len({*columns}) < len(columns):
+        chosen = dict(find_feature(feature, names, X.shape[1]) for feature in features)
+        columns, names = list(chosen), list(chosen.values())
+        if len(features) not in (1, 2) or len(columns) < len(features):
             raise ValueError(f"features={features} must be one column of X, or two different ones.")
         if not (isinstance(n_draws, Integral) and n_draws >= 0):
             raise ValueError(f"n_draws={n_draws} must be the number of functions to show, or 0 for means and bands.")
@@ -151,7 +151,7 @@ class LatentDisplay:
             moments = model.predict_layers(rows, member)
             draws = model.sample_layers(rows, n_draws, member, random_state) if n_draws else None
         shape = tuple(len(grid) for grid in grids)
-        means, stds = ([each.reshape(*shape, -1) for each in layers] for layers in zip(*moments, strict=True))
+        means, stds = ([layer.reshape(*shape, -1) for layer in layers] for layers in zip(*moments, strict=True))
         layer_names = [f"Hidden layer {i + 1}" for i in range(len(means) - 1)] + [_name_of_last_layer(model)]
         return cls(grids, means, stds, feature_names=names, layer_names=layer_names, draws=draws).plot(ax, **kwargs)
 
@@ -289,8 +289,7 @@ def _make_grid(X, columns, names, resolution):
 def _name_of_last_layer(model):
     if not is_regressor(model):
         return "Last layer, latent"
-    transformed = getattr(model, "target_transformer_", None) is not None
-    if transformed or not model.module_[0].likelihood.additive:
+    if model.target_transformer_ is not None or not model.module_[0].likelihood.additive:
         return "Last layer, latent"  # its outputs are no targets
     return f"Last layer, {'standardised ' if model.normalize_y else ''}y"
 

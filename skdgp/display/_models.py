@@ -3,10 +3,10 @@
 from numbers import Integral
 
 import numpy as np
-from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
+from ..metrics import unwrap
 from ._axes import import_pyplot
 
 
@@ -46,21 +46,8 @@ def find_feature(feature, names, n_features):
     return names.index(feature), feature
 
 
-def unwrap(estimator):
-    """The model inside searches and pipelines, and the pipelines of steps before it."""
-    before = []
-    while True:
-        if hasattr(estimator, "best_estimator_"):
-            estimator = estimator.best_estimator_
-        elif isinstance(estimator, Pipeline):
-            before.append(estimator[:-1])
-            estimator = estimator[-1]
-        else:
-            return estimator, [steps for steps in before if len(steps)]
-
-
 def unwrap_deep_gp(estimator, display):
-    """The same for a fitted estimator of this package."""
+    """The fitted estimator of this package inside pipelines and searches, and the pipelines of the steps before it."""
     import_pyplot(f"{display.__name__}.from_estimator")
     model, before = unwrap(estimator)
     check_is_fitted(model)

@@ -16,8 +16,7 @@ import torch.distributed as dist
 from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
 
-from ..estimators._classification import DeepGPClassifier
-from ..estimators._regression import DeepGPRegressor
+from ..estimators._shell import Shell
 from ..inference.processes import ALONE, shared_among
 from ..methods.inducing import INITIAL_ROWS
 from ._meeting import Place, Wanted, check_wanted, meeting_place, met, stopped_on_error
@@ -99,17 +98,17 @@ def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_pas
     3
     """
     get_client = _import_dask()
-    if not isinstance(estimator, DeepGPRegressor | DeepGPClassifier):
+    if not isinstance(estimator, Shell):
         raise TypeError(
             f"fit_dask fits estimators of skdgp, got {type(estimator).__name__}: of a pipeline give the last step, and "
             "transform the table before, for instance by map_partitions."
         )
     _check_choices(method, n_passes, n_workers)
     client = get_client() if client is None else client
-    parts = partitions(X, y, sample_weight)
+    blocks = partitions(X, y, sample_weight)
     if method == "fit":
-        return _fit(client, clone(estimator), parts, n_workers)
-    return _stream(client, clone(estimator), parts, n_passes, check_random_state(estimator.random_state))
+        return _fit(client, clone(estimator), blocks, n_workers)
+    return _stream(client, clone(estimator), blocks, n_passes, check_random_state(estimator.random_state))
 
 
 def _import_dask():
@@ -141,48 +140,51 @@ def _check_choices(method, n_passes, n_workers) -> None:
 # Chunk by chunk.
 
 
-def _stream(client, model, parts: list[Partition], n_passes: int, random_state: np.random.RandomState):
+def _stream(client, model, blocks: list[Partition], n_passes: int, random_state: np.random.RandomState):
     """One worker learns from a random sample of all rows, and then from the partitions in random order."""
     from dask import delayed
     from distributed.protocol.pickle import dumps
 
-    surveys = client.gather(client.compute([delayed(survey)(*part, is_classifier(model)) for part in parts]))
-    n_rows = np.array([each.n_rows for each in surveys])
-    known: dict[str, Any] = {"total_size": int(n_rows.sum())}
+    surveys = client.gather(client.compute([delayed(survey)(*block, is_classifier(model)) for block in blocks]))
+    n_rows = np.array([result.n_rows for result in surveys])
+    of_all: dict[str, Any] = {"total_size": int(n_rows.sum())}
     if is_classifier(model):
-        known["classes"] = np.unique(np.concatenate([each.labels for each in surveys]))
+        of_all["classes"] = np.unique(np.concatenate([result.labels for result in surveys]))
     rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
     if n_rows.any():
-        first, groups = _sample(parts, n_rows, rng), [group for _ in range(n_passes) for group in mixed(n_rows, rng)]
+        first, groups = _sample(blocks, n_rows, rng), [group for _ in range(n_passes) for group in mixed(n_rows, rng)]
     else:
-        first, groups = parts, []  # the estimator itself raises an error
+        first, groups = blocks, []  # the estimator itself raises an error
     with stopped_on_error(client) as job:
-        return client.submit(_learn, model, dumps((first, parts)), groups, known, job, pure=False).result()
+        return client.submit(_learn, model, dumps((first, blocks)), groups, of_all, job, pure=False).result()
 
 
-def _sample(parts: list[Partition], n_rows: np.ndarray, rng: np.random.Generator) -> list[Partition]:
+def _sample(blocks: list[Partition], n_rows: np.ndarray, rng: np.random.Generator) -> list[Partition]:
     """Random rows of all partitions: as many as initial values are computed from, or all rows if there are fewer."""
     from dask import delayed
 
     drawn = n_rows
     if n_rows.sum() > INITIAL_ROWS:
         drawn = np.minimum(rng.multinomial(INITIAL_ROWS, n_rows / n_rows.sum()), n_rows)
-    seeds = rng.integers(2**31, size=len(parts))
-    return [delayed(draw)(*parts[i], int(drawn[i]), int(seeds[i])) for i in np.flatnonzero(drawn)]
+    seeds = rng.integers(2**31, size=len(blocks))
+    return [delayed(draw)(*blocks[i], int(drawn[i]), int(seeds[i])) for i in np.flatnonzero(drawn)]
 
 
-def _learn(model, pickled: bytes, groups: list[list[int]], known: dict[str, Any], job: str):
-    """The task of the worker that trains; other tasks read the next chunk meanwhile."""
+def _learn(model, pickled: bytes, groups: list[list[int]], of_all: dict[str, Any], job: str):
+    """The task of the worker that trains; other tasks read the next chunk meanwhile.
+
+    ``of_all`` has the arguments of ``partial_fit`` that depend on all rows.
+    """
     from dask import delayed
     from distributed import worker_client
 
     model = clone(model)  # the task may run again, on another worker
     with worker_client() as client:
-        first, parts = pickle.loads(pickled)
-        chunks = chain([first], ([parts[number] for number in group] for group in groups))
+        first, blocks = pickle.loads(pickled)
+        chunks = chain([first], ([blocks[number] for number in group] for group in groups))
         for X, y, weight in _ahead(client, (delayed(together)(chunk) for chunk in chunks)):
             check_wanted(job)
-            model.partial_fit(X, y, sample_weight=weight, **known)
+            model.partial_fit(X, y, sample_weight=weight, **of_all)
     return model
 
 
@@ -200,14 +202,14 @@ def _ahead(client, chunks: Iterable) -> Iterator[Partition]:
 # All rows at once.
 
 
-def _fit(client, model, parts: list[Partition], n_workers: int | None):
+def _fit(client, model, blocks: list[Partition], n_workers: int | None):
     """Several workers train together: each has the whole table, and a share of every minibatch."""
     from dask import delayed
 
     workers = sorted(client.nthreads())
     if n_workers is not None and n_workers > len(workers):
         raise ValueError(f"n_workers={n_workers} is more than the cluster has, {len(workers)}: give at most so many.")
-    rows, size = client.compute(delayed(together)(parts)), n_workers or max(1, len(workers))
+    rows, size = client.compute(delayed(together)(blocks)), n_workers or max(1, len(workers))
     with stopped_on_error(client) as job:
         if size == 1:
             return client.submit(_fit_alone, model, rows, job, pure=False).result()

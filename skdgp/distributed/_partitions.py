@@ -27,14 +27,15 @@ class Survey(NamedTuple):
 
 def partitions(X, y, sample_weight) -> list[Partition]:
     """The partitions of Dask collections as Delayed objects."""
-    blocks = {name: _blocks(name, each) for name, each in (("X", X), ("y", y), ("sample_weight", sample_weight))}
-    numbers = {name: len(each) for name, each in blocks.items() if each is not None}
+    tables = {"X": X, "y": y, "sample_weight": sample_weight}
+    blocks = {name: _blocks(name, table) for name, table in tables.items()}
+    numbers = {name: len(of_table) for name, of_table in blocks.items() if of_table is not None}
     if len(set(numbers.values())) > 1:
         raise ValueError(
             f"The numbers of partitions differ, {numbers}: take X, y and sample_weight from one DataFrame, or "
             "repartition them, or rechunk arrays, so that each partition has the same rows in all."
         )
-    return list(zip(*(each or numbers["X"] * [None] for each in blocks.values()), strict=True))
+    return list(zip(*(of_table or numbers["X"] * [None] for of_table in blocks.values()), strict=True))
 
 
 def _blocks(name: str, table) -> list | None:
@@ -73,9 +74,9 @@ def draw(X, y, weight, n_rows: int, seed: int) -> Partition:
     return _rows(X, picked), _rows(y, picked), _rows(weight, picked)
 
 
-def together(parts: Sequence[Partition]) -> Partition:
+def together(blocks: Sequence[Partition]) -> Partition:
     """Join several partitions to one table."""
-    X, y, weight = (_concatenated(tables) for tables in zip(*parts, strict=True))
+    X, y, weight = (_concatenated(tables) for tables in zip(*blocks, strict=True))
     return X, y, weight
 
 

@@ -34,25 +34,25 @@ def _counts(value: Any) -> bool:
     return type(value) in _PLAIN or isinstance(value, np.generic | np.ndarray) or _parts(value) is not None
 
 
-def _checksum(value: Any, known: dict[int, bytes]) -> bytes:
-    """The checksum of a value; ``known`` has those of containers so far, by their addresses."""
+def _checksum(value: Any, digests: dict[int, bytes]) -> bytes:
+    """The checksum of a value; ``digests`` has those of containers so far, by their addresses."""
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         value = value.item()
     if type(value) in _PLAIN:
         return _of_bytes(f"{type(value).__name__} {value!r}".encode())
     if isinstance(value, np.ndarray):
-        return _of_array(value, known)
-    if id(value) not in known:
-        known[id(value)] = b""  # for containers that hold themselves
+        return _of_array(value, digests)
+    if id(value) not in digests:
+        digests[id(value)] = b""  # for containers that hold themselves
         kind = type(value).__name__ if type(value) in (list, tuple) else ""
-        known[id(value)] = _joined(kind, _parts(value) or [], known)
-    return known[id(value)]
+        digests[id(value)] = _joined(kind, _parts(value) or [], digests)
+    return digests[id(value)]
 
 
-def _of_array(array: np.ndarray, known: dict[int, bytes]) -> bytes:
+def _of_array(array: np.ndarray, digests: dict[int, bytes]) -> bytes:
     header = f"{array.shape}"
     if array.dtype.kind not in "biufcSUmM":  # objects
-        return _joined(header, array.ravel().tolist(), known)
+        return _joined(header, array.ravel().tolist(), digests)
     header += f" {array.dtype.kind}{array.dtype.itemsize}"
     numbers = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
     return _of_bytes(header.encode() + _of_bytes(numbers.tobytes()))
@@ -64,12 +64,12 @@ def _parts(value: Any) -> list | None:
     if ours and type(value).__getstate__ in _BY_ATTRIBUTES:
         value = vars(value)
     if isinstance(value, dict):
-        return [each for item in value.items() for each in item]
+        return [part for item in value.items() for part in item]
     return list(value) if isinstance(value, list | tuple) else None
 
 
-def _joined(header: str, parts: list, known: dict[int, bytes]) -> bytes:
-    return _of_bytes(header.encode() + b"".join(_checksum(each, known) for each in parts))
+def _joined(header: str, parts: list, digests: dict[int, bytes]) -> bytes:
+    return _of_bytes(header.encode() + b"".join(_checksum(part, digests) for part in parts))
 
 
 def _of_bytes(data: bytes) -> bytes:

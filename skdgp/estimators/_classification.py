@@ -11,8 +11,7 @@ from .._sklearn import fit_context
 from ..gp.classes import Bernoulli, Classification, RobustMax
 from ..inference.threads import threads_for
 from ..methods.options import computing, parameter, tabular, training
-from ..tables.rows import check_labels
-from ..tables.targets import Labels
+from ..tables.targets import Labels, check_labels
 from . import _predicting, _training
 from ._fitted import learnt, query
 from ._shell import Shell, nameless
@@ -33,11 +32,6 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
     warm_start: bool = parameter(training.WARM_START, False)
     random_state: int | np.random.RandomState | None = parameter(computing.RANDOM_STATE, None)
     verbose: int = parameter(computing.VERBOSE, 0)
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     def _kind_of_targets(self) -> Labels:
         """What kind the targets are of."""
@@ -200,8 +194,8 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
 
         def mixture(likelihoods, marginals) -> np.ndarray:
             components = [
-                likelihood.log_probabilities(each.mean, each.variance) + each.log_weight[..., None]
-                for likelihood, each in zip(likelihoods, marginals, strict=True)
+                likelihood.log_probabilities(member.mean, member.variance) + member.log_weight[..., None]
+                for likelihood, member in zip(likelihoods, marginals, strict=True)
             ]
             return torch.logsumexp(torch.cat(components), dim=0).double().log_softmax(-1).cpu().numpy()  # (B, K)
 
@@ -252,7 +246,7 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
         >>> from sklearn.datasets import make_moons
         >>> from skdgp import AVDGPClassifier
         >>> X, y = make_moons(60, random_state=0)
-        >>> labels = ["below" if each else "above" for each in y]
+        >>> labels = ["below" if number else "above" for number in y]
         >>> model = AVDGPClassifier(max_iter=2, n_estimators=1, random_state=0).fit(X, labels)
         >>> model.predict(X).shape, model.classes_.tolist()
         ((60,), ['above', 'below'])

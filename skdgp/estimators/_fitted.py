@@ -104,12 +104,12 @@ def learnt_kernels(estimator):
 
 def warn_of_kernels(model: DeepGP, table: Table, given) -> None:
     """Warn of kernel objects that have learnt nothing, or whose hyperparameters ended at their bounds."""
-    for own, kernel in zip(_by_layer(given, model), _kernels(model, table, given), strict=True):
-        if not is_object(own):
+    for start, kernel in zip(_by_layer(given, model), _kernels(model, table, given), strict=True):
+        if not is_object(start):
             continue
-        if stayed(own, kernel):
+        if stayed(start, kernel):
             warnings.warn(
-                f"The kernel {own} has kept its initial hyperparameters: raise max_iter, or start from other values.",
+                f"The kernel {start} has kept its initial hyperparameters: raise max_iter, or start from other values.",
                 ConvergenceWarning,
                 stacklevel=users_level(),
             )
@@ -129,11 +129,11 @@ def _by_layer(given, model: DeepGP) -> list:
 def _kernels(model: DeepGP, table: Table, given) -> list:
     """Learnt kernels of all layers as kernel objects."""
     objects = []
-    for depth, (own, layer) in enumerate(zip(_by_layer(given, model), model.layers, strict=True)):
+    for depth, (start, layer) in enumerate(zip(_by_layer(given, model), model.layers, strict=True)):
         kernel = cast(Layer, layer).kernel
-        sums = isinstance(own, str) and isinstance(kernel, Part)  # over the model's columns, one by one
+        sums = isinstance(start, str) and isinstance(kernel, Part)  # over the model's columns, one by one
         units = table.units if sums else table.feature_units
-        objects.append(to_object(own, kernel, units if depth == 0 else None))
+        objects.append(to_object(start, kernel, units if depth == 0 else None))
     return objects
 
 
@@ -141,6 +141,6 @@ def _length_scales(predictor: Predictor) -> list[np.ndarray | None]:
     """Lengthscales of each layer for all members; None for a layer whose kernel has none."""
     scales = []
     for layers in zip(*(member.layers for member in predictor.models), strict=True):
-        lengths = [layer.kernel.hyperparameters().get("lengthscale") for layer in layers]
-        scales.append(None if lengths[0] is None else np.stack([each.detach().cpu().numpy() for each in lengths]))
+        members = [layer.kernel.hyperparameters().get("lengthscale") for layer in layers]
+        scales.append(None if members[0] is None else np.stack([scale.detach().cpu().numpy() for scale in members]))
     return scales

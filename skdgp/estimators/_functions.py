@@ -6,9 +6,7 @@ import numpy as np
 import torch
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
-from ..gp.likelihoods import Likelihood
 from ..inference.joint import FunctionSet, layer_functions
 from ..inference.threads import threads_for
 from ..tables import Table
@@ -76,7 +74,7 @@ class FunctionDraws:
             raise ValueError(f"seeds={self.seeds.tolist()} must be integers from 0 on, one for each function.")
         self._estimator = object.__new__(type(estimator))
         vars(self._estimator).update(vars(estimator))  # a later fit of the estimator does not change these
-        self._set = FunctionSet(predictor, self.seeds, _response)
+        self._set = FunctionSet(predictor, self.seeds, lambda likelihood, values: likelihood.response(values))
 
     @property
     def n_functions(self):
@@ -139,7 +137,7 @@ class FunctionDraws:
         if table.targets.transformer is not None:
             values = gathered(self._set.values(rows), len(X), len(self))
             gradients = gradients * back_slopes(table.targets.transformer, values)[:, :, None]
-        return self._flat(table.by_feature(gradients, X, axis=-2))
+        return table.flattened(table.by_feature(gradients, X, axis=-2))
 
     def _sampled(self, X, rng: np.random.RandomState, latent: bool) -> np.ndarray:
         """Values of a regressor's functions, or observations with noise, where cells are drawn that are missing."""
@@ -150,11 +148,11 @@ class FunctionDraws:
         if incomplete.any():
             values[incomplete] = with_drawn_cells(learnt(self._estimator), functions, X[incomplete], rng)
         samples = []
-        for each, likelihood in zip(np.moveaxis(values, -1, 0), functions.likelihoods, strict=True):
+        for drawn, likelihood in zip(np.moveaxis(values, -1, 0), functions.likelihoods, strict=True):
             if latent:
-                samples.append(likelihood.response(torch.from_numpy(each.copy())[None])[0].numpy())
+                samples.append(likelihood.response(torch.from_numpy(drawn.copy())[None])[0].numpy())
             else:
-                samples.append(likelihood.draw(each, rng))
+                samples.append(likelihood.draw(drawn, rng))
         return self._in_units(np.stack(samples, axis=-1))
 
     @property
@@ -167,14 +165,7 @@ class FunctionDraws:
 
     def _in_units(self, values: np.ndarray) -> np.ndarray:
         """Values (n, P, ...) in the user's units, without the axis of outputs if ``y`` had none."""
-        return self._flat(back(self._table.targets.transformer, values))
-
-    def _flat(self, values: np.ndarray) -> np.ndarray:
-        return values[:, 0] if self._table.targets.flat else values
-
-
-def _response(likelihood: Likelihood, values: Tensor) -> Tensor:
-    return likelihood.response(values)
+        return self._table.flattened(back(self._table.targets.transformer, values))
 
 
 def sample_functions(self, n_functions=1, random_state=None):

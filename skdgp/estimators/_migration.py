@@ -71,7 +71,7 @@ def _units(scaler) -> list | None:
         return None
     one = np.ones(scaler.n_features_in_)
     shift, scale = 0 * one if scaler.mean_ is None else scaler.mean_, one if scaler.scale_ is None else scaler.scale_
-    return [[float(each) for each in column] for column in (shift, scale)]
+    return [list(map(float, numbers)) for numbers in (shift, scale)]
 
 
 def _module(state: dict, target_units: list | None) -> dict:

@@ -39,7 +39,7 @@ def predict(
     drawn = _Drawn(model.table)
 
     def over_draws(likelihoods: list[Likelihood], marginals: list[Marginals]) -> T:
-        return function(likelihoods, [drawn.joined(each) for each in marginals])
+        return function(likelihoods, [drawn.joined(member) for member in marginals])
 
     return model.predictor.predict(X, drawn, over_draws, exact=exact, copies=N_DRAWS + 1)
 
@@ -66,16 +66,16 @@ def with_drawn_cells(model: Learnt, functions: FunctionSet, X: np.ndarray, rng: 
     """
     size = max(1, PREDICT_NUMBERS // (N_DRAWS * len(functions.seeds)))
     if len(X) > size:
-        parts = [with_drawn_cells(model, functions, each, rng) for each in np.split(X, range(size, len(X), size))]
-        return np.concatenate(parts)
+        batches = np.split(X, range(size, len(X), size))
+        return np.concatenate([with_drawn_cells(model, functions, batch, rng) for batch in batches])
     drawn, predictor, n_rows = _Drawn(model.table), model.predictor, len(X)
     shifts = predictor.predict(
         X,
         drawn,
-        lambda _, marginals: np.stack([drawn.shift(each).double().cpu().numpy() for each in marginals]),
+        lambda _, marginals: np.stack([drawn.shift(member).double().cpu().numpy() for member in marginals]),
         copies=N_DRAWS + 1,
     )
-    shift = np.concatenate([each for _, each in shifts], axis=1)[functions.seeds % len(predictor)]  # (S, n, D)
+    shift = np.concatenate([batch for _, batch in shifts], axis=1)[functions.seeds % len(predictor)]  # (S, n, D)
     rows = drawn(X)[: N_DRAWS * n_rows].astype(np.float64)
     values = gathered(functions.values(rows), len(rows), len(functions.seeds)).reshape(N_DRAWS, n_rows, -1, len(shift))
     chosen = rng.randint(N_DRAWS, size=(1, n_rows, 1, len(shift)))
@@ -85,12 +85,12 @@ def with_drawn_cells(model: Learnt, functions: FunctionSet, X: np.ndarray, rng: 
 
 def gathered(parts, n_rows: int, n_functions: int) -> np.ndarray:
     """Values (n, K, ..., S) of all rows and functions, from parts (S', B, K, ...) of them."""
-    found = np.empty(0)
+    whole = np.empty(0)
     for places, rows, values in parts:
-        if not found.size:
-            found = np.empty((n_rows, *values.shape[2:], n_functions))
-        found[rows, ..., places] = np.moveaxis(values, 0, -1)
-    return found
+        if not whole.size:
+            whole = np.empty((n_rows, *values.shape[2:], n_functions))
+        whole[rows, ..., places] = np.moveaxis(values, 0, -1)
+    return whole
 
 
 def output_covariance(model: Learnt, X: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -102,7 +102,7 @@ def output_covariance(model: Learnt, X: np.ndarray, variance: np.ndarray) -> np.
     if not has_missing(X):
         return output_moments(model.predictor, model.table.prepared(X))[1]
     drawn = _Drawn(model.table)
-    mean, covariance = (torch.from_numpy(each) for each in output_moments(model.predictor, drawn(X)))
+    mean, covariance = map(torch.from_numpy, output_moments(model.predictor, drawn(X)))
     row, n_drawn = drawn.row, len(drawn.row)
     count = torch.bincount(row)[:, None]
 
@@ -112,9 +112,9 @@ def output_covariance(model: Learnt, X: np.ndarray, variance: np.ndarray) -> np.
     middle = averaged(mean[:n_drawn])
     centred, half = mean[:n_drawn] - middle[row], 0.5 * (mean[n_drawn:] - middle[drawn.learnt])
     total = covariance[:n_drawn] + centred[:, :, None] * centred[:, None]
-    found = averaged(total.flatten(1)).unflatten(1, total.shape[1:])
-    found[drawn.learnt] += half[:, :, None] * half[:, None]
-    return with_variances(found, torch.tensor(variance, device="cpu")).numpy()
+    averages = averaged(total.flatten(1)).unflatten(1, total.shape[1:])
+    averages[drawn.learnt] += half[:, :, None] * half[:, None]
+    return with_variances(averages, torch.tensor(variance, device="cpu")).numpy()
 
 
 class _Drawn:
@@ -126,7 +126,7 @@ class _Drawn:
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
         encoding, missing = self.table.encoding, np.isnan(X)
-        complete, incomplete = (np.flatnonzero(each) for each in (~missing.any(axis=1), missing.any(axis=1)))
+        complete, incomplete = np.flatnonzero(~missing.any(axis=1)), np.flatnonzero(missing.any(axis=1))
         learnt = incomplete[~missing[incomplete][:, ~self.uncertain].any(axis=1)]
         self.row = torch.from_numpy(np.append(complete, np.tile(incomplete, N_DRAWS)))
         self.learnt, self.n_rows = torch.from_numpy(learnt), len(X)
@@ -136,14 +136,14 @@ class _Drawn:
 
     def joined(self, marginals: Marginals) -> Marginals:
         """Marginals of the rows of the last call, from the marginals of the rows that the call returned."""
-        found = self._over_draws(marginals)
-        half = self._half(marginals, found)
-        return found._replace(mean=found.mean + half, variance=found.variance + half.square())
+        drawn = self._over_draws(marginals)
+        half = self._half(marginals, drawn)
+        return drawn._replace(mean=drawn.mean + half, variance=drawn.variance + half.square())
 
     def shift(self, marginals: Marginals) -> torch.Tensor:
         """What :meth:`joined` adds to the means (n, D) of the rows, averaged over the mixture."""
-        found = self._over_draws(marginals)
-        return (found.log_weight.exp()[..., None] * self._half(marginals, found)).sum(0)
+        drawn = self._over_draws(marginals)
+        return (drawn.log_weight.exp()[..., None] * self._half(marginals, drawn)).sum(0)
 
     def _over_draws(self, marginals: Marginals) -> Marginals:
         return marginals.rows(slice(len(self.row))).over_rows(self.row.to(marginals.mean.device), self.n_rows)
@@ -197,5 +197,6 @@ def predict_layers(self, X, member=0):
         layers = [layer.moments() for layer in model.propagate(batch)]
         return [(mean.double().cpu().numpy(), variance.sqrt().double().cpu().numpy()) for mean, variance in layers]
 
-    parts = [layers for _, layers in fitted(self).batches(X, learnt(self).table.prepared, moments)]
-    return [tuple(np.concatenate(column) for column in zip(*layer, strict=True)) for layer in zip(*parts, strict=True)]
+    batches = [layers for _, layers in fitted(self).batches(X, learnt(self).table.prepared, moments)]
+    layers = zip(*batches, strict=True)
+    return [tuple(np.concatenate(column) for column in zip(*layer, strict=True)) for layer in layers]

@@ -36,17 +36,17 @@ class ProgressLine:
         if elapsed - self._last < 0.1 and self.done < self.n_epochs:
             return
         self._last = elapsed
-        share = self.done / self.n_epochs
-        begun = [each for each in histories if each.loss]
-        learning = [each for each in begun if len(each.loss) == max(len(other.loss) for other in begun)]
+        fraction = self.done / self.n_epochs
+        last = max(len(history.loss) for history in histories)
+        learning = [history for history in histories if len(history.loss) == last]
         score = ""
         if learning[0].score:
-            score = f"  held-out log density {fmean(each.score[-1] for each in learning):.3f}"
+            score = f"  held-out log density {fmean(history.score[-1] for history in learning):.3f}"
         members = f"  {len(learning)} of {len(histories)} members" if len(histories) > 1 else ""
         self._write(
             f"{self.name}{members}  epoch {self.done}/{self.n_epochs}"
-            f"  loss {fmean(each.loss[-1] for each in learning):.3f}{score}"
-            f"  {elapsed:.0f} s, {elapsed * (1 - share) / share:.0f} s to go at most"
+            f"  loss {fmean(history.loss[-1] for history in learning):.3f}{score}"
+            f"  {elapsed:.0f} s, {elapsed * (1 - fraction) / fraction:.0f} s to go at most"
         )
 
     def close(self) -> None:

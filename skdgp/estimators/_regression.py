@@ -25,6 +25,7 @@ from ..tables.targets import Numbers
 from . import _predicting, _training
 from ._fitted import built_with, fitted, learnt, query
 from ._functions import FunctionDraws, draw_seeds
+from ._parameters import method_of
 from ._shell import Shell, nameless
 
 #: Number of drawn functions that estimate the deviation of the gradient, where it has no closed form.
@@ -55,7 +56,6 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         kind = LIKELIHOODS.get(self.likelihood) if isinstance(self.likelihood, str) else None
         logarithm = isinstance(self.target_transform, str) and self.target_transform == "log"
         tags.target_tags.positive_only = logarithm or (kind is not None and kind.positive)
-        tags.input_tags.allow_nan = True
         return tags
 
     def _kind_of_targets(self) -> Numbers:
@@ -69,7 +69,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     @property
     def _shares_outputs(self) -> bool:
         """Whether outputs are sums of the same functions."""
-        return getattr(self, "n_latent_outputs", None) is not None
+        return method_of(self).n_latent_outputs is not None
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None, X_val=None, y_val=None):
@@ -203,27 +203,26 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
                 "row: compare predict_dist(X).var with predict_dist(X, latent=True).var."
             )
         variance = self._mean_noise_variance()
-        return float(variance[0]) if self._is_flat else variance
+        return self._per_output(variance)
 
     @property
     def neighbors_(self):
         """The correction by nearest rows, as a dictionary. None if predictions are not corrected."""
-        found = fitted(self).correction
-        if found is None:
+        correction = fitted(self).correction
+        if correction is None:
             return None
-        likelihood, table = found.likelihood, learnt(self).table
+        local, likelihood, table = correction.local, correction.likelihood, learnt(self).table
         scale = np.square(likelihood.units.scale)
         first = table.encoding.first  # the columns of a feature share a lengthscale
-        local, flat = found.local, (lambda values: float(values[0]) if table.targets.flat else values)
         return {
             "n_neighbors": local.n_neighbors,
             "length_scales": local.lengthscale.cpu().numpy()[first] * table.feature_units.scale,
-            "variance": flat(local.variance.cpu().numpy() * scale),
-            "noise_variance": flat(local.noise.cpu().numpy() * scale),
-            "wide_noise_variance": flat(likelihood.wide.cpu().numpy() * scale),
+            "variance": self._per_output(local.variance.cpu().numpy() * scale),
+            "noise_variance": self._per_output(local.noise.cpu().numpy() * scale),
+            "wide_noise_variance": self._per_output(likelihood.wide.cpu().numpy() * scale),
             "wide_noise_share": likelihood.share.item(),
-            "gain": found.gain,
-            "standard_error": found.error,
+            "gain": correction.gain,
+            "standard_error": correction.error,
         }
 
     def _mean_noise_variance(self) -> np.ndarray:
@@ -348,8 +347,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             )
         scale = np.asarray(likelihood.units.scale)
         variance = self._distribution(X, True).var.reshape(len(X), -1) / scale**2
-        found = _predicting.output_covariance(learnt(self), X, variance) * scale[:, None] * scale
-        return found if latent else found + np.diag(self._mean_noise_variance())
+        covariance = _predicting.output_covariance(learnt(self), X, variance) * scale[:, None] * scale
+        return covariance if latent else covariance + np.diag(self._mean_noise_variance())
 
     def _refuse_transform(self, what: str, instead: str) -> None:
         """ValueError if targets are transformed: ``what`` has no formula for them."""
@@ -405,11 +404,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         likelihood = fitted(self).models[0].likelihood
         scale = likelihood.units.scale if return_std and likelihood.additive else None
         gradient, variance = mean_gradient(fitted(self), rows, _mean_response, scale)
-        gradient = self._flat(table.by_feature(gradient, queries))
+        gradient = table.flattened(table.by_feature(gradient, queries))
         if not return_std:
             return gradient
         if variance is not None:
-            return gradient, self._flat(table.by_feature(np.sqrt(variance), queries))
+            return gradient, table.flattened(table.by_feature(np.sqrt(variance), queries))
         seeds = draw_seeds("n_functions", GRADIENT_DRAWS, np.random.RandomState(0))
         return gradient, FunctionDraws(self, seeds).gradient(X).std(axis=-1)
 
@@ -489,11 +488,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim > 1:
             raise ValueError(f"quantiles must be a number or a list of numbers, got an array of shape {levels.shape}.")
-        found = self._empty(len(X), *levels.shape)
+        values = self._empty(len(X), *levels.shape)
         for rows, dist in self._distributions(X, latent):
-            values = dist.ppf(levels.reshape(*levels.shape, *(1 for _ in dist.shape)))  # ([k,] n, [P])
-            found[rows] = np.moveaxis(values, 0, -1) if levels.ndim else values
-        return found
+            batch = dist.ppf(levels.reshape(*levels.shape, *(1 for _ in dist.shape)))  # ([k,] n, [P])
+            values[rows] = np.moveaxis(batch, 0, -1) if levels.ndim else batch
+        return values
 
     def predict_interval(self, X, confidence_level=0.9, latent=False):
         """Central interval of every row's predictive distribution.
@@ -580,9 +579,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Whether ``y`` had no axis of outputs."""
         return learnt(self).table.targets.flat
 
-    def _flat(self, values: np.ndarray) -> np.ndarray:
-        """Values (n, P, ...), without the axis of outputs if ``y`` had none."""
-        return values[:, 0] if self._is_flat else values
+    def _per_output(self, values: np.ndarray) -> np.ndarray | float:
+        """Numbers (P,) of all outputs, or a single number if ``y`` had no axis of outputs."""
+        return float(values[0]) if self._is_flat else values
 
     def _empty(self, n_rows: int, *trailing: int) -> np.ndarray:
         """An empty array for values of every row, and of every output if ``y`` had an axis for them."""
@@ -591,28 +590,24 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _distribution(self, X: np.ndarray, latent: bool = False) -> Mixture:
         """The predictive distribution of all rows."""
-        parts = [dist for _, dist in self._distributions(X, latent)]
-        return parts[0].concatenate(parts)
+        batches = [dist for _, dist in self._distributions(X, latent)]
+        return batches[0].concatenate(batches)
 
     def _distributions(self, X: np.ndarray, latent: bool = False) -> Iterator[tuple[slice, Mixture]]:
         """Predictive distributions of one batch of rows after another, with the components of all members."""
-        return _predicting.predict(learnt(self), X, self._mixture(latent), exact=self.dtype == "float64")
-
-    def _mixture(self, latent: bool) -> Callable[[list[Likelihood], list[Marginals]], Mixture]:
-        """A function that makes predictive distributions of the members' likelihoods and marginals."""
-        transformer = learnt(self).table.targets.transformer
+        targets = learnt(self).table.targets
 
         def mixture(likelihoods, marginals) -> Mixture:
-            parts = [
-                likelihood.predictive(each.mean, each.variance, each.log_weight, latent=latent)
-                for likelihood, each in zip(likelihoods, marginals, strict=True)
+            members = [
+                likelihood.predictive(member.mean, member.variance, member.log_weight, latent=latent)
+                for likelihood, member in zip(likelihoods, marginals, strict=True)
             ]
-            dist = parts[0].mixture(parts)
-            if transformer is not None:
-                dist = TransformedDistribution(dist, transformer)
-            return dist[:, 0] if self._is_flat else dist
+            dist = members[0].mixture(members)
+            if targets.transformer is not None:
+                dist = TransformedDistribution(dist, targets.transformer)
+            return dist[:, 0] if targets.flat else dist
 
-        return mixture
+        return _predicting.predict(learnt(self), X, mixture, exact=self.dtype == "float64")
 
 
 class _Pair(tuple):

@@ -1,7 +1,6 @@
 """What all estimators have in common once they are fitted."""
 
-from inspect import isfunction
-from typing import Any
+from inspect import isfunction, unwrap
 
 from .._sklearn import CallbackSupportMixin
 from ..methods.options import check_removed
@@ -13,10 +12,8 @@ from ._state import from_state, to_state
 def nameless(cls):
     """The class, with methods whose errors about arguments name no class, since users never meet this one."""
     for name, method in vars(cls).items():
-        function: Any = method
-        while isfunction(function):  # and what decorators wrap
-            function.__qualname__ = name
-            function = getattr(function, "__wrapped__", None)
+        if isfunction(method):
+            unwrap(method).__qualname__ = name  # of the function without its decorators, which take all arguments
     return cls
 
 
@@ -37,6 +34,11 @@ class Shell(CallbackSupportMixin):
         """Set parameters by name; errors say what to write in place of removed ones."""
         check_removed(params, type(self), ValueError)
         return super().set_params(**params)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def __getstate__(self):
         """State without objects of torch: it opens with other versions of torch, and on machines without the device."""

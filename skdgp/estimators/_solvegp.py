@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from ..gp.coregional import Mixed
-from ..gp.global_layer import OrthogonalLayer
 from ..methods.options import parameter, training
 from ..methods.solvegp import SOLVEGP, SOLVEGPParameters, SOLVEGPRegression, SOLVEGPRegressionParameters
 from ._classification import DeepGPClassifier
@@ -19,10 +17,7 @@ def _inducing_points(self):
 
 def _orthogonal_points(self):
     """Inducing points of the second set (n_estimators, M, Q); M may be 0."""
-    layers = [member.layers[0] for member in self.module_]
-    layers = [layer.layer if isinstance(layer, Mixed) else layer for layer in layers]
-    points = [layer.O if isinstance(layer, OrthogonalLayer) else layer.Z[:0] for layer in layers]
-    return np.stack([each.cpu().numpy() for each in points])
+    return np.stack([member.layers[0].O.cpu().numpy() for member in self.module_])
 
 
 @estimator

@@ -78,8 +78,8 @@ def _unharmed(state: dict) -> dict:
     expected = state.get("_checksums")
     if type(expected) is not dict or "_ensemble" not in expected:
         refuse("has no checksums")
-    found = checksums({name: value for name, value in state.items() if name in expected})
-    changed = [name for name in expected if found.get(name) != expected[name]]
+    present = checksums({name: value for name, value in state.items() if name in expected})
+    changed = [name for name in expected if present.get(name) != expected[name]]
     if changed:
         refuse(f"differs from what was stored, in {changed}")
     return {name: value for name, value in state.items() if name != "_checksums"}

@@ -7,12 +7,13 @@ are missing.
 """
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .global_layer import GlobalLayer
 from .kernels import Kernel
 from .layers import Layer, LayerDraw, with_parts
 from .likelihoods import Gaussian, Likelihood, noise_floor
@@ -56,6 +57,11 @@ class Mixed(Layer):
     def inducing_points(self) -> list[Tensor]:
         """Those of g."""
         return self.layer.inducing_points()
+
+    @property
+    def O(self) -> Tensor:  # noqa: E743
+        """Inducing points of the second set."""
+        return cast(GlobalLayer, self.layer).O
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the largest tensor for each row, which belongs to g or to f."""

@@ -154,6 +154,11 @@ class GlobalLayer(Layer):
         return self.inducing.Z
 
     @property
+    def O(self) -> Tensor:  # noqa: E743
+        """Inducing points (M₂, Q) of the second set, of which there are none."""
+        return self.Z[:0]
+
+    @property
     def feature_sets(self) -> list[Features]:
         """The inducing features of each set of inducing variables."""
         return [self.inducing]

@@ -52,6 +52,10 @@ class Units:
         rounding = 10 * np.finfo(np.result_type(columns, np.float32)).eps * size
         return cls(mean, np.where(scale < rounding, size, scale))
 
+    def at(self, columns: np.ndarray) -> Self:
+        """Units of some of the columns, by their numbers."""
+        return type(self)(*(np.asarray(numbers)[columns] for numbers in (self.shift, self.scale)))
+
     def standardise(self, columns: np.ndarray) -> np.ndarray:
         """Values (n, n_columns) as the model sees them, of the same type."""
         standardised = columns.copy()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -65,6 +66,7 @@ class AVDGP(AVDGPParameters):
 
     feature_kinds = ()
     has_points = False
+    n_latent_outputs: ClassVar[None] = None  # outputs share no functions
 
     def n_members(self, n_rows: int | None) -> int:
         """Number of members of an ensemble for so many rows, or for an unknown number of rows."""

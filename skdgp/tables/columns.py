@@ -6,7 +6,11 @@ from numbers import Complex, Number, Real
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.sparse import issparse
+
+#: Types of tensors that are computed with as float32.
+HALVES = (torch.float16, torch.bfloat16)
 
 #: How the names of dtypes of text and of categories begin, in pandas, Polars and Arrow.
 TEXT_OR_CATEGORY = ("categor", "enum", "str", "large_string", "dictionary")
@@ -54,13 +58,10 @@ class Columns:
     def coded(self, X):
         """The table with numbers for levels: places in ``levels``, and the number after the last for other levels."""
         codes = {j: self._codes(column(X, j), j) for j in np.flatnonzero(self.is_categorical).tolist()}
-        if hasattr(X, "isetitem"):  # pandas
-            X = X.copy(deep=False)
-            for j, each in codes.items():
-                X.isetitem(j, each)
-            return X
-        if hasattr(X, "with_columns"):  # Polars
-            return X.with_columns([type(X[:, j])(X.columns[j], each) for j, each in codes.items()])
+        if is_pandas(X):
+            return _replaced(X, codes)
+        if is_polars(X):
+            return X.with_columns([type(X[:, j])(X.columns[j], numbers) for j, numbers in codes.items()])
         X = np.array(X, dtype=object)
         for j in range(X.shape[1]):
             X[:, j] = codes[j] if j in codes else _plain(X[:, j])
@@ -93,13 +94,10 @@ def categorical_mask(X, categorical_features) -> np.ndarray | None:
     """
     if categorical_features is None or issparse(X):
         return None
-    by_dtype = isinstance(categorical_features, str)  # "from_dtype"
-    shape = getattr(X, "shape", None) if is_frame(X) or by_dtype else np.shape(X)
-    if shape is None or len(shape) != 2 or (by_dtype and not is_frame(X)):
-        return None
-    if by_dtype:
-        return np.array([_is_category(column(X, j)) for j in range(shape[1])], dtype=bool)
-    return _given_mask(X, shape[1], np.asarray(categorical_features))
+    if isinstance(categorical_features, str):  # "from_dtype"
+        return np.array([_is_category(column(X, j)) for j in range(X.shape[1])], dtype=bool) if is_frame(X) else None
+    shape = np.shape(X)
+    return _given_mask(X, shape[1], np.asarray(categorical_features)) if len(shape) == 2 else None
 
 
 def _given_mask(X, n_features: int, given: np.ndarray) -> np.ndarray:
@@ -114,24 +112,48 @@ def _given_mask(X, n_features: int, given: np.ndarray) -> np.ndarray:
                 "for each."
             )
         return given
-    names = [str(name) for name in getattr(X, "columns", [])] if is_frame(X) else []
-    for each in given.ravel().tolist():
-        if isinstance(each, int) and 0 <= each < n_features:
-            mask[each] = True
-        elif isinstance(each, str) and each in names:
-            mask[names.index(each)] = True
+    names = [str(name) for name in X.columns] if is_frame(X) else []
+    for chosen in given.ravel().tolist():
+        if isinstance(chosen, int) and 0 <= chosen < n_features:
+            mask[chosen] = True
+        elif chosen in names:
+            mask[names.index(chosen)] = True
         else:
-            known = f"its names are {names}" if names else "it has no names"
+            choice = f"its names are {names}" if names else "it has no names"
             raise ValueError(
-                f"categorical_features has {each!r}, which is no column of X: give numbers from 0 to {n_features - 1} "
-                f"or names, of which {known}; or a mask."
+                f"categorical_features has {chosen!r}, which is no column of X: give numbers from 0 to "
+                f"{n_features - 1} or names, of which {choice}; or a mask."
             )
     return mask
 
 
+def as_array_or_frame(X):
+    """Tensors of torch as arrays, tables of Arrow as frames of pandas, and other tables as they are."""
+    if isinstance(X, torch.Tensor):
+        X = X.detach().cpu()
+        return (X.float() if X.dtype in HALVES else X).numpy()
+    X = X.to_pandas() if hasattr(X, "to_pandas") and hasattr(X, "column_names") else X
+    X = X.collect() if type(X).__name__ == "LazyFrame" else X  # of Polars
+    names = list(X.columns) if is_frame(X) else []
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"Two columns have the name {twice!r}: give each column a name of its own.")
+    return X
+
+
+def is_pandas(X) -> bool:
+    """Whether it is a data frame of pandas."""
+    return hasattr(X, "isetitem")
+
+
+def is_polars(X) -> bool:
+    """Whether it is a data frame of Polars. A lazy one, which has no rows yet, has no shape."""
+    return hasattr(X, "with_columns") and hasattr(X, "shape")
+
+
 def is_frame(X) -> bool:
     """Whether it is a data frame of pandas or Polars."""
-    return hasattr(X, "columns") and (hasattr(X, "isetitem") or hasattr(X, "with_columns")) and hasattr(X, "shape")
+    return is_pandas(X) or is_polars(X)
 
 
 def column(X, j: int):
@@ -155,7 +177,7 @@ def first_text(values: np.ndarray) -> str | bytes | None:
 def first_complex(values: np.ndarray) -> Any:
     """The first complex number; None if there is none."""
     objects = values.ravel().tolist() if values.dtype.kind in "cO" else ()
-    return next((each for each in objects if isinstance(each, Complex) and not isinstance(each, Real)), None)
+    return next((value for value in objects if isinstance(value, Complex) and not isinstance(value, Real)), None)
 
 
 def date_columns(X) -> dict:
@@ -171,7 +193,7 @@ def kind_of_dates(values: np.ndarray) -> str | None:
     if values.dtype.kind in "mM":
         return str(values.dtype)
     objects = values.ravel().tolist() if values.dtype.kind == "O" else ()
-    return next((type(each).__name__ for each in objects if _is_date(each)), None)
+    return next((type(value).__name__ for value in objects if _is_date(value)), None)
 
 
 def _is_date(value: Any) -> bool:
@@ -181,10 +203,9 @@ def _is_date(value: Any) -> bool:
 
 def first_collection(values: np.ndarray) -> Any:
     """The first value that is neither a number nor text, such as a list or an interval; None if there is none."""
-    objects = (
-        list(values) if values.dtype.kind == "O" or values.ndim > 1 else ()
-    )  # a struct of Polars has two dimensions
-    return next((each for each in objects if not (isinstance(each, str | bytes | Number) or is_missing(each))), None)
+    # A struct of Polars has two dimensions.
+    objects = list(values) if values.dtype.kind == "O" or values.ndim > 1 else ()
+    return next((cell for cell in objects if not (isinstance(cell, str | bytes | Number) or is_missing(cell))), None)
 
 
 def without_na(X):
@@ -193,15 +214,18 @@ def without_na(X):
         return np.ma.filled(X if X.dtype.kind == "f" else X.astype(np.float64), np.nan)
     if isinstance(X, np.ndarray) and X.dtype == object:
         return np.where(np.vectorize(_is_na, otypes=[bool])(X), np.nan, X) if X.size else X
-    if not hasattr(X, "isetitem"):  # only pandas' frames can have NA
+    if not is_pandas(X):  # other frames have no NA
         return X
-    found = X
-    for j, dtype in enumerate(X.dtypes):
-        values = X.iloc[:, j].to_numpy() if str(dtype) == "object" else np.empty(0)
-        if any(map(_is_na, values.tolist())):
-            found = X.copy(deep=False) if found is X else found
-            found.isetitem(j, without_na(values))
-    return found
+    objects = {j: X.iloc[:, j].to_numpy() for j, dtype in enumerate(X.dtypes) if str(dtype) == "object"}
+    return _replaced(X, {j: without_na(values) for j, values in objects.items() if any(map(_is_na, values))})
+
+
+def _replaced(X, columns: dict[int, np.ndarray]):
+    """A frame of pandas with other columns in some places."""
+    X = X.copy(deep=False)
+    for j, values in columns.items():
+        X.isetitem(j, values)
+    return X
 
 
 def _is_na(value: Any) -> bool:
@@ -230,14 +254,14 @@ def _positive(weight, n_rows: int) -> list[bool]:
 
 def _levels(values, used: list[bool]) -> list:
     """Levels of the rows in use, the most frequent first; equally frequent ones in their own order."""
-    count = Counter(value for value, counts in zip(_plain(values), used, strict=True) if counts)
+    count = Counter(value for value, is_used in zip(_plain(values), used, strict=True) if is_used)
     return sorted(count, key=lambda level: (-count[level], type(level).__name__, str(level)))
 
 
 def _plain(values) -> list:
     """Values as Python's own objects, which can be looked up; None for those that are missing."""
-    found = np.asarray(values)
-    if found.dtype.kind in "biu" or (found.dtype.kind == "f" and not np.isnan(found).any()):
-        return found.tolist()
+    array = np.asarray(values)
+    if array.dtype.kind in "biu" or (array.dtype.kind == "f" and not np.isnan(array).any()):
+        return array.tolist()
     # All missing values differ from themselves, except pandas' NA, whose comparisons are neither true nor false.
-    return [None if _is_na(each) or each != each else each for each in found.tolist()]
+    return [None if _is_na(value) or value != value else value for value in array.tolist()]

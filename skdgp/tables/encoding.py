@@ -60,8 +60,8 @@ class Encoding:
     """
 
     def __init__(self, n_levels, values, uncertain, units: Units, cells: CellsGivenOthers):
-        self.n_levels, self.uncertain = [int(each) for each in n_levels], [bool(each) for each in uncertain]
-        self.values = [None if each is None else np.asarray(each, dtype=np.float64) for each in values]
+        self.n_levels, self.uncertain = list(map(int, n_levels)), list(map(bool, uncertain))
+        self.values = [None if numbers is None else np.asarray(numbers, dtype=np.float64) for numbers in values]
         self.units, self.cells = units, cells
         self.is_number = _is_number(self.n_levels)
         widths = np.where(self.is_number, 1 + np.asarray(self.uncertain), np.asarray(self.n_levels) + 1)
@@ -92,12 +92,11 @@ class Encoding:
             level_means(X[:, j].astype(int), n, y, weight) if n > MOST_LEVELS else None for j, n in enumerate(n_levels)
         ]
         X, is_number = _numbers_for_levels(X, values), _is_number(n_levels)
-        missing = np.isnan(X) if has_missing(X) else None
-        uncertain = np.zeros(len(n_levels), dtype=bool) if missing is None else missing.any(axis=0)
+        missing = np.isnan(X)
         units = _units_of_known(X, weight, missing)
         cells = CellsGivenOthers.of(_cells(X, n_levels, is_number, units), weight)
-        found = cls(n_levels, values, uncertain, units, cells)
-        return found, found._input_units(X, weight, normalize=normalize)
+        encoding = cls(n_levels, values, missing.any(axis=0), units, cells)
+        return encoding, encoding._input_units(X, weight, normalize=normalize)
 
     @classmethod
     def of_complete(cls, units: Units) -> Self:
@@ -126,16 +125,15 @@ class Encoding:
     def encode_draws(self, X: np.ndarray) -> np.ndarray:
         """The model's columns (``N_DRAWS``, n, width) of rows with missing cells, which are drawn ``N_DRAWS`` times."""
         X, numbers = _numbers_for_levels(X, self.values), np.flatnonzero(self.is_number)
-        cells = self.cells.draw(
-            _cells(X, self.n_levels, self.is_number, self.units), _normal_numbers(len(self.cells.mean))
-        )
-        shift, scale = (np.asarray(each)[numbers] for each in (self.units.shift, self.units.scale))
-        missing, drawn = np.isnan(X[:, numbers]), []
-        for each in cells:
+        cells, units = _cells(X, self.n_levels, self.is_number, self.units), self.units.at(numbers)
+        missing, encoded = np.isnan(X[:, numbers]), []
+        for drawn in self.cells.draw(cells, _normal_numbers(len(self.cells.mean))):
             complete = X.copy()
-            complete[:, numbers] = np.where(missing, each[:, : len(numbers)] * scale + shift, X[:, numbers])
-            drawn.append(self._columns_of(complete, None))
-        return np.stack(drawn)
+            complete[:, numbers] = np.where(
+                missing, drawn[:, : len(numbers)] * units.scale + units.shift, X[:, numbers]
+            )
+            encoded.append(self._columns_of(complete, None))
+        return np.stack(encoded)
 
     def _columns_of(self, X: np.ndarray, deviation: np.ndarray | None) -> np.ndarray:
         """The model's columns of complete rows; ``deviation`` (n, n_features) says how uncertain each cell is."""
@@ -154,14 +152,11 @@ class Encoding:
     def _filled(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows whose missing cells are filled in, and the deviations (n, n_features) of the cells."""
         filled, deviation, numbers = X.copy(), np.zeros_like(X), np.flatnonzero(self.is_number)
-        shift, scale = (np.asarray(each)[numbers] for each in (self.units.shift, self.units.scale))
-        rows = np.flatnonzero(np.isnan(X).any(axis=1))
+        rows, units = np.flatnonzero(np.isnan(X).any(axis=1)), self.units.at(numbers)
         mean, spread = self.cells.fill(_cells(X[rows], self.n_levels, self.is_number, self.units))
-        mean, spread = mean[:, : len(numbers)] * scale + shift, spread[:, : len(numbers)] * scale
-        for place, j in enumerate(numbers.tolist()):
-            gaps = np.isnan(X[rows, j])
-            filled[rows[gaps], j] = mean[gaps, place]
-            deviation[rows[gaps], j] = spread[gaps, place]
+        cells = np.ix_(rows, numbers)
+        filled[cells] = np.where(np.isnan(X[cells]), mean[:, : len(numbers)] * units.scale + units.shift, X[cells])
+        deviation[cells] = spread[:, : len(numbers)] * units.scale  # 0 for known cells
         return filled, deviation
 
     def _input_units(self, X: np.ndarray, weight: np.ndarray, *, normalize: bool) -> Units:
@@ -175,14 +170,14 @@ class Encoding:
                 continue
             columns = slice(start, start + self.n_levels[j] + 1)
             count = np.bincount(X[:, j].astype(int), weight, minlength=self.n_levels[j] + 1)
-            shift[columns] = share = count / count.sum()
-            scale[columns] = math.sqrt((share * (1 - share)).sum()) or 1.0
+            shift[columns] = frequency = count / count.sum()
+            scale[columns] = math.sqrt((frequency * (1 - frequency)).sum()) or 1.0
         return Units(shift, scale)
 
     def to_plain(self) -> list:
         """The encoding as lists of numbers."""
         units = [list(self.units.shift), list(self.units.scale)]
-        values = [None if each is None else each.tolist() for each in self.values]
+        values = [None if numbers is None else numbers.tolist() for numbers in self.values]
         return [self.n_levels, values, self.uncertain, units, self.cells.to_plain()]
 
     @classmethod
@@ -213,30 +208,31 @@ def _is_number(n_levels: list[int]) -> np.ndarray:
 
 def _numbers_for_levels(X: np.ndarray, values: list, of_others: Mapping[int, np.ndarray] | None = None) -> np.ndarray:
     """Rows in which numbers replace the levels that have no columns of their own."""
-    if all(each is None for each in values):
+    if all(numbers is None for numbers in values):
         return X
     X = X.copy()
-    for j, each in enumerate(values):
-        if each is not None:
-            X[:, j] = each[X[:, j].astype(int)] if of_others is None else of_others[j]
+    for j, numbers in enumerate(values):
+        if numbers is not None:
+            X[:, j] = numbers[X[:, j].astype(int)] if of_others is None else of_others[j]
     return X
 
 
 def _cells(X: np.ndarray, n_levels: list[int], is_number: np.ndarray, units: Units) -> np.ndarray:
     """Standardised numbers of rows, and indicators of the most frequent levels."""
-    parts = [units.standardise(X.astype(np.float64))[:, is_number]]
-    for j in np.flatnonzero(~is_number).tolist():
-        parts.append(X[:, [j]] == np.arange(min(n_levels[j], TELLING_LEVELS)))
-    return np.nan_to_num(np.hstack(parts), nan=np.nan, posinf=0.0, neginf=0.0)  # what overflows raises an error later
+    numbers = units.standardise(X.astype(np.float64))[:, is_number]
+    categories = np.flatnonzero(~is_number).tolist()
+    indicators = [X[:, [j]] == np.arange(min(n_levels[j], TELLING_LEVELS)) for j in categories]
+    cells = np.hstack([numbers, *indicators])
+    return np.nan_to_num(cells, nan=np.nan, posinf=0.0, neginf=0.0)  # what overflows raises an error later
 
 
-def _units_of_known(X: np.ndarray, weight: np.ndarray, missing: np.ndarray | None) -> Units:
+def _units_of_known(X: np.ndarray, weight: np.ndarray, missing: np.ndarray) -> Units:
     """Units in which the known cells of each column have mean 0 and variance 1."""
-    if missing is None:
+    if not missing.any():
         return Units.of(X, weight)
     shift, scale = list[float](), list[float]()
     for column, gaps in zip(X.T, missing.T, strict=True):
-        known = Units.of(column[~gaps, None], weight[~gaps]) if not gaps.all() else Units([0.0], [1.0])
-        shift += known.shift
-        scale += known.scale
+        units = Units.of(column[~gaps, None], weight[~gaps]) if not gaps.all() else Units([0.0], [1.0])
+        shift += units.shift
+        scale += units.scale
     return Units(shift, scale)

@@ -35,11 +35,11 @@ def means_of_others(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.
     """Number of each row's level (n,), computed from other rows; arguments as of :func:`level_means`."""
     target, weight = _one_target(codes, n_levels, y, weight)
     fold = np.random.default_rng(0).permutation(len(codes)) % FOLDS
-    found: np.ndarray = np.empty(len(codes))
+    means: np.ndarray = np.empty(len(codes))
     for number in range(FOLDS):
-        own = fold == number
-        found[own] = _shrunken(codes[~own], n_levels, target[~own], weight[~own])[codes[own]]
-    return found
+        inside = fold == number
+        means[inside] = _shrunken(codes[~inside], n_levels, target[~inside], weight[~inside])[codes[inside]]
+    return means
 
 
 def _one_target(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -49,7 +49,7 @@ def _one_target(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndar
     centred = np.where(known, y - mean, 0.0)
     if y.shape[1] > 1:
         count = np.bincount(codes, weight, minlength=n_levels + 1)
-        sums = np.stack([np.bincount(codes, weight * each, minlength=n_levels + 1) for each in centred.T], axis=1)
+        sums = np.stack([np.bincount(codes, weight * column, minlength=n_levels + 1) for column in centred.T], axis=1)
         _, _, directions = np.linalg.svd(sums / np.sqrt(np.maximum(count, np.finfo(float).tiny))[:, None])
         centred = centred @ directions[:1].T
     return centred[:, 0], weight * known.any(axis=1)

@@ -9,8 +9,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-#: Largest number of rows to learn from, largest number of EM rounds, and the change of covariances that ends them.
-ROWS, ROUNDS, TOLERANCE = 5000, 30, 1e-3
+#: Largest number of rows to learn from. More would hardly change the covariance of ``MOST_COLUMNS`` columns.
+ROWS = 5000
+
+#: Largest number of EM rounds.
+ROUNDS = 30
+
+#: The EM rounds end when no covariance of standardised columns changes by more than this.
+TOLERANCE = 1e-3
 
 #: Added to variances of one. Without it the covariance is singular if other columns determine a column exactly.
 RIDGE = 1e-3
@@ -35,30 +41,27 @@ class CellsGivenOthers:
     """
 
     def __init__(self, mean, covariance, low, high):
-        self.mean, self.covariance, self.low, self.high = (
-            np.asarray(each, dtype=np.float64) for each in (mean, covariance, low, high)
-        )
+        numbers = (mean, covariance, low, high)
+        self.mean, self.covariance, self.low, self.high = (np.asarray(array, dtype=np.float64) for array in numbers)
 
     @classmethod
     def of(cls, rows: np.ndarray, weight: np.ndarray) -> "CellsGivenOthers":
         """Learn it from standardised rows (n, Q), which may have missing cells, with weights (n,)."""
-        some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int))
-        rows, weight = rows[some].astype(np.float64), weight[some] / weight[some].sum()
+        sample = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int))
+        rows, weight = rows[sample].astype(np.float64), weight[sample] / weight[sample].sum()
         n_columns, known = rows.shape[1], ~np.isnan(rows)
         counts = np.maximum(weight @ known, np.finfo(float).tiny)
         mean = weight @ np.where(known, rows, 0.0) / counts
         variance = weight @ np.where(known, rows - mean, 0.0) ** 2 / counts
-        low, high = (
-            np.array([limit(each[~np.isnan(each)], initial=0.0) for each in rows.T]) for limit in (np.min, np.max)
-        )
-        found = cls(mean, np.diag(variance + RIDGE), low, high)
+        low, high = np.fmin.reduce(rows, initial=0.0), np.fmax.reduce(rows, initial=0.0)  # of known cells
+        cells = cls(mean, np.diag(variance + RIDGE), low, high)
         if n_columns <= MOST_COLUMNS:
             for _ in range(1 if known.all() else ROUNDS):
-                before = found.covariance
-                found._maximise(rows, weight)
-                if np.abs(found.covariance - before).max() < TOLERANCE:
+                before = cells.covariance
+                cells._maximise(rows, weight)
+                if np.abs(cells.covariance - before).max() < TOLERANCE:
                     break
-        return found
+        return cells
 
     def _maximise(self, rows: np.ndarray, weight: np.ndarray) -> None:
         """One round of the EM algorithm: moments of the rows, in expectation over their missing cells."""
@@ -115,7 +118,7 @@ class CellsGivenOthers:
 
     def to_plain(self) -> list:
         """The distribution as lists of numbers."""
-        return [each.tolist() for each in (self.mean, self.covariance, self.low, self.high)]
+        return [array.tolist() for array in (self.mean, self.covariance, self.low, self.high)]
 
     @classmethod
     def from_plain(cls, state: list) -> "CellsGivenOthers":

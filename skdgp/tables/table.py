@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..gp.units import Units
-from .columns import Columns
+from .columns import Columns, as_array_or_frame
 from .encoding import Encoding
-from .rows import Rows, as_known, check_query, check_rows
+from .rows import Rows, check_query, check_rows
 from .targets import Labels, Numbers
 
 #: Limit of standardised inputs. Larger ones would be no farther from the data in effect, but their squares overflow.
@@ -69,8 +69,7 @@ class Table:
         With ``learnt`` models learn from them in ``fit``, so that numbers that stand for levels of a category are
         computed from other rows only.
         """
-        y = self.targets.known(y)
-        rows = check_rows(estimator, self.columns, X, y, sample_weight, **self.targets.check_options)
+        rows = check_rows(estimator, self.columns, self.targets, X, y, sample_weight)
         return self._weighted(rows, rows.y, class_weight, "X", learnt=learnt)
 
     def read_held_out(self, estimator, X_val, y_val, labels: np.ndarray, class_weight=None) -> Encoded | None:
@@ -80,8 +79,7 @@ class Table:
             raise ValueError(f"{got} was given without {missing}: give both or neither.")
         if X_val is None:
             return None
-        y_val = self.targets.known(y_val)
-        rows = check_rows(estimator, self.columns, X_val, y_val, **self.targets.check_options)
+        rows = check_rows(estimator, self.columns, self.targets, X_val, y_val)
         return self._weighted(rows, labels, class_weight, "X_val")
 
     def _weighted(self, rows: Rows, labels: np.ndarray, class_weight, name: str, *, learnt: bool = False) -> Encoded:
@@ -122,27 +120,26 @@ class Table:
         """The model's columns of rows to predict, standardised. Rows that are too far away come nearer."""
         return self.units.standardise(columns).clip(-FARTHEST, FARTHEST)
 
-    # Slopes.
+    # Values in the user's units.
+
+    def flattened(self, values: np.ndarray) -> np.ndarray:
+        """Values (n, P, ...), without the axis of outputs if targets had none."""
+        return values[:, 0] if self.targets.flat else values
 
     def by_feature(self, slopes: np.ndarray, X: np.ndarray, axis: int = -1) -> np.ndarray:
         """Slopes along features in the user's units, from slopes along the model's columns.
 
         They are NaN for categories and for missing cells of X, since there is nothing to vary.
         """
-        along = np.take(slopes, self.encoding.first, axis=axis)
+        slopes = np.moveaxis(np.take(slopes, self.encoding.first, axis=axis), axis, -1)  # (n, ..., n_features)
         nothing = np.isnan(X) | (np.asarray(self.encoding.n_levels) > 0)  # (n, n_features)
-        shape = [1] * slopes.ndim
-        shape[0], shape[axis] = X.shape
-        scale_shape = [1] * slopes.ndim
-        scale_shape[axis] = -1
-        scale = np.reshape(self.feature_units.scale, scale_shape)
-        return np.where(nothing.reshape(shape), np.nan, along / scale)
+        nothing = nothing.reshape(len(X), *(slopes.ndim - 2) * [1], -1)
+        return np.moveaxis(np.where(nothing, np.nan, slopes / self.feature_units.scale), -1, axis)
 
     @property
     def feature_units(self) -> Units:
         """Units of each feature: those of the first of its columns."""
-        first = self.encoding.first
-        return Units(*(np.asarray(each)[first] for each in (self.units.shift, self.units.scale)))
+        return self.units.at(self.encoding.first)
 
 
 def learn(
@@ -174,9 +171,9 @@ def learn(
     classes : array-like, default=None
         Labels of all chunks together, if the table is one chunk of them.
     """
-    X, sample_weight = as_known(X), as_known(sample_weight)  # once, since a table of Arrow is copied
+    X, sample_weight = as_array_or_frame(X), as_array_or_frame(sample_weight)  # once, since a table of Arrow is copied
     columns = Columns.of(X, categorical_features, sample_weight)
-    rows = check_rows(estimator, columns, X, targets.known(y), sample_weight, reset=True, **targets.check_options)
+    rows = check_rows(estimator, columns, targets, X, y, sample_weight, reset=True)
     labels = rows.y
     targets = targets.learn(labels if classes is None else np.asarray(classes))
     rows = rows.weighted(targets.weights(labels, labels, class_weight), "X")

@@ -7,8 +7,14 @@ import numpy as np
 from sklearn.utils import check_array, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from .rows import FLOATS, as_known, check_labels, refuse_others
+from .columns import as_array_or_frame, first_complex, first_text, is_missing, kind_of_dates
 from .transforms import fitted_transform, transformed
+
+#: Types of numbers that models take as they are. Others become the first of them.
+FLOATS = (np.float64, np.float32)
+
+#: Options of scikit-learn's checks of features, whose cells may be missing.
+OF_FEATURES: dict[str, Any] = {"dtype": FLOATS, "ensure_all_finite": "allow-nan"}
 
 
 @dataclass(frozen=True)
@@ -44,17 +50,20 @@ class Numbers:
         """Public attributes of an estimator."""
         return {"target_transformer_": self.transformer}
 
-    def known(self, y):
+    def checkable(self, y):
         """Targets for scikit-learn's checks, which find all that is wrong with numbers."""
         return y
+
+    def explain(self, error: Exception, y) -> None:
+        """Raise an error that says why scikit-learn's checks failed, if the targets explain it."""
+        refuse_others(y, error)
 
     @property
     def check_options(self) -> dict:
         """Options of scikit-learn's checks of tables."""
         if not self.gaps:
-            return {"dtype": FLOATS, "multi_output": True, "y_numeric": True}
-        targets = {"dtype": FLOATS, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
-        return {"validate_separately": ({"dtype": FLOATS}, targets)}
+            return OF_FEATURES | {"multi_output": True, "y_numeric": True}
+        return {"validate_separately": (OF_FEATURES, OF_FEATURES | {"ensure_2d": False})}
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Targets (n,) or (n, P) as numbers (n, P), transformed."""
@@ -91,7 +100,7 @@ class Labels:
 
     classes: Any = None
 
-    check_options: ClassVar = {"dtype": FLOATS}
+    check_options: ClassVar = OF_FEATURES
     transformer: ClassVar = None
     flat: ClassVar = False  # values of functions have an axis of classes
 
@@ -110,9 +119,12 @@ class Labels:
         """Public attributes of an estimator."""
         return {"classes_": self.classes}
 
-    def known(self, y):
+    def checkable(self, y):
         """Labels for scikit-learn's checks; ValueError if some are missing, or if they cannot be sorted."""
-        return check_labels(as_known(y))
+        return check_labels(as_array_or_frame(y))
+
+    def explain(self, error: Exception, y) -> None:
+        """Nothing, since :meth:`checkable` says what is wrong with labels."""
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Numbers (n, 1) of the rows' classes."""
@@ -138,8 +150,8 @@ class Labels:
                 f"class_weight={class_weight!r} must give finite, non-negative weights, and a positive one to "
                 f"some class of y, which has {np.unique(labels)}."
             )
-        known, first = np.unique(labels, return_index=True)
-        weight_of = dict(zip(known.tolist(), weights[first], strict=True))
+        labels, first = np.unique(labels, return_index=True)
+        weight_of = dict(zip(labels.tolist(), weights[first], strict=True))
         distinct, number = np.unique(y, return_inverse=True)
         return np.array([weight_of.get(label, 1.0) for label in distinct.tolist()])[number]
 
@@ -153,3 +165,56 @@ class Labels:
         rank[by_class] = np.concatenate([np.arange(count) + 0.5 for count in counts])
         turns = random_state.permutation(len(counts))  # among classes of equal size
         return order[np.lexsort((turns[labels], rank / counts[labels]))]
+
+
+def check_labels(y, name: str = "y"):
+    """Labels as they are, or as numbers where a list or an array of objects holds numbers.
+
+    An error says if labels are missing, if they are no labels, or if they cannot be sorted since they are of several
+    kinds.
+    """
+    labels = np.asarray(y, dtype=object if isinstance(y, list | tuple) else None)  # or NumPy would make text of numbers
+    if labels.dtype.kind != "O" or not labels.ndim:
+        return y
+    values = labels.ravel().tolist()
+    for row, label in enumerate(values):
+        if is_missing(label):
+            raise ValueError(f"{name} holds {label!r} in row {row}, which is no label: leave out rows without one.")
+        if not isinstance(label, str | bytes | complex | np.generic | int | float):
+            raise ValueError(f"{name} holds {label!r}, which is neither text nor a number: make text of all labels.")
+    try:
+        np.unique(labels)
+    except TypeError as error:
+        kinds = " and ".join(sorted({type(label).__name__ for label in values}))
+        raise ValueError(
+            f"{name} holds labels of several types, {kinds}, which cannot be sorted: make text of all, for instance."
+        ) from error
+    numbers = np.array(values).reshape(labels.shape)
+    return y if numbers.dtype.kind in "OUS" else numbers
+
+
+def refuse_others(y, error: Exception | None = None) -> None:
+    """Raise an error if there are dates, complex numbers or text among targets that must be numbers."""
+    values = np.asarray(y)
+    dates = kind_of_dates(values)
+    if dates is not None:
+        raise ValueError(
+            f"y holds dates or durations, {dates}: turn them into numbers, such as days, before."
+        ) from error
+    refuse_complex("y", values, error)
+    text = first_text(values.ravel())
+    if text is not None:
+        raise ValueError(
+            f"y holds text, such as {text!r}, and a regressor predicts numbers: take a classifier, or make numbers of "
+            "the text."
+        ) from error
+
+
+def refuse_complex(what: str, values: np.ndarray, error: Exception | None) -> None:
+    """Raise an error if there is a complex number among values."""
+    value = first_complex(values)
+    if value is not None:
+        raise ValueError(
+            f"Complex data not supported, but {what} holds {value!r}: pass the real and the imaginary part as two "
+            "columns."
+        ) from error

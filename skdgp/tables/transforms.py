@@ -9,6 +9,9 @@ from ..gp.units import Units
 #: How far predictions may lie beyond the targets of ``fit``, in multiples of the range of these targets.
 BEYOND = 10.0
 
+#: Step of central differences, about the cube root of the precision of float64, where their error is least.
+STEP = 1e-5
+
 
 class Bounded:
     """A fitted transformer whose inverse stays within limits around the targets that it was fitted to.
@@ -56,10 +59,10 @@ def fitted_transform(target_transform, y: np.ndarray, *, gaussian: bool = True):
     """
     if target_transform is None:
         return None
-    known = np.where(np.isnan(y), np.nanmean(y, axis=0), y)
-    if not np.isfinite(Units.of(known, None, normalize=True).scale).all():
+    filled = np.where(np.isnan(y), np.nanmean(y, axis=0), y)
+    if not np.isfinite(Units.of(filled).scale).all():
         raise ValueError(
-            f"The variance of y overflows or underflows: its values reach {np.abs(known).max():.1e}. target_transform "
+            f"The variance of y overflows or underflows: its values reach {np.abs(filled).max():.1e}. target_transform "
             "does not help, since predictions are in the units of y: choose another unit."
         )
     if not isinstance(target_transform, str):
@@ -88,10 +91,10 @@ def back(transformer, z: np.ndarray) -> np.ndarray:
     if transformer is None:
         return z
     rows = np.moveaxis(z, 1, -1)
-    found = np.asarray(transformer.inverse_transform(rows.reshape(-1, z.shape[1])))
-    return np.moveaxis(found.reshape(rows.shape), -1, 1)
+    targets = np.asarray(transformer.inverse_transform(rows.reshape(-1, z.shape[1])))
+    return np.moveaxis(targets.reshape(rows.shape), -1, 1)
 
 
-def back_slopes(transformer, z: np.ndarray, step: float = 1e-5) -> np.ndarray:
+def back_slopes(transformer, z: np.ndarray) -> np.ndarray:
     """Derivatives of :func:`back`, of the same shape."""
-    return (back(transformer, z + step) - back(transformer, z - step)) / (2 * step)
+    return (back(transformer, z + STEP) - back(transformer, z - STEP)) / (2 * STEP)
