@@ -118,7 +118,7 @@ class FamilyDistribution(Mixture):
 
         def excess(x, column):
             there = column.astype(int)
-            return self._cdf(x, *(each[:, there] for each in numbers)) - q[there]
+            return self._cdf(x, *(column[:, there] for column in numbers)) - q[there]
 
         root = find_root(
             excess, (low[open_], high[open_]), args=(open_.astype(float),), tolerances={"xrtol": QUANTILE_ERROR}
@@ -145,4 +145,4 @@ class FamilyDistribution(Mixture):
     def _draw(self, components, rng):
         # Rows are drawn first, so that the draws of a row do not depend on how many rows come after it.
         uniform = np.moveaxis(rng.random_sample((len(self), len(components), *self.shape[1:])), 1, 0)
-        return self.family.ppf(uniform, **self._named(each[components] for each in self._arrays))
+        return self.family.ppf(uniform, **self._named(column[components] for column in self._arrays))

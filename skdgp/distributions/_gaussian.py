@@ -122,8 +122,8 @@ class PredictiveDistribution(Mixture):
             log_weight = np.log(self.weights)[:, None]
             parts = -0.5 * ((y - m) ** 2 / v + np.log(2 * np.pi * v)) + log_weight  # (S, N)
             largest = parts.max(axis=0)
-            found = largest + np.log(np.exp(parts - largest).sum(axis=0))
-        return np.where(largest > -np.inf, found, -np.inf)
+            log_density = largest + np.log(np.exp(parts - largest).sum(axis=0))
+        return np.where(largest > -np.inf, log_density, -np.inf)
 
     def _cdf(self, y, m, v):
         return self.weights @ _ndtr((y - m) / np.sqrt(v))
@@ -174,11 +174,11 @@ def _half_distance(m: np.ndarray, v: np.ndarray, weights: np.ndarray) -> np.ndar
     """
     grid = _Grid.of(m, v)
     smooth = 2 * grid.n_nodes < len(weights)
-    found = np.empty(m.shape[1])
+    distances = np.empty(m.shape[1])
     order = np.flatnonzero(smooth)[np.argsort(-grid.n_nodes[smooth], kind="stable")]  # rows that go on come first
-    found[order] = _integrated_half_distance(m[:, order], v[:, order], weights, grid.of_rows(order))
-    found[~smooth] = _paired_half_distance(m[:, ~smooth], v[:, ~smooth], weights)
-    return found
+    distances[order] = _integrated_half_distance(m[:, order], v[:, order], weights, grid.of_rows(order))
+    distances[~smooth] = _paired_half_distance(m[:, ~smooth], v[:, ~smooth], weights)
+    return distances
 
 
 class _Grid(NamedTuple):
@@ -247,11 +247,11 @@ def _quantile(q: np.ndarray, m: np.ndarray, v: np.ndarray, weights: np.ndarray) 
         ends = m + z / rate  # no component's CDF crosses q outside of them
     lower, upper = ends.min(axis=0), ends.max(axis=0)
     x = np.clip(centre + z * np.sqrt(weights @ (v + (m - centre) ** 2)), lower, upper)
-    found, rows = x.copy(), np.arange(len(x))  # rows whose quantile is not found yet
+    quantiles, rows = x.copy(), np.arange(len(x))  # rows whose quantile is not known yet
     for turn in range(MAX_SEARCH):
         going = np.nextafter(lower, np.inf) < upper  # false if the bracket is closed or infinite
         if going.mean() < 0.7:  # copies cost about as much as a step
-            found[rows] = x
+            quantiles[rows] = x
             if not going.any():
                 break
             m, rate = m[:, going], rate[:, going]
@@ -260,8 +260,8 @@ def _quantile(q: np.ndarray, m: np.ndarray, v: np.ndarray, weights: np.ndarray) 
         halve = turn >= MAX_NEWTON and turn % 2 == 0
         F, p = _cdf_and_density(x, m, rate, weights)
         x, lower, upper = _newton_step(x, F, p, (lower, upper), q, z, sharpest=rate.max(axis=0), halve=halve)
-    found[rows] = x
-    return found
+    quantiles[rows] = x
+    return quantiles
 
 
 def _cdf_and_density(x, m, rate, weights):

@@ -88,7 +88,7 @@ class _LogLink(Mixture):
     def __post_init__(self):
         self._check()
         m, v, d = self._arrays
-        if not (all(np.isfinite(each).all() for each in (m, v, d)) and (v >= 0).all() and (d >= self.least).all()):
+        if not (all(np.isfinite(column).all() for column in (m, v, d)) and (v >= 0).all() and (d >= self.least).all()):
             raise ValueError(
                 "Means must be finite, variances finite and not negative, and dispersions finite and not less than "
                 f"{self.least}: some are not."
@@ -117,7 +117,7 @@ class _LogLink(Mixture):
         raise NotImplementedError
 
     def _log_density(self, y, *numbers):
-        m, v, d = (np.broadcast_to(each, (len(each), len(y))) for each in numbers)
+        m, v, d = (np.broadcast_to(column, (len(column), len(y))) for column in numbers)
         possible = self._possible(y) & np.isfinite(y)
         v, y = np.maximum(v, LEAST_VARIANCE), np.broadcast_to(np.where(possible, y, 1.0), m.shape)
         parts = self._per_family(_log_averages, y, m, v, d)
@@ -133,11 +133,11 @@ class _LogLink(Mixture):
     def _per_family(self, function, *columns):
         """``function(family, *columns)`` of tensors, where the last column has the dispersions."""
         columns = np.broadcast_arrays(*columns)
-        found = np.empty(columns[0].shape)
+        values = np.empty(columns[0].shape)
         for family, these in self._families(columns[-1]):
             if these.any():
-                found[these] = function(family, *(torch.from_numpy(each[these]) for each in columns)).numpy()
-        return found
+                values[these] = function(family, *(torch.from_numpy(column[these]) for column in columns)).numpy()
+        return values
 
     def _families(self, dispersion):
         """Families, and for which dispersions they are meant."""
@@ -148,7 +148,7 @@ class _LogLink(Mixture):
 
     def _smooth_cdf(self, y, *numbers):
         """The distribution function at y ≥ 0, and for counts its smooth continuation between them."""
-        m, v, d = (np.broadcast_to(each, (len(each), len(y))) for each in numbers)
+        m, v, d = (np.broadcast_to(column, (len(column), len(y))) for column in numbers)
         parts = np.empty(m.shape)
         level = np.broadcast_to(y + 1.0 if self.discrete else y, m.shape)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
@@ -178,9 +178,9 @@ class _LogLink(Mixture):
             return self._family_log_density(level, f, d) + np.log(level)
 
         f, share = nodes_around(log_value, np.log(level)[None], self._reach(level, d)[None], m[None])
-        found = (share * np.exp(log_value(f)) * ndtr((f - m) / np.sqrt(v)))[:, 0].sum(axis=0)
+        below = (share * np.exp(log_value(f)) * ndtr((f - m) / np.sqrt(v)))[:, 0].sum(axis=0)
         sharp = self._squared_width(level, d) < SHARP
-        return np.where(sharp, ndtr((np.log(level) - m) / np.sqrt(v)), found)
+        return np.where(sharp, ndtr((np.log(level) - m) / np.sqrt(v)), below)
 
     def _over_rate(self, level, m, v, d, n_nodes):
         """∫ P(L > f) N(f | m, v) df."""
@@ -192,8 +192,8 @@ class _LogLink(Mixture):
         bend = np.log(np.maximum(level, LEAST_RATE))
         f, share = nodes_around(log_value, m[None], REACH * s[None], bend[None])
         weight = share * np.exp(log_value(f))  # normalised, since rounding changes all by the same if v is tiny
-        found = (weight * self._family_cdf(level, f, d))[:, 0].sum(axis=0) / weight[:, 0].sum(axis=0)
-        return np.where(level > 0, found, 0.0)
+        below = (weight * self._family_cdf(level, f, d))[:, 0].sum(axis=0) / weight[:, 0].sum(axis=0)
+        return np.where(level > 0, below, 0.0)
 
     def _ends(self, m, v, d, reach=REACH, drop=DROP):
         """Logarithms of values between which a component has its mass."""
@@ -218,7 +218,7 @@ class _LogLink(Mixture):
         # Rows are drawn first, so that the draws of a row do not depend on how many rows come after it.
         uniform = rng.random_sample((len(self), len(components), *self.shape[1:], 3))
         first, second, third = (np.moveaxis(uniform[..., i], 1, 0) for i in range(3))
-        m, v, d = (each[components] for each in self._arrays)
+        m, v, d = (column[components] for column in self._arrays)
         return self._family_draw(np.exp(m + np.sqrt(v) * ndtri(first)), d, second, third)
 
     def _possible(self, y):
@@ -337,13 +337,13 @@ class CountDistribution(_LogLink):
 
     def _family_cdf(self, level, log_rate, dispersion):
         rate, spread = np.exp(log_rate), dispersion > LEAST_DISPERSION
-        found = gammaincc(level, rate)
+        below = gammaincc(level, rate)
         if spread.any():
             d = np.where(spread, dispersion, 1.0)
-            found = np.where(spread, betainc(1 / d, level, 1 / (1 + d * rate)), found)
+            below = np.where(spread, betainc(1 / d, level, 1 / (1 + d * rate)), below)
             # Of large counts the Poisson part is negligible, and the incomplete beta function fails.
-            found = np.where(spread & (d * level > LARGE_RATE), gammainc(1 / d, level / d / rate), found)
-        return found
+            below = np.where(spread & (d * level > LARGE_RATE), gammainc(1 / d, level / d / rate), below)
+        return below
 
     def _family_draw(self, rate, dispersion, first, second):
         r = 1 / np.maximum(dispersion, LEAST_DISPERSION)
@@ -372,7 +372,7 @@ class CountDistribution(_LogLink):
 
     def _crps(self, y, *numbers):
         """Σ_k (F(k) − 1{k ≥ y})². Beyond the first counts, an integral over log k replaces the sum."""
-        return np.array([self._score(t, *(each[:, i] for each in numbers)) for i, t in enumerate(y)])
+        return np.array([self._score(t, *(column[:, i] for column in numbers)) for i, t in enumerate(y)])
 
     def _score(self, y, *numbers):
         """The score of one row, whose numbers are (S,)."""
@@ -395,7 +395,7 @@ class CountDistribution(_LogLink):
 
     def _long_score(self, y, top, *numbers):
         """Euler and Maclaurin: Σ g(k) from a to b − 1 is ∫ g from a − ½ to b − ½, less 1/24 of the change of g'."""
-        columns, y = [each[:, None] for each in numbers], math.ceil(y)
+        columns, y = [column[:, None] for column in numbers], math.ceil(y)
         k = np.arange(FIRST_COUNTS, dtype=float)
         total = ((self._smooth_cdf(k, *columns) - (k >= y)) ** 2).sum() + max(-y, 0) + max(y - top, 0.0)
         start, jump = FIRST_COUNTS - 0.5, min(max(y, FIRST_COUNTS), top) - 0.5
@@ -472,32 +472,32 @@ class GammaDistribution(_LogLink):
     def _quantile(self, q, *numbers):
         """Quantiles by a search for log y."""
         inside = np.flatnonzero((q > 0) & (q < 1))
-        found = np.where(q >= 1, np.inf, 0.0)
+        quantiles = np.where(q >= 1, np.inf, 0.0)
         if not len(inside):
-            return found
-        m, v, d = (each[:, inside] for each in numbers)
+            return quantiles
+        m, v, d = (column[:, inside] for column in numbers)
         with np.errstate(divide="ignore"):
             own = m + np.sqrt(v) * ndtri(q[inside])
             family = np.log(gammaincinv(1 / d, q[inside]) * d)
 
         def excess(log_y, column):
             there = column.astype(int)
-            return self._cdf(np.exp(log_y), *(each[:, there] for each in (m, v, d))) - q[inside][there]
+            return self._cdf(np.exp(log_y), *(column[:, there] for column in (m, v, d))) - q[inside][there]
 
         ends = self._ends(m, v, d)
         low = np.minimum(ends[0], np.maximum(own + family, -_FARTHEST)).min(axis=0) - SLACK
         high = np.minimum(np.maximum(ends[1], own + np.abs(family)), _FARTHEST).max(axis=0) + SLACK
         root = find_root(excess, (low, high), args=(np.arange(len(inside), dtype=float),), tolerances={"xatol": SLACK})
         # Beyond the limits the distribution function is 0 or 1 to all digits.
-        found[inside] = np.exp(np.where(np.isnan(root.x), np.where(q[inside] < 0.5, low, high), root.x))
-        return found
+        quantiles[inside] = np.exp(np.where(np.isnan(root.x), np.where(q[inside] < 0.5, low, high), root.x))
+        return quantiles
 
     def _crps(self, y, *numbers):
-        return np.array([self._score(t, *(each[:, i] for each in numbers)) for i, t in enumerate(y)])
+        return np.array([self._score(t, *(column[:, i] for column in numbers)) for i, t in enumerate(y)])
 
     def _score(self, y, *numbers):
         """∫ (F(t) − 1{t ≥ y})² dt by an integral over log t, for one row, whose numbers are (S,)."""
-        columns = [each[:, None] for each in numbers]
+        columns = [column[:, None] for column in numbers]
         m, v, d = numbers
         low, high = self._ends(m, v, d, SCORE_REACH, SCORE_DROP)
         low, high = float(low.min()), float(high.max())

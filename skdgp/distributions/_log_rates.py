@@ -47,7 +47,7 @@ def nodes_around(log_value: Callable, mode: np.ndarray, start: np.ndarray, bend:
             distance = distance * np.exp(np.clip(np.where(np.isfinite(change), change, 2.0), -2.0, 2.0))
         limits.append(mode + sign * distance)
     inner = [mode] if bend is None else [np.minimum(mode, bend), np.maximum(mode, bend)]
-    ends = [np.clip(each, *limits) for each in (limits[0], *inner, limits[1])]
+    ends = [np.clip(place, *limits) for place in (limits[0], *inner, limits[1])]
     pairs = [(low, high - low) for low, high in pairwise(ends)]
     nodes, weights = zip(*((low + _PLACES * width, _SHARES * width) for low, width in pairs), strict=True)
     return np.concatenate(nodes), np.concatenate(weights)

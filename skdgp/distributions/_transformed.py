@@ -134,8 +134,8 @@ class TransformedDistribution(Mixture):
         inside = np.isfinite(z) & (y >= self._image[0]) & (y <= self._image[1])
         z = np.where(inside, z, 0.0)
         with np.errstate(divide="ignore"):
-            found = self.dist.logpdf(z) - np.log(self._slope(y, z))
-        return np.where(inside, found, np.where(np.isnan(y), np.nan, -np.inf))
+            log_density = self.dist.logpdf(z) - np.log(self._slope(y, z))
+        return np.where(inside, log_density, np.where(np.isnan(y), np.nan, -np.inf))
 
     def cdf(self, y):
         """See :meth:`.Mixture.cdf`; 0 below and 1 above all values that y can have.
@@ -154,9 +154,9 @@ class TransformedDistribution(Mixture):
     def ppf(self, q):
         """See :meth:`.Mixture.ppf`."""
         q = np.asarray(q, dtype=np.float64)
-        found = self._backward(self.dist.ppf(np.where(self._rising, q, 1 - q)))
+        quantiles = self._backward(self.dist.ppf(np.where(self._rising, q, 1 - q)))
         low, high = self._image
-        return _known(np.where(q == 0, low, np.where(q == 1, high, found)))
+        return _known(np.where(q == 0, low, np.where(q == 1, high, quantiles)))
 
     def _draw(self, components, rng):
         return _known(self._backward(self.dist._draw(components, rng)))
@@ -166,23 +166,23 @@ class TransformedDistribution(Mixture):
         given = self._broadcast(y)
         unknown = np.isnan(given)
         y = np.where(unknown, 0.0, given).reshape(-1, *self.shape)
-        found = np.empty(y.shape)
+        scores = np.empty(y.shape)
         for output in np.ndindex(self.shape[1:]):
             one = self[(slice(None), *output)] if output else self
-            found[(..., *output)] = one._flat_crps(y[(..., *output)])
-        found = found.reshape(given.shape)
-        return np.where(unknown, np.nan, np.where(np.isinf(given), np.inf, found))
+            scores[(..., *output)] = one._flat_crps(y[(..., *output)])
+        scores = scores.reshape(given.shape)
+        return np.where(unknown, np.nan, np.where(np.isinf(given), np.inf, scores))
 
     def _flat_crps(self, y):
         """Scores (k, n) of observations (k, n) of a single output."""
         nodes = MOST_NODES + N_ROUNDS * N_HALVED
         n_chunk = max(1, SCORE_NUMBERS // (nodes * len(self.weights)))
-        found = np.empty(y.shape)
+        scores = np.empty(y.shape)
         for start in range(0, len(self), n_chunk):
             rows = slice(start, start + n_chunk)
-            for observed, out in zip(y, found, strict=True):
+            for observed, out in zip(y, scores, strict=True):
                 out[rows] = self[rows]._score(observed[rows])
-        return found
+        return scores
 
     def _score(self, y):
         """∫ (F(t) − 1{t ≥ y})² dt, as a sum over intervals (K, n) in which F is linear in y = g(z).

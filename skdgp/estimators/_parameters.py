@@ -33,7 +33,7 @@ def _naming_removed(init):
 def method_of(estimator) -> Any:
     """The method of an estimator, with the estimator's parameters."""
     kind = estimator._method_class
-    return kind(**{each.name: getattr(estimator, each.name) for each in fields(kind)})
+    return kind(**{field.name: getattr(estimator, field.name) for field in fields(kind)})
 
 
 def structure_of(estimator) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Wishes:
     @property
     def values(self) -> dict[str, Any]:
         """The values of all parameters."""
-        return {each.name: getattr(self.estimator, each.name) for each in fields(self.estimator)}
+        return {field.name: getattr(self.estimator, field.name) for field in fields(self.estimator)}
 
     @property
     def on_gpu(self) -> bool:
@@ -93,8 +93,8 @@ class Fit(Wishes):
     def own_lengthscales(self) -> bool:
         """Whether all kernels say themselves which of their inputs share a lengthscale."""
         kernel = self.estimator.kernel
-        each = kernel if isinstance(kernel, list | tuple) else [kernel]
-        return all(is_object(one) or is_additive(self.method, one) for one in each)
+        kernels = kernel if isinstance(kernel, list | tuple) else [kernel]
+        return all(is_object(one) or is_additive(self.method, one) for one in kernels)
 
     @property
     def second_set(self) -> bool:
@@ -300,14 +300,14 @@ IDLE = (
 def warn_of_idle(wishes: Wishes, **known: Any) -> None:
     """Warn of every value that the user gave and that has no effect in a fit of which this is ``known``."""
     fit, values = Fit(**vars(wishes), **known), wishes.values
-    for each in fields(fit.estimator):
-        value = values[each.name]
-        if same(value, each.default) or (each.name in NOTHING and same(value, NOTHING[each.name])):
+    for field in fields(fit.estimator):
+        value = values[field.name]
+        if same(value, field.default) or (field.name in NOTHING and same(value, NOTHING[field.name])):
             continue
-        line = next((line for line in IDLE if each.name in line.names and line.holds(fit)), None)
+        line = next((line for line in IDLE if field.name in line.names and line.holds(fit)), None)
         if line is not None:
             warnings.warn(
-                f"{each.name}={value!r} has no effect {line.reason.format(**values)}: {line.cure}.",
+                f"{field.name}={value!r} has no effect {line.reason.format(**values)}: {line.cure}.",
                 UserWarning,
                 stacklevel=users_level(),
             )

@@ -88,7 +88,7 @@ class _ProbabilityOfLargest(Function):
     def forward(mean: Tensor, deviation: Tensor, index: Tensor) -> tuple[Tensor | None, ...]:
         wanted = mean.requires_grad or deviation.requires_grad
         graded_sums = partial(_by_graded_nodes, gradients=wanted)
-        m, s, c = (each.flatten(0, -2) for each in (mean, deviation, index))  # S·B rows
+        m, s, c = (values.flatten(0, -2) for values in (mean, deviation, index))  # S·B rows
         if being_recorded(mean):
             sums = _by_parts(graded_sums, m, s, c)
         elif not (steep := _steep(m, s, c)).any():
@@ -102,13 +102,13 @@ class _ProbabilityOfLargest(Function):
                 strict=True,
             )
             sums = [torch.cat(pair)[place] for pair in pairs]
-        value, *gradients = (each.unflatten(0, mean.shape[:-1]) for each in sums)
+        value, *gradients = (total.unflatten(0, mean.shape[:-1]) for total in sums)
         return value, *(gradients or (None, None))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         gradients = output[1:]
-        ctx.mark_non_differentiable(*(each for each in gradients if each is not None))
+        ctx.mark_non_differentiable(*(gradient for gradient in gradients if gradient is not None))
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*gradients)
 
@@ -148,8 +148,8 @@ def _by_gauss_hermite(mean: Tensor, deviation: Tensor, index: Tensor, gradients:
 def _by_parts(function: Callable[..., list[Tensor]], mean: Tensor, *others: Tensor) -> list[Tensor]:
     """Results of a function of rows with graded nodes, by parts whose tensors stay small and fit the cache."""
     n_rows = max(1, _FEW_NUMBERS // (MOST_NODES * mean.shape[-1]))
-    parts = zip(*(each.split(n_rows) for each in (mean, *others)), strict=True)
-    return [torch.cat(each) for each in zip(*(function(*part) for part in parts), strict=True)]
+    parts = zip(*(tensor.split(n_rows) for tensor in (mean, *others)), strict=True)
+    return [torch.cat(column) for column in zip(*(function(*part) for part in parts), strict=True)]
 
 
 def _by_graded_nodes(mean: Tensor, deviation: Tensor, index: Tensor, gradients: bool) -> list[Tensor]:

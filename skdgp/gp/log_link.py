@@ -101,7 +101,7 @@ class LogLink(Regression):
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> Mixture:
         """See :meth:`.Likelihood.predictive`; with ``latent`` it is the distribution of the mean."""
-        m, v = (each.cpu().numpy() for each in self._moments(mean.double(), variance.double()))
+        m, v = (values.cpu().numpy() for values in self._moments(mean.double(), variance.double()))
         weight = log_weight[:, 0].double().softmax(0).cpu().numpy()
         if latent:
             return TransformedDistribution(PredictiveDistribution(m, np.maximum(v, 1e-12), weight), "log")
@@ -115,7 +115,7 @@ class LogLink(Regression):
     def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`.Likelihood.joint`: log-normal, with means M = exp(m + ½ v) and covariances M Mᵀ (exp(K) − 1)."""
         variance = covariance.diagonal(dim1=-2, dim2=-1)  # (..., P, B)
-        m, v = (each.mT for each in self._moments(mean.mT, variance.mT))
+        m, v = (values.mT for values in self._moments(mean.mT, variance.mT))
         less = (v / variance.clamp(min=torch.finfo(v.dtype).tiny)).clamp(max=1.0).sqrt()  # 1 but for limited variances
         M = (m + 0.5 * v).exp()
         K = covariance * less[..., :, None] * less[..., None, :]

@@ -121,7 +121,7 @@ class StudentT(AdditiveNoise):
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """See :meth:`.Likelihood.expected_log_prob`; with E log(1 + (y − f)²/νσ²) by :func:`_mean_log1p_square`."""
-        freedom, scale = (each[..., None, None, :] for each in (self.degrees_of_freedom, self.scale))
+        freedom, scale = (values[..., None, None, :] for values in (self.degrees_of_freedom, self.scale))
         tail = _mean_log1p_square((y.unsqueeze(-3) - mean).square() / (freedom * scale), variance / (freedom * scale))
         half = 0.5 * freedom.double()  # float32 would lose the difference of large numbers
         level = (torch.lgamma(half + 0.5) - torch.lgamma(half)).to(freedom)
@@ -150,8 +150,8 @@ def _mean_log1p_square(square: Tensor, variance: Tensor) -> Tensor:
         place = torch.arange(N_SCALES, dtype=square.dtype, device=square.device) + 0.5
         t = (low[..., None] + step[..., None] * place).exp()
     wide = 1 + 2 * t * variance[..., None]
-    found = -torch.expm1(-0.5 * wide.log() - t * square[..., None] / wide)
-    return ((-t).exp() * found).sum(-1) * step + low.exp() * (square + variance)
+    integrand = -torch.expm1(-0.5 * wide.log() - t * square[..., None] / wide)
+    return ((-t).exp() * integrand).sum(-1) * step + low.exp() * (square + variance)
 
 
 class Contaminated(AdditiveNoise):
@@ -285,7 +285,7 @@ class Heteroskedastic(Standardised):
     def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         """See :meth:`.Likelihood.draw`."""
         f, g = np.split(f, 2, axis=-1)
-        level, floor = (each.detach().double().cpu().numpy() for each in (self.log_level, self.floor))
+        level, floor = (numbers.detach().double().cpu().numpy() for numbers in (self.log_level, self.floor))
         deviation = np.sqrt(np.exp(np.minimum(g + level, self.most)) + floor)
         standard = f + deviation * rng.standard_normal(f.shape)
         return standard * np.asarray(self.units.scale) + np.asarray(self.units.shift)

@@ -200,7 +200,7 @@ class Pointwise(Regression):
         """Mixture of the distributions given function values (S, B, P), in the user's units."""
         own = deepcopy(self).cpu()  # SciPy knows no other device
         frozen = own.distribution(own._shifted(f.double().cpu()))
-        units = (np.asarray(each) for each in (self.units.shift, self.units.scale))
+        units = (np.asarray(column) for column in (self.units.shift, self.units.scale))
         return FamilyDistribution.of(frozen, weights, f.shape[1:], *units)
 
     @torch.no_grad()

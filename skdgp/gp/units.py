@@ -18,7 +18,7 @@ class Units:
     """
 
     def __init__(self, shift, scale):
-        self.shift, self.scale = (tuple(float(each) for each in column) for column in (shift, scale))
+        self.shift, self.scale = (tuple(float(number) for number in column) for column in (shift, scale))
 
     @classmethod
     def of(cls, columns: np.ndarray, weight: np.ndarray | None = None, *, normalize: bool = True) -> Self:

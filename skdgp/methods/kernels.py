@@ -75,13 +75,13 @@ def layer_kernel(
         units = Units([*units.shift, *n_latent * [0.0]], [*units.scale, *n_latent * [1.0]])
         n_features = n_inputs - n_latent if groups is None else groups[-1 - n_latent] + 1
         names = names and [*names, *range(n_features, n_features + n_latent)]
-    if any(type(each).__name__ == "Convolutional" for each in _added(kernel)):
+    if any(type(term).__name__ == "Convolutional" for term in _added(kernel)):
         convolution, others = _split(kernel)
-        found = _convolution(convolution, n_outputs, n_inputs, units)
+        patches = _convolution(convolution, n_outputs, n_inputs, units)
         if not others:
-            return found
+            return patches
         whole = _Converter(n_outputs, units, names, groups).part(reduce(add, others), range(n_inputs))
-        return ConvolutionalSum(found, whole)
+        return ConvolutionalSum(patches, whole)
     return _Converter(n_outputs, units, names, groups).part(kernel, range(n_inputs))
 
 
@@ -134,7 +134,7 @@ def _convolution(kernel: Any, n_outputs: int, n_inputs: int, units: Units) -> Co
     index = torch.from_numpy(kernel.index().copy())
     n_pixels = index.shape[1]
     base = _Converter(n_outputs, Units(n_pixels * [0.0], n_pixels * [1.0]))
-    scale, shift = (torch.tensor(each, dtype=torch.float32) for each in (units.scale, units.shift))
+    scale, shift = (torch.tensor(column, dtype=torch.float32) for column in (units.scale, units.shift))
     return Convolution(base.part(kernel.resolved_base(), range(n_pixels)), index, scale, shift)
 
 
@@ -162,12 +162,12 @@ def is_object(kernel: KernelLike) -> bool:
 
 def has_objects(kernel: KernelLike) -> bool:
     """Whether it is a kernel object, or a list that contains some."""
-    return any(is_object(each) for each in (kernel if isinstance(kernel, list | tuple) else [kernel]))
+    return any(is_object(one) for one in (kernel if isinstance(kernel, list | tuple) else [kernel]))
 
 
 def patched(kernel: KernelLike) -> list[int]:
     """For each kernel, of those of all layers, that has a convolution: of how many terms it is a sum."""
-    sums = [_added(each) for each in (kernel if isinstance(kernel, list | tuple) else [kernel])]
+    sums = [_added(one) for one in (kernel if isinstance(kernel, list | tuple) else [kernel])]
     return [len(terms) for terms in sums if "Convolutional" in [type(term).__name__ for term in terms]]
 
 
@@ -182,9 +182,9 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelL
     If outputs have covariance functions of their own, it is the first one.
     """
     if is_object(given):
-        found = deepcopy(given)
-        _fill(found, kernel)
-        return found
+        learnt = deepcopy(given)
+        _fill(learnt, kernel)
+        return learnt
     if isinstance(kernel, Part) and isinstance(given, str):
         return _learnt_sum(given, kernel, units)
     if not by_name(kernel):
@@ -237,12 +237,17 @@ def stayed(given: Any, learnt: Any) -> bool:
 
 def at_bounds(kernel: Any) -> list[tuple[str, float]]:
     """Names of the hyperparameters of a kernel object that are as near to a bound as they can start, and the bound."""
-    names = [each.name for each in kernel.hyperparameters if not each.fixed for _ in range(each.n_elements)]
-    found = []
+    names = [
+        hyperparameter.name
+        for hyperparameter in kernel.hyperparameters
+        if not hyperparameter.fixed
+        for _ in range(hyperparameter.n_elements)
+    ]
+    ended = []
     for name, log_value, (low, high) in zip(names, kernel.theta, kernel.bounds, strict=True):
         margin = 0.5 * EDGE * (high - low) + UNMOVED
-        found += [(name, float(np.exp(end))) for end in (low, high) if abs(log_value - end) <= margin]
-    return found
+        ended += [(name, float(np.exp(end))) for end in (low, high) if abs(log_value - end) <= margin]
+    return ended
 
 
 def _numbers(tensor: Tensor) -> np.ndarray:
