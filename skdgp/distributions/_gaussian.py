@@ -13,12 +13,21 @@ from ._mixture import Mixture
 #: The search for a quantile takes its last step when it is this close to the quantile, in standard deviations.
 QUANTILE_TOLERANCE = 1e-5
 
-#: Nodes of the CRPS: their largest distance within so many deviations of the mean of each component, in these
-#: deviations too, and the deviations beyond which nothing is left. The error is then about 1e-10 of the result.
-NODE_DISTANCE, NODE_WIDTH, NODE_REACH = 0.7, 3.0, 7.5
+#: Largest distance of nodes of the CRPS near the mean of a component, in its deviations. The error is then about 1e-10
+#: of the result.
+NODE_DISTANCE = 0.7
 
-#: Steps of Newton's method, after which every other step halves the bracket; and steps that close any bracket.
-MAX_NEWTON, MAX_SEARCH = 6, 400
+#: How near to the mean that is, in deviations.
+NODE_WIDTH = 3.0
+
+#: Deviations beyond which nothing is left.
+NODE_REACH = 7.5
+
+#: Steps of Newton's method, after which every other step halves the bracket.
+MAX_NEWTON = 6
+
+#: Steps that close any bracket.
+MAX_SEARCH = 400
 
 
 @dataclass(frozen=True, eq=False, repr=False)

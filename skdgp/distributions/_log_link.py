@@ -25,8 +25,11 @@ from ._log_rates import DROP, EVEN_NODES, LARGEST_EVEN, even_nodes, nodes_around
 from ._mixture import Mixture
 from .families import GAMMA, NEGATIVE_BINOMIAL, POISSON, log_average
 
-#: Number of nodes for densities, and the number of them that are computed together, so that they stay in the cache.
-N_NODES, BLOCK_NODES = 64, 2**17
+#: Number of nodes for densities.
+N_NODES = 64
+
+#: Number of nodes that are computed together, so that they stay in the cache.
+BLOCK_NODES = 2**17
 
 #: Smallest variance of the logarithm of a rate in integrals.
 LEAST_VARIANCE = 1e-14
@@ -40,18 +43,26 @@ LEAST_DISPERSION = 1e-7
 #: How far the logarithm of a rate reaches, in deviations, for quantiles.
 REACH = 9.0
 
-#: Counts up to the first are summed one by one in scores. If no more than ``ALL_COUNTS`` matter, all of them are.
-FIRST_COUNTS, ALL_COUNTS = 64, 512
+#: Counts up to this one are summed one by one in scores.
+FIRST_COUNTS = 64
 
-#: How far the logarithm of a rate reaches for scores, which are integrals of squares, and how much the logarithm of a
-#: probability may be below its largest value.
-SCORE_REACH, SCORE_DROP = 6.0, 18.0
+#: If no more counts than these matter, all of them are.
+ALL_COUNTS = 512
+
+#: How far the logarithm of a rate reaches for scores, in deviations. They are integrals of squares.
+SCORE_REACH = 6.0
+
+#: How much the logarithm of a probability may be below its largest value in scores.
+SCORE_DROP = 18.0
 
 #: Number of parts of each half of a component in a score's integral.
 N_PARTS = 5
 
-#: Steps of the search for the quantile of counts, and its relative error for counts so large that it matters.
-QUANTILE_STEPS, QUANTILE_ERROR = 120, 1e-12
+#: Steps of the search for the quantile of counts.
+QUANTILE_STEPS = 120
+
+#: Its relative error for counts so large that it matters.
+QUANTILE_ERROR = 1e-12
 
 #: From this rate on, a count is its rate plus Gaussian noise as far as its draws are concerned.
 LARGE_RATE = 1e9
@@ -62,8 +73,11 @@ SLACK = 1e-13
 #: Largest logarithm of a typical value, whose square must be a number.
 LARGEST_LOGARITHM = 350.0
 
-#: Stands for the rate zero where its logarithm is needed, and the largest logarithm of a number.
-LEAST_RATE, _FARTHEST = 1e-18, 700.0
+#: Stands for the rate zero where its logarithm is needed.
+LEAST_RATE = 1e-18
+
+#: Largest logarithm of a number.
+_FARTHEST = 700.0
 
 #: Stands for nodes of the family alone.
 _SINGLE = -1

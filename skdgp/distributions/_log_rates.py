@@ -20,14 +20,18 @@ DROP = 34.0
 #: factor. The step is then at most 0.9 deviations of the product of both, and the error about exp(−2π²/0.9²).
 EVEN_NODES = ((16, 0.3), (32, 3.0), (64, 12.0))
 
-#: How far they reach, in deviations of the Gaussian, and the largest variance for which they are used.
-EVEN_REACH, LARGEST_EVEN = 6.0, 1.0
+#: How far they reach, in deviations of the Gaussian.
+EVEN_REACH = 6.0
+
+#: Largest variance for which they are used.
+LARGEST_EVEN = 1.0
 
 #: Steps of the search for the distance at which an integrand has dropped.
 LIMIT_STEPS = 16
 
 _x, _w = np.polynomial.legendre.leggauss(SIDE_NODES)
-_PLACES, _SHARES = 0.5 * (1 + _x)[:, None, None], 0.5 * _w[:, None, None]
+_PLACES = 0.5 * (1 + _x)[:, None, None]
+_SHARES = 0.5 * _w[:, None, None]
 
 
 def nodes_around(log_value: Callable, mode: np.ndarray, start: np.ndarray, bend: np.ndarray | None = None):

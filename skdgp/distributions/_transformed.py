@@ -9,9 +9,14 @@ from ._gaussian import PredictiveDistribution
 from ._mixture import Mixture, fixed
 
 #: Number of nodes of Gauss-Hermite quadrature for the moments of each component under the logarithm. Other inverses may
-#: have kinks, for which it is too coarse: they take steps of equal size, up to so many deviations on either side.
+#: have kinks, for which it is too coarse: they take steps of equal size.
 N_NODES = 32
-MOMENT_STEP, MOMENT_REACH = 1 / 16, 12
+
+#: Size of these steps, in deviations.
+MOMENT_STEP = 1 / 16
+
+#: Number of deviations on either side.
+MOMENT_REACH = 12
 
 #: Values z without a target count as impossible if all of them together are less probable than this.
 TAIL = 1e-10
@@ -19,11 +24,23 @@ TAIL = 1e-10
 #: Half the distance of the differences that estimate slopes, in standard deviations of z.
 STEP = 1e-4
 
-#: The CRPS is integrated between nodes. They reach so many deviations from the mean of each component. At first there
-#: are this many for each component, but not fewer or more than these in all. Then the worst intervals are halved in
-#: some rounds, which find narrow components that have lost their nodes.
-REACH, NODES_PER_COMPONENT, FEWEST_NODES, MOST_NODES = 9.0, 16, 512, 1024
-N_ROUNDS, N_HALVED = 12, 256
+#: The CRPS is integrated between nodes. They reach so many deviations from the mean of each component.
+REACH = 9.0
+
+#: Number of nodes for each component at first.
+NODES_PER_COMPONENT = 16
+
+#: Smallest number of nodes in all at first.
+FEWEST_NODES = 512
+
+#: Largest number of nodes in all at first.
+MOST_NODES = 1024
+
+#: Rounds in which the worst intervals are halved. They find narrow components that have lost their nodes.
+N_ROUNDS = 12
+
+#: Number of intervals that a round halves.
+N_HALVED = 256
 
 #: Largest number of entries of an array with which scores are computed.
 SCORE_NUMBERS = 2**21

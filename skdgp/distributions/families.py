@@ -17,8 +17,11 @@ AVERAGE_DROP = 36.0
 #: Number of steps towards the largest value of an integrand.
 MODE_STEPS = 16
 
-#: Stands for a count of zero where nodes are placed, and in the probability of zero, which is a limit.
-NO_COUNT, NEARLY_ZERO = 0.5, 1e-30
+#: Stands for a count of zero where nodes are placed.
+NO_COUNT = 0.5
+
+#: Stands for it in the probability of zero, which is a limit.
+NEARLY_ZERO = 1e-30
 
 #: From this number on Stirling's series has an error of less than 1e-15.
 _LARGE = 64.0

@@ -45,7 +45,8 @@ def needs(name: str, values: tuple[str, ...], others: dict[str, tuple], cure: st
 
 
 _COUPLED = tuple(COUPLED)
-_WHITENED, _UNWHITENED = ("diag", "full"), ("diag_unwhitened", "full_unwhitened")
+_WHITENED = ("diag", "full")
+_UNWHITENED = ("diag_unwhitened", "full_unwhitened")
 _FACTORISE = 'change one of them, or set layer_posterior="factorised"'
 
 #: All of them. The first one that holds counts.

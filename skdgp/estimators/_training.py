@@ -41,8 +41,11 @@ from ._wishes import Wishes, warn_of_idle
 #: With fewer rows than this, none are held out.
 MIN_ROWS_TO_SPLIT = 20
 
-#: Rows from which on a fit is compared with a linear model, and how much worse than that it must be, beyond chance.
-MIN_ROWS_TO_COMPARE, MARGIN = 100, 0.1
+#: Rows from which on a fit is compared with a linear model.
+MIN_ROWS_TO_COMPARE = 100
+
+#: How much worse than that it must be, beyond chance.
+MARGIN = 0.1
 
 #: Variances of kernels and noise start near one. If training fails, the cause are targets whose root mean square is
 #: larger than this, or smaller than one over this.

@@ -15,7 +15,8 @@ from .autograd import Function
 from .linalg import being_recorded
 from .special import MOST_NODES, N_NODES, gauss_hermite, graded
 
-_SQRT_2PI, _SQRT_HALF = math.sqrt(2 * math.pi), math.sqrt(0.5)
+_SQRT_2PI = math.sqrt(2 * math.pi)
+_SQRT_HALF = math.sqrt(0.5)
 
 #: Replaces a probability that has underflowed to zero.
 _TINY = 1e-30

@@ -17,9 +17,11 @@ from .special import N_NODES, gauss_hermite, graded, log_ndtr
 
 _SQRT_2PI = math.sqrt(2 * math.pi)
 
-#: Variance from which on Gauss-Hermite quadrature of log Φ has a relative error of more than 1e-6 (3e-6 in gradients);
-#: and the distance of the mean from the bend, in deviations, from which on the error is small in spite of that.
-_BENT, _UNBENT = 2.5, 6.5
+#: Variance from which on Gauss-Hermite quadrature of log Φ has a relative error of more than 1e-6 (3e-6 in gradients).
+_BENT = 2.5
+
+#: Distance of the mean from the bend, in deviations, from which on the error is small in spite of that.
+_UNBENT = 6.5
 
 #: Number of deviations to either side that :func:`~skdgp.gp.special.graded` nodes cover. log Φ grows as f² in its tail.
 _REACH = 8.0

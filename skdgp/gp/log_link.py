@@ -22,21 +22,30 @@ from ..distributions.families import GAMMA, NEGATIVE_BINOMIAL, POISSON, Family, 
 from .likelihoods import Regression, first_row
 from .special import mean_softplus
 
-#: Initial dispersion, and smallest dispersion.
-INITIAL_DISPERSION, LEAST_DISPERSION = 0.2, 1e-6
+#: Initial dispersion.
+INITIAL_DISPERSION = 0.2
+
+#: Smallest dispersion.
+LEAST_DISPERSION = 1e-6
 
 #: Smallest dispersion that the noise of the targets' logarithms may set.
 LEAST_START = 1e-3
 
 #: How far the logarithm of a mean may be beyond those of the targets: predictions are within a factor of a million of
-#: them. Its variance is limited, too, to that of a factor exp(±10), which says that nothing is known.
-BEYOND, MOST_VARIANCE = math.log(1e6), 100.0
+#: them.
+BEYOND = math.log(1e6)
+
+#: Largest variance of this logarithm: that of a factor exp(±10), which says that nothing is known.
+MOST_VARIANCE = 100.0
 
 #: Largest target, and the inverse of the smallest positive one.
 LARGEST = 1e30
 
-#: Number of nodes of log predictive densities, and of steps that place them. Predictions have more of both.
-N_TRAINING_NODES, N_TRAINING_STEPS = 24, 8
+#: Number of nodes of log predictive densities. Predictions have more.
+N_TRAINING_NODES = 24
+
+#: Number of steps that place them. Predictions take more.
+N_TRAINING_STEPS = 8
 
 
 class LogLink(Regression):

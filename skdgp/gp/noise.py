@@ -11,23 +11,38 @@ from .likelihoods import INITIAL_EXCESS, NOISE_FLOOR, AdditiveNoise, Standardise
 from .special import LOG_2PI
 from .units import Units
 
-#: Initial degrees of freedom, and their lower limit, above which the variance is finite.
-INITIAL_FREEDOM, LEAST_FREEDOM = 5.0, 2.0
+#: Initial degrees of freedom.
+INITIAL_FREEDOM = 5.0
 
-#: Number of Gaussians whose mixture stands for a Student t distribution, and the steps between the logarithms of their
-#: precisions, in widths of these. The largest precisions are left out. Their probability is less than exp(−LEFT_OUT/2).
-N_PRECISIONS, PRECISION_STEP, LEFT_OUT = 48, 1.0, 36.0
+#: Their lower limit, above which the variance is finite.
+LEAST_FREEDOM = 2.0
 
-#: Number of Gaussians whose mixture stands for noise of an uncertain variance; and the range of their places, in
-#: deviations of the logarithm of the variance. Targets far out need large variances most.
-N_VARIANCES, VARIANCE_REACH = 40, (-6.0, 8.0)
+#: Number of Gaussians whose mixture stands for a Student t distribution.
+N_PRECISIONS = 48
+
+#: Steps between the logarithms of their precisions, in widths of these.
+PRECISION_STEP = 1.0
+
+#: The largest precisions are left out. Their probability is less than exp(−LEFT_OUT/2).
+LEFT_OUT = 36.0
+
+#: Number of Gaussians whose mixture stands for noise of an uncertain variance.
+N_VARIANCES = 40
+
+#: Range of their places, in deviations of the logarithm of the variance. Targets far out need large variances most.
+VARIANCE_REACH = (-6.0, 8.0)
 
 #: The noise's variance at a row is at most this many times the variance of the targets.
 MOST_NOISE = 1e6
 
-#: Number of nodes for the expectation of a Student t log density, and the logarithms between which they lie: the lower
-#: one below that of the largest scale, the upper one where exp(−exp u) is negligible.
-N_SCALES, BELOW, ABOVE = 32, 8.0, 3.3
+#: Number of nodes for the expectation of a Student t log density.
+N_SCALES = 32
+
+#: How far below the logarithm of the largest scale they begin.
+BELOW = 8.0
+
+#: Where they end: exp(−exp u) is negligible from there on.
+ABOVE = 3.3
 
 #: The interquartile range of a Gaussian of deviation one.
 _QUARTILES = 1.3489795

@@ -45,11 +45,17 @@ WIDE = 9.0
 #: How far an integrand reaches, in deviations of the Gaussian.
 REACH = 8.5
 
-#: Number of places that each round of a search compares, and the factor by which their distance shrinks after it.
-N_PLACES, SHRINK = 9, 4.0
+#: Number of places that each round of a search compares.
+N_PLACES = 9
 
-#: Rounds of a search within a Gaussian, and of one among all function values.
-ROUNDS, MORE_ROUNDS = 4, 6
+#: Factor by which their distance shrinks after a round.
+SHRINK = 4.0
+
+#: Rounds of a search within a Gaussian.
+ROUNDS = 4
+
+#: Rounds of a search among all function values.
+MORE_ROUNDS = 6
 
 #: Terms of the series for the covariance of two rows. Those of smooth means fall quickly.
 N_TERMS = 12

@@ -52,12 +52,18 @@ BUDGETS = {
     ),
 }
 
-#: Number of hidden layers that "auto" stands for, and their largest width (DS-DGP, Sec. 4).
-AUTO_HIDDEN_LAYERS, MAX_AUTO_WIDTH = 2, 30
+#: Number of hidden layers that "auto" stands for.
+AUTO_HIDDEN_LAYERS = 2
 
-#: Posterior covariances of hidden layers start at this share of the prior's (the square of ``initial_deviation``), and
-#: their white noise at this variance. So hidden layers start almost without randomness (DS-DGP, supplement).
-HIDDEN_SHARE, HIDDEN_NOISE = 1e-5, 1e-5
+#: Their largest width (DS-DGP, Sec. 4).
+MAX_AUTO_WIDTH = 30
+
+#: Posterior covariances of hidden layers start at this share of the prior's (the square of ``initial_deviation``). So
+#: hidden layers start almost without randomness (DS-DGP, supplement).
+HIDDEN_SHARE = 1e-5
+
+#: Their white noise starts at this variance, for the same reason.
+HIDDEN_NOISE = 1e-5
 
 
 @dataclass(eq=False, repr=False)

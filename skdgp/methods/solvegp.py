@@ -33,7 +33,15 @@ from .options import computing, modelling, parameter, training
 #: Number of inducing points in either set. If the noise is not Gaussian and there are fewer rows than ``FEW_ROWS``, it
 #: is ``PER_FEATURE`` for each feature, but at least ``FEWEST`` and at most ``INDUCING``.
 INDUCING = 256
-FEW_ROWS, PER_FEATURE, FEWEST = 2000, 16, 64
+
+#: Fewer rows than these are few.
+FEW_ROWS = 2000
+
+#: Number of inducing points for each feature then.
+PER_FEATURE = 16
+
+#: Smallest number of them.
+FEWEST = 64
 
 #: Number of functions with full posteriors of their own, such as those of classes, up to which this rule holds. The
 #: time of a step is in proportion to their number and to the square of the number of inducing points. With more
@@ -44,12 +52,18 @@ BUDGET = Budget(
     steps=(1000, 2000), epochs=(20, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=1024
 )
 
-#: Number of steps if posteriors are computed in closed form every few epochs, and the largest number of rows for which
-#: this is done. With more rows, computing them would take longer than the epochs in between.
-SOLVED_STEPS, SOLVED_ROWS = (500, 700), 100_000
+#: Number of steps if posteriors are computed in closed form every few epochs.
+SOLVED_STEPS = (500, 700)
 
-#: Largest number of rows for which "auto" is a collapsed fit, and the iterations that "auto" then stands for.
-COLLAPSED_ROWS, COLLAPSED_ITERATIONS = 2000, 200
+#: Largest number of rows for which this is done. With more rows, computing them would take longer than the epochs in
+#: between.
+SOLVED_ROWS = 100_000
+
+#: Largest number of rows for which "auto" is a collapsed fit.
+COLLAPSED_ROWS = 2000
+
+#: Iterations that "auto" then stands for.
+COLLAPSED_ITERATIONS = 200
 
 #: What posteriors in closed form need. A collapsed fit also needs a penalty of weight ``BETA``.
 CLOSED_NEEDS = {
@@ -59,9 +73,12 @@ CLOSED_NEEDS = {
     "n_latent_outputs": None,
 }
 
-#: Values of "auto" for the weight of the penalty. 1 is the bound itself. Regression by minibatches takes less, which
-#: gained 0.01 to 0.1 nats per row on held-out rows of kin8nm, power-plant and protein.
-BETA, MINIBATCH_BETA = 1.0, 0.1
+#: Value of "auto" for the weight of the penalty: that of the bound itself.
+BETA = 1.0
+
+#: Regression by minibatches takes less, which gained 0.01 to 0.1 nats per row on held-out rows of kin8nm, power-plant
+#: and protein.
+MINIBATCH_BETA = 0.1
 
 
 @dataclass(eq=False, repr=False)

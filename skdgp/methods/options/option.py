@@ -7,7 +7,11 @@ from typing import Any, Self
 from ..._sklearn import Interval, StrOptions
 
 #: Groups in which the documentation lists parameters.
-FIRST, MODEL, TRAINING, DATA, COMPUTING = "first", "model", "training", "data", "computing"
+FIRST = "first"
+MODEL = "model"
+TRAINING = "training"
+DATA = "data"
+COMPUTING = "computing"
 
 #: What the groups are, in the order of the documentation.
 GROUPS = {
