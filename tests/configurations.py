@@ -30,7 +30,7 @@ from skdgp.kernels import Select
 SEED = int(os.environ.get("SKDGP_SEED", "0"))
 
 #: Number of combinations of each estimator, and the part of them for which each property is tested.
-N_COMBINATIONS, EVERY = 32, int(os.environ.get("SKDGP_EVERY", "11"))
+N_COMBINATIONS, EVERY = 32, int(os.environ.get("SKDGP_EVERY", "10"))
 
 #: Probability that an option differs from the small budget, and from how many draws each combination is chosen.
 CHANGED, N_DRAWN = 0.3, 60

@@ -41,17 +41,23 @@ MOST_CALLS = 3_000_000
 def combinations_of(estimators, holds=lambda case: True):
     """Parametrise a test by combinations of options of these estimators for which ``holds`` is true.
 
-    All but the last of each estimator are slow.
+    All but the last of each estimator are slow. float32 is too coarse for what is not whitened, as its page says.
     """
     cases = []
     for estimator in estimators:
-        fitting = [(number, case) for number, case in enumerate(combinations(estimator)) if holds(case)]
+        precise = [(number, case) for number, case in enumerate(combinations(estimator)) if not too_coarse(case)]
+        fitting = [(number, case) for number, case in precise if holds(case)]
         *others, last = fitting[: -(-N_COMBINATIONS // EVERY)]
         marked = [(*each, pytest.mark.slow) for each in others] + [(*last, ())]
         cases += [
             pytest.param(case, id=f"{estimator.__name__}-{number}", marks=marks) for number, case, marks in marked
         ]
     return pytest.mark.parametrize("case", cases)
+
+
+def too_coarse(case):
+    """Whether inducing variables are not whitened, and in single precision."""
+    return case.options["dtype"] == "float32" and "unwhitened" in case.options["covariance"]
 
 
 def untransformed(case):
@@ -363,7 +369,9 @@ def has_slopes(case):
 
 def has_closed_form(case):
     """Whether deviations of gradients do not come from draws, and are those of functions without heavy tails."""
-    deep = case.options.get("hidden_dims") or case.options.get("latent_dims")
+    deep = (
+        case.options.get("hidden_dims") or case.options.get("latent_dims") or case.options.get("inducing") == "fourier"
+    )
     joined = case.options["base"] or case.options["n_neighbors"]
     return not deep and not joined and plain_functions(case)
 
@@ -374,7 +382,7 @@ def test_gradients_are_those_of_predictions(case):
     model, X = case.model, near(case, 3)
     slopes, std = model.predict_gradient(X, return_std=True)
     reach = np.ptp(case.X, axis=0)
-    for feature, step in enumerate(1e-4 * reach):
+    for feature, step in enumerate(1e-6 * reach):  # so short that hardly any kink or step lies between
         low, high = X.copy(), X.copy()
         low[:, feature] -= step
         high[:, feature] += step
@@ -391,7 +399,12 @@ def test_distributions_agree_with_themselves(case):
     dist = case.model.predict_dist(joined([near(case, 2), far(case, any_exponent(case, 4))]))
     if dist.shape[1:]:
         dist = dist[:, 0]
-    (check_counts if isinstance(dist, CountDistribution) else check_density)(dist)
+    if isinstance(dist, CountDistribution):
+        check_counts(dist)
+    else:
+        check_density(dist)
+        if not (case.targets == "tied" and case.options["target_transform"] == "quantiles"):  # which has atoms
+            check_draws(dist)
 
 
 def check_counts(dist):
@@ -429,7 +442,6 @@ def check_density(dist):
     F = dist.cdf(points)
     score = (np.square(F - (points >= x[300])) * width * weights[:, None]).sum((0, 1))
     np.testing.assert_allclose(dist.crps(x[300]), score, rtol=1e-2)
-    check_draws(dist)
 
 
 def check_draws(dist, n_draws=4000):

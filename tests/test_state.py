@@ -117,7 +117,9 @@ def test_files_with_removed_parameters_open():
     for model, expected in stored["models"]:
         np.testing.assert_allclose(model.predict(stored["X"]), expected, rtol=1e-6)
         assert not set(REMOVED) & set(vars(model)) and model.get_params().keys() <= vars(model).keys()
-        model.set_params(warm_start=True, cuda_graphs=False).fit(stored["X"], stored["y"])  # it goes on with what has shaped it
+        model.set_params(warm_start=True, cuda_graphs=False).fit(
+            stored["X"], stored["y"]
+        )  # it goes on with what has shaped it
     assert models[0].covariance == "full_unwhitened" and models[0].network_width == (4,)
     assert [model.covariance for model in models[3:]] == ["odvgp", "full"]
     assert models[4].inducing == "points+derivatives"

@@ -56,7 +56,7 @@ class FamilyDistribution(Mixture):
     >>> from skdgp.distributions import FamilyDistribution
     >>> dist = FamilyDistribution(beta, {"a": [[2.0], [8.0]], "b": [[6.0], [2.0]]}, [0.5, 0.5])
     >>> dist.mean, dist.ppf(0.5).round(3)
-    (array([0.525]), array([0.528]))
+    (array([0.525]), array([0.547]))
     """
 
     def __init__(self, family, parameters, weights):

@@ -360,7 +360,7 @@ class GlobalLayer(Layer):
         prior = self._prior()
         plain = self.whiten and type(self).whitened is GlobalLayer.whitened  # a derived class may whiten otherwise
         if turned and plain:
-            layer._turned = Turned.of(prior, self.jitter, self._unit_posteriors())
+            layer._turned = Turned.of(prior, self.kernel.n_outputs, self.jitter, self._unit_posteriors())
         if layer._turned is None:
             layer._factor = factorise(prior, self.jitter, self._block_sizes, self.q.mean.dtype)
         return layer

@@ -21,12 +21,13 @@ class Turned(NamedTuple):
     posteriors: list[tuple[Tensor, Tensor | None]]  # mean and root of each set
 
     @classmethod
-    def of(cls, prior: Tensor, jitter: float, posteriors: Sequence[tuple[Tensor, Tensor | None]]) -> "Turned | None":
-        """The variables for a prior covariance (T, T) or (D, T, T) in float64, and whitened posteriors.
+    def of(
+        cls, prior: Tensor, n_kernels: int, jitter: float, posteriors: Sequence[tuple[Tensor, Tensor | None]]
+    ) -> "Turned | None":
+        """The variables for a prior covariance in float64, (T, T) or (D, T, T) for D kernels, and whitened posteriors.
 
         None if no covariance is full, or if outputs share the prior or full covariances, but not both.
         """
-        n_kernels = 1 if prior.dim() == 2 else len(prior)
         full = [root is not None and root.dim() > mean.dim() for mean, root in posteriors]
         roots = [root for (_, root), is_full in zip(posteriors, full, strict=True) if root is not None and is_full]
         if not roots or any(root.shape[-3] != n_kernels for root in roots):
