@@ -53,7 +53,7 @@ def make_likelihood(likelihood: str | Regression | Callable[[int], Regression], 
     if not isinstance(made, Regression):
         raise TypeError(
             f"likelihood={likelihood!r} makes {type(made).__name__}, which is no likelihood of a regressor: derive it "
-            "from skdgp.gp.likelihoods.Regression or AdditiveNoise."
+            "from skdgp.gp.pointwise.Pointwise, or from AdditiveNoise or Regression of skdgp.gp.likelihoods."
         )
     if made.n_targets != n_targets:
         raise ValueError(
