@@ -76,7 +76,26 @@ class FamilyDistribution(Mixture):
 
     @classmethod
     def of(cls, frozen, weights, shape, shift=0.0, scale=1.0) -> Self:
-        """Mixtures of ``shift`` and ``scale`` times frozen distributions, whose parameters broadcast to (S, *shape)."""
+        """Mixtures of frozen distributions, moved and stretched.
+
+        Parameters
+        ----------
+        frozen : frozen distribution of SciPy
+            Its parameters broadcast to one number for each component and each mixture.
+        weights : array-like of shape (n_components,)
+            Weights of the components.
+        shape : tuple of int
+            Shape of the mixtures.
+        shift : float or array-like, default=0.0
+            Added to values, after they were multiplied by ``scale``.
+        scale : float or array-like, default=1.0
+            Factor of values.
+
+        Returns
+        -------
+        FamilyDistribution
+            The mixtures.
+        """
         names = [*(frozen.dist.shapes or "").replace(" ", "").split(","), "loc", "scale"]
         given = {"loc": 0.0, "scale": 1.0} | dict(zip(filter(None, names), frozen.args, strict=False)) | frozen.kwds
         whole = {name: np.broadcast_to(value, (len(weights), *shape)) for name, value in given.items()}
