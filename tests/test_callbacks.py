@@ -155,6 +155,7 @@ class TestCallbacks:
         assert watch.told[-1] == "teardown"
         assert vars(model).keys() == vars(clone(model)).keys()  # nothing half-fitted stays
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("n_jobs", [1, 2])
     def test_progress_bar_reaches_through_searches_and_pipelines(self, tiny, wave, n_jobs, capsys):
         pytest.importorskip("rich")

@@ -359,6 +359,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{type(model).__name__}-{model.inducing}")
 def test_estimators(model):
     X = generator_of(0).normal(size=(60, 3))

@@ -152,6 +152,7 @@ def assert_draws_agree(model, X, n_draws=1000):
     np.testing.assert_allclose(np.cov(draws), covariance, atol=0.3 * deviation**2)
 
 
+@pytest.mark.slow
 def test_method_of_the_contributing_page_works(contributed):
     X, y = surface()
     model = contributed.FourierGPRegressor(n_inducing=50, max_iter=20, random_state=0).fit(X, y)
@@ -181,6 +182,7 @@ def test_likelihood_of_the_contributing_page_works(contributed):
     assert_survives_storage(model, X)
 
 
+@pytest.mark.slow
 def test_shares_of_the_contributing_page_work(contributed):
     (X, f), rng = surface(300), np.random.default_rng(1)
     mean = 1 / (1 + np.exp(-np.stack([f - 2, -f], axis=1)))

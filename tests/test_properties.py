@@ -220,6 +220,7 @@ def test_numbers_are_finite_and_work_is_bounded(case):
         assert (np.isfinite(values) | known).all(), name
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_draws")
 @any_estimator
 def test_copies_predict_alike(case):
@@ -246,6 +247,7 @@ def in_own_units(case):
     return case.options["normalize_X"] and case.options["kernel"] not in KERNELS
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_draws")
 @combinations_of([*REGRESSORS, *CLASSIFIERS], in_own_units)
 def test_units_of_features_do_not_matter(case):
@@ -346,6 +348,7 @@ def test_predictions_are_those_of_the_last_layer(case):
     np.testing.assert_allclose(difference - difference[:1], 0.0, atol=tolerance_of(model) * scale.max())
 
 
+@pytest.mark.slow
 @combinations_of(REGRESSORS, plain_functions)
 def test_draws_have_the_predicted_moments(case):
     """Predictions of models with hidden layers are mixtures of a few samples, which draws are not."""
@@ -465,6 +468,7 @@ def test_probabilities(case):
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), probability, rtol=1e-5, atol=1e-12)
 
 
+@pytest.mark.slow
 @combinations_of(CLASSIFIERS, lambda case: case.table != "gaps")  # functions take the mean of a missing cell
 def test_mean_of_drawn_probabilities(case):
     X, n_draws = near(case), 2000
