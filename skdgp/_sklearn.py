@@ -15,6 +15,11 @@ except ImportError:
         """Stands for callbacks of an older scikit-learn: there are none."""
 
 
+def is_watched(estimator) -> bool:
+    """Whether callbacks follow the fit of an estimator: its own, or those of what it is a part of."""
+    return bool(getattr(estimator, "_skl_callbacks", None)) or hasattr(estimator, "_parent_callback_ctx")
+
+
 def is_search(estimator) -> bool:
     """Whether it is a search, such as GridSearchCV. Those of other packages are only known once they are fitted."""
     from sklearn.model_selection._search import BaseSearchCV  # brings modules that fits do not need
@@ -38,5 +43,6 @@ __all__ = [
     "fit_context",
     "is_search",
     "is_transformed_target",
+    "is_watched",
     "validate_params",
 ]

@@ -399,3 +399,15 @@ def test_spikes_are_worth_neighbours_and_smooth_functions_are_not():
 def test_streams_and_classifiers_have_none(wave):
     assert REGRESSORS[0]().partial_fit(*wave).neighbors_ is None
     assert "n_neighbors" not in AVDGPClassifier().get_params()
+
+
+def test_functions_of_several_members_share_the_neighbours(wave, monkeypatch):
+    X, y = wave
+    model = SOLVEGPRegressor(10, 0, method="svi", n_neighbors=5, n_estimators=3, max_iter=3, random_state=0).fit(X, y)
+    trees, tree = [], neighbours_module.cKDTree
+    monkeypatch.setattr(neighbours_module, "cKDTree", lambda rows: trees.append(len(rows)) or tree(rows))
+    draws = model.sample_functions(6, random_state=0)
+    values = draws(X[:4])
+    assert len(trees) == 1
+    alone = np.stack([draws[number](X[:4])[:, 0] for number in range(6)], axis=1)
+    np.testing.assert_allclose(values, alone, atol=1e-7)

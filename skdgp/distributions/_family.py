@@ -12,8 +12,10 @@ from ._mixture import Mixture
 #: Number of nodes in each part of a score's integral.
 SCORE_NODES = 12
 
-#: Where these parts end, in deviations from the mean, and the probability that components have beyond the last ones.
+#: Where these parts end, in deviations from the mean.
 PARTS = (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0)
+
+#: Probability that components have beyond the first and the last part.
 LEAST = 1e-8
 
 #: Relative error of quantiles.

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from .._sklearn import is_watched
+
 
 class FitTasks:
     """Tells callbacks when the tasks of a fit begin and end: the fit itself, and its epochs.
@@ -25,7 +27,7 @@ class FitTasks:
         self._estimator, self._data, self._attributes = estimator, data, attributes
         self._tasks: list = []
         self._epochs_left = n_epochs
-        if getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx"):
+        if is_watched(estimator):
             self._begin(estimator._init_callback_context(max_subtasks=n_epochs))
             self._begin(self._tasks[-1].subcontext("epoch"))
 

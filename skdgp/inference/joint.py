@@ -121,14 +121,15 @@ def layer_functions(member: DeepGP, X: np.ndarray, seeds: Sequence[int]) -> list
 class _Part(NamedTuple):
     """The functions that belong to one member."""
 
-    predictor: Predictor  # of this member alone
+    predictor: Predictor  # which all parts share
+    member: int  # number of the member in it
     places: np.ndarray  # of its functions among all functions
     draw: Callable[[Tensor], Tensor]
 
     @property
     def likelihood(self) -> Likelihood:
         """Likelihood of the member."""
-        return self.predictor.likelihoods[0]
+        return self.predictor.likelihoods[self.member]
 
     def products(self, n_rows: int) -> int:
         """Multiplications of its largest operation; one cosine counts as sixteen of them."""
@@ -189,11 +190,13 @@ class FunctionSet:
     @torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
     def _together(self) -> list[_Part]:
         """Functions of a member side by side, as many as a block of rows has room for."""
-        parts = []
-        for number in np.unique(self._number).tolist():
-            member, places = self._predictor.alone(number), np.flatnonzero(self._number == number)
-            most = max(1, PREDICT_NUMBERS // (BLOCK_ROWS * member.numbers_per_draw()))
-            parts += [self._part(member, some) for some in np.array_split(places, -(-len(places) // most))]
+        parts, numbers = [], np.unique(self._number).tolist()
+        predictor = self._predictor.alone(*numbers)  # with one base and one correction for all members
+        most = max(1, PREDICT_NUMBERS // (BLOCK_ROWS * predictor.numbers_per_draw()))
+        for member, number in enumerate(numbers):
+            places = np.flatnonzero(self._number == number)
+            split = np.array_split(places, -(-len(places) // most))
+            parts += [self._part(predictor, member, some) for some in split]
         return parts
 
     @cached_property
@@ -202,13 +205,14 @@ class FunctionSet:
         if len(self.seeds) == 1:
             return self._together
         return [
-            self._part(part.predictor, part.places[[i]]) for part in self._together for i in range(len(part.places))
+            self._part(part.predictor, part.member, place[None]) for part in self._together for place in part.places
         ]
 
-    def _part(self, member: Predictor, places: np.ndarray) -> _Part:
+    def _part(self, predictor: Predictor, member: int, places: np.ndarray) -> _Part:
         with torch.no_grad():
-            streams = Streams(self.seeds[places], member.device)
-            return _Part(member, places, member.draw(0, streams, of_rows=self.of_rows))
+            streams = Streams(self.seeds[places], predictor.device)
+            draw = predictor.draw(member, streams, of_rows=self.of_rows)
+            return _Part(predictor, member, places, draw)
 
 
 def row_gradients(values: Tensor, X: Tensor) -> Tensor:
