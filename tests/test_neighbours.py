@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, name_of, normal, predictor_of
+from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, name_of, normal, predictor_of, table_of
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -411,3 +411,18 @@ def test_functions_of_several_members_share_the_neighbours(wave, monkeypatch):
     assert len(trees) == 1
     alone = np.stack([draws[number](X[:4])[:, 0] for number in range(6)], axis=1)
     np.testing.assert_allclose(values, alone, atol=1e-7)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_joint_moments_are_those_of_single_rows(wave, n_outputs):
+    X, y = wave
+    Y = np.column_stack([y, X[:, 0] - 2 * y])[:, :n_outputs]
+    model = SOLVEGPRegressor(6, 0, method="svi", n_neighbors=5, n_estimators=3, max_iter=3, random_state=0).fit(X, Y)
+    predictor, rows = predictor_of(model).frozen(), torch.from_numpy(table_of(model).prepared(X[:5]))
+    assert predictor.correction is not None and predictor.correction.local.moments(rows)[0].abs().max() > 0.01
+    mean, covariance = predictor.joint(rows)
+    marginals = predictor.marginals(rows)
+    means, variances = (torch.stack(column) for column in zip(*(one.moments() for one in marginals), strict=True))
+    torch.testing.assert_close(mean, means.mean(0).mT)
+    expected = (variances.mean(0) + means.var(0, correction=0)).mT
+    torch.testing.assert_close(covariance.diagonal(dim1=-2, dim2=-1), expected, rtol=1e-5, atol=1e-9)
