@@ -357,7 +357,7 @@ class TestEstimators:
 
     def test_one_link_is_enough(self):
         X, y = shares(40)
-        with pytest.raises(ValueError, match="which transforms function values itself"):
+        with pytest.raises(ValueError, match="since it transforms function values itself"):
             SOLVEGPRegressor(likelihood=Shares, target_transform="log").fit(X, y)
 
     @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ REFUSED = [
         "n_orthogonal=2 does not go with a Convolutional in a sum, which has a single",
     ),
     (SOLVEGPRegressor, {"n_latent_outputs": 1, "likelihood": "gamma"}, "needs likelihood='gaussian', got 'gamma'"),
-    (AVDGPRegressor, {"target_transform": "log", "likelihood": "gamma"}, "does not go with likelihood='gamma', which"),
+    (AVDGPRegressor, {"target_transform": "log", "likelihood": "gamma"}, "does not go with likelihood='gamma', since"),
     (SOLVEGPRegressor, {"n_restarts_optimizer": 2}, "n_restarts_optimizer=2 needs a kernel object and Gaussian noise"),
     (SOLVEGPRegressor, {"method": "collapsed", "covariance": "odvgp"}, "needs covariance='full', got 'odvgp'"),
     (SOLVEGPRegressor, {"method": "collapsed", "objective": "predictive"}, "needs objective='elbo', got 'predictive'"),

@@ -96,7 +96,7 @@ REFUSED = (
         "target_transform",
         (),
         lambda wishes: not kind_of(wishes.value("likelihood"), Gaussian).linear,
-        "does not go with likelihood={likelihood!r}, which transforms function values itself",
+        "does not go with likelihood={likelihood!r}, since it transforms function values itself",
         "leave out one of them",
     ),
     Refusal(
