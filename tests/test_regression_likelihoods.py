@@ -527,7 +527,7 @@ class TestTransforms:
         with pytest.raises(ValueError, match="predict_gradient has no formula"):
             model.predict_gradient(X)
         with pytest.raises(
-            ValueError, match="target_transform='log' does not go with likelihood='gamma', which transforms"
+            ValueError, match="target_transform='log' does not go with likelihood='gamma', since it transforms"
         ):
             SOLVEGPRegressor(likelihood="gamma", target_transform="log").fit(X, y)
         with pytest.raises(ValueError, match=r"target_transform='log' does not go with likelihood=<class .*Gamma'>"):
