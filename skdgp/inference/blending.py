@@ -17,6 +17,7 @@ from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import SumKernel
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..gp.means import ConstantMean
+from .base import Base
 from .batches import Batch
 
 #: Weights of the deep GP from which the search starts, one after another, since the density may have several peaks.
@@ -58,17 +59,21 @@ TEMPERATURE = Prior(0.0, 3.0, *LOGARITHMS)
 
 
 class OutOfSample(NamedTuple):
-    """Rows that neither a member nor the base has learnt from, with the moments (n, P) that both predict for them."""
+    """Rows that neither a member nor the base has learnt from, with the moments (n, P) that both predict for them.
+
+    The base's variance is that within its alternatives plus that between their means.
+    """
 
     rows: Batch
     mean: Tensor
     variance: Tensor
     base_mean: Tensor
-    base_variance: Tensor
+    base_within: Tensor
+    base_between: Tensor
 
 
 def blend(
-    base: DeepGP,
+    base: Base,
     likelihood: Likelihood,
     held_out: Sequence[OutOfSample],
     class_rows: tuple[Tensor, Tensor] | None = None,
@@ -80,8 +85,8 @@ def blend(
 
     Parameters
     ----------
-    base : DeepGP
-        The base, which has one layer. Its variance changes in place. For classes its means change, too.
+    base : Base
+        The base. Its variance changes in place. For classes its means change, too.
     likelihood : Likelihood
         Likelihood of a member.
     held_out : sequence of OutOfSample
@@ -97,16 +102,16 @@ def blend(
         Mean log density or probability of the rows, in the members' units.
     """
     if likelihood.base_kind == "classes":
-        density: _Density = _Probability(base, likelihood, held_out, class_rows)
+        density: _Density = _Probability(base.model, likelihood, held_out, class_rows)
     else:
-        density = _Density(base, likelihood, held_out)
+        density = _Density(base.model, likelihood, held_out)
     best = min((density.maximise(weight) for weight in STARTS), key=lambda optimum: optimum.fun)
     score = density.score(best.x)
     weight, log_factor = density.take(best.x)
-    density.multiply(base, log_factor)
-    edges = {"edge": density.edge, "spread": math.exp(log_factor) * density.spread}
-    likelihood = density.likelihood.requires_grad_(False)
-    return Blend(base, likelihood, weight=density.by_value(torch.from_numpy(weight)), **edges), score
+    density.multiply(base.model, log_factor)
+    edges = {"edge": density.edge, "spread": density.spread_at(log_factor)}
+    likelihood, weights = density.likelihood.requires_grad_(False), density.by_value(torch.from_numpy(weight))
+    return Blend(base.model, likelihood, weight=weights, **edges, n_alternatives=base.n_alternatives), score
 
 
 class _Density:
@@ -125,13 +130,14 @@ class _Density:
         weight = torch.cat([predicted.rows.weight for predicted in held_out]).double()
         self.total_weight = weight.sum()  # a row of weight 2 is that row twice
         self.row_weight = weight / self.total_weight
-        self.h, self.v, g, s = (torch.cat(column) for column in list(zip(*held_out, strict=True))[1:])
+        self.h, self.v, g, s, between = (torch.cat(column) for column in list(zip(*held_out, strict=True))[1:])
         correlation = nearness(base, torch.cat([predicted.rows.X for predicted in held_out]))
         self.n_weights = 1 if likelihood.alike else 2  # one for each kind of function: some likelihoods have two
         self.edge = float(correlation.quantile(EDGE))
-        self.spread = float(s.mean(-1).quantile(1 - EDGE))
-        self.near = near_data(correlation, s, self.edge, self.spread)
-        self.g, self.s = (like_deep(values, self.h) for values in (g, s))
+        self.within, self.apart = s.mean(-1), between.mean(-1)  # (n,)
+        self.spread = self.spread_at(0.0)
+        self.near = near_data(correlation, s + between, self.edge, self.spread)
+        self.g, self.s, self.between = (like_deep(values, self.h) for values in (g, s, between))
 
     def by_value(self, weight: Tensor) -> Tensor:
         """Weights of all function values, (1,) or (D,), from those of each kind of function."""
@@ -139,9 +145,13 @@ class _Density:
 
     def moments(self, weight: Tensor, log_factor: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances (n, D) of the blend's function values."""
-        t = self.by_value(weight) * self.near
+        t, base = self.by_value(weight) * self.near, log_factor.exp() * self.s + self.between
         mean = t * self.h + (1 - t) * self.scaled(self.g, log_factor)
-        return mean, t.square() * self.v + (1 - t).square() * log_factor.exp() * self.s
+        return mean, (t * self.v.sqrt() + (1 - t) * base.sqrt()).square()  # as if both erred in the same way
+
+    def spread_at(self, log_factor: float) -> float:
+        """v₀: the variance of the base at the edge of the data."""
+        return float((math.exp(log_factor) * self.within + self.apart).quantile(1 - EDGE))
 
     def take(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
         """Give the likelihood its part of the vector; return the other parts, which are weights and log factor."""

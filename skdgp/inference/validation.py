@@ -13,7 +13,7 @@ from ..gp.deep_gp import DeepGP
 from ..gp.kernels import StationaryKernel, SumKernel
 from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.neighbours import Correction
-from .base import PREDICT_ROWS, base_for, left_out_moments, rows_of_posterior
+from .base import PREDICT_ROWS, Base, base_for, left_out_moments, rows_of_posterior
 from .batches import Batch, Part
 from .blending import OutOfSample, blend
 from .calibration import MAX_ROWS, marginals_of
@@ -26,7 +26,7 @@ from .predictor import Predictor
 class Foundation(NamedTuple):
     """A base, and the rows that it has learnt from."""
 
-    base: DeepGP
+    base: Base
     rows: Part
 
 
@@ -76,10 +76,10 @@ class Validation(NamedTuple):
         parts = [(Part(self.data, basis.index) if part is None else part).spread(MAX_ROWS) for part in held_out]
         by_base = left_out_moments(base, parts, basis)
         out_of_sample = []
-        for model, part, (base_mean, base_variance) in zip(models, parts, by_base, strict=True):
+        for model, part, of_base in zip(models, parts, by_base, strict=True):
             rows = part.rows().to(self.device, self.dtype)
             mean, variance = self._moments(model, part, rows)
-            out_of_sample.append(OutOfSample(rows, mean.double(), variance.double(), base_mean, base_variance))
+            out_of_sample.append(OutOfSample(rows, mean.double(), variance.double(), *of_base))
         best, score = blend(base, models[0].likelihood, out_of_sample, self._targets())
         # Rows that the user gave judge every member. They are still the same rows.
         sizes = [len(predicted.rows) for predicted in out_of_sample]
@@ -152,10 +152,12 @@ class Validation(NamedTuple):
         variance = (weight * (variances + (means - mean).square())).sum(0)
         exact = rows.to(self.device, torch.float64)
         if (blend := predictor.blend) is not None:
-            base = blend.base.frozen()
-            t = torch.cat([blend.share(X, base(X)) for X in exact.X.split(PREDICT_ROWS)])
-            [(g, s)] = left_out_moments(blend.base, [part], cast(Foundation, foundation).rows)
-            mean, variance = t * mean + (1 - t) * g, t.square() * variance + (1 - t).square() * s
+            frozen = blend.frozen()
+            t = torch.cat([frozen.share(X, frozen.of_base(X)) for X in exact.X.split(PREDICT_ROWS)])
+            base = Base(blend.base, blend.n_alternatives)
+            [of_base] = left_out_moments(base, [part], cast(Foundation, foundation).rows)
+            mean = t * mean + (1 - t) * of_base.mean
+            variance = (t * variance.sqrt() + (1 - t) * of_base.variance.sqrt()).square()
         return Predicted(exact, mean, variance, unseen)
 
     def _by_plan(self, part: Part) -> bool:
