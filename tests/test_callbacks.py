@@ -241,7 +241,7 @@ class TestInterruption:
 
         monkeypatch.setattr(collapsed, "collapsed", bound)
         with pytest.warns(UserWarning, match="was interrupted") as seen:
-            model = SOLVEGPRegressor(8, 8, max_iter=100, random_state=0).fit(X, y)
+            model = SOLVEGPRegressor(8, 8, max_iter=100, base=None, random_state=0).fit(X, y)
         assert seen[0].filename == __file__
         assert 1 < model.n_iter_ < 12 and model.score(X, y) > 0.3
 
