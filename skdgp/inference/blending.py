@@ -23,6 +23,10 @@ from .batches import Batch
 #: Weights of the deep GP from which the search starts, one after another, since the density may have several peaks.
 STARTS = (0.02, 0.5, 0.98)
 
+#: How many nats the members must gain over the base, for a weight of one. A handful of rows decides nothing by itself,
+#: and the base is better known far from them.
+DOUBT = 2.0
+
 #: Limits of the logarithms of the noise, or of a temperature's square.
 LOGARITHMS = (-28.0, 5.0)
 
@@ -163,7 +167,7 @@ class _Density:
         """The negative log density, and its slopes."""
         self.take(vector)
         free = torch.tensor(vector[: self.n_weights + 1], device=self.y.device, requires_grad=True)
-        cost = self.factor.cost(free[-1]) + self.cost_of_noise()
+        cost = self.factor.cost(free[-1]) + self.cost_of_noise() + DOUBT * free[:-1].mean()
         value = cost / self.total_weight - self.mean_of_rows(free[:-1], free[-1])
         slopes = torch.autograd.grad(value, [free, *self.noise])
         return value.item(), parameters_to_vector(slopes).cpu().numpy()

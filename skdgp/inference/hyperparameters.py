@@ -37,8 +37,9 @@ FREEDOM = 5.0
 #: Largest deviation of a proposal in any direction: about that of the prior, where rows say nothing.
 WIDEST = 2.0
 
-#: Weak prior of the logarithms of variances and of the noise's excess: a Gaussian around the most likely value.
-#: Without it, a variance that rows say nothing of could be drawn anywhere.
+#: Deviation of the prior of the logarithms of variances and of the noise's excess. It is Gaussian around the most
+#: likely values, and only keeps draws from going anywhere where rows say nothing. But a few rows often make a function
+#: of no variance most likely. So the centre for the smooth function is not below the variance of the targets.
 DEVIATION = 3.0
 
 #: Step of the differences of gradients that give the curvature.
@@ -49,10 +50,13 @@ STEP = 1e-2
 DIGITS = 1
 
 #: Largest number of its steps.
-MODE_STEPS = 5
+MODE_STEPS = 10
 
 #: Smallest effective number of proposals, (Σ w)²/Σ w².
 FEWEST_EFFECTIVE = 1.5
+
+#: Smallest variance of targets. They may all be zero.
+TINY = 1e-10
 
 #: Number of entries of the covariances that are computed at a time: 32 MiB.
 AT_A_TIME = 2**22
@@ -72,11 +76,14 @@ class HyperparameterPosterior:
     """
 
     def __init__(self, kernel: SumKernel, likelihood: Gaussian, observed: Observations):
-        self.kernel, self.likelihood, self.observed = kernel, likelihood, observed
+        self.kernel, self.likelihood, self.observed, rows = kernel, likelihood, observed, observed.rows
         parts = [part.detach().flatten() for part in _parameters(kernel, likelihood)]
         self.sizes = [len(part) for part in parts]
         self.start = torch.round(torch.cat(parts), decimals=DIGITS)
         self.n_lengthscales = cast(StationaryKernel, kernel.kernels[0]).log_lengthscale.numel()
+        self.centre = self.start[self.n_lengthscales :].clone()
+        square = (rows.weight @ rows.y.square()).mean() / rows.weight.sum()
+        self.centre[0] = torch.maximum(self.centre[0], square.clamp(min=TINY).log())
 
     def log_density(self, theta: Tensor) -> Tensor:
         """log p(y | θ) p(θ) (S,) up to a constant, for logarithms θ (S, d); −∞ where it cannot be computed."""
@@ -96,8 +103,8 @@ class HyperparameterPosterior:
         apart = number - n_rows
         density = density - 0.5 * ((within / noise).sum(-1) + apart * copies * (LOG_2PI + noise.log()).sum(-1))
         smooth = cast(StationaryKernel, kernel.kernels[0])
-        free = theta[:, self.n_lengthscales :] - self.start[self.n_lengthscales :]
-        prior = smooth.log_prior_of_each() - 0.5 * (free / DEVIATION).square().sum(-1)
+        free = (theta[:, self.n_lengthscales :] - self.centre) / DEVIATION
+        prior = smooth.log_prior_of_each() - 0.5 * free.square().sum(-1)
         total = density + prior
         return torch.where((failed > 0).any(-1) | ~total.isfinite(), -math.inf, total)
 
