@@ -27,6 +27,7 @@ from ..inference.plan import Plan, Split
 from ..inference.processes import agree
 from ..inference.restarts import start_from_evidence
 from ..inference.threads import threads_for
+from ..inference.twins import side_by_side, twins
 from ..methods.budget import in_double
 from ..methods.inducing import INITIAL_ROWS
 from ..methods.kernels import has_objects
@@ -122,7 +123,7 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None):
             device, losses, n_members = _resolve_device(estimator.device), np.empty(0), method.n_members(n_rows)
             start = _start(estimator, method, table, chunk, order, likelihood)
             if likelihood.calibrated():
-                split = Split(order, None, min(_n_held_out(estimator, chunk), MAX_ROWS))
+                split = _split(chunk, order, min(_n_held_out(estimator, chunk), MAX_ROWS))
             warn_of_idle(wishes, table=table, likelihood=likelihood, plan=plan, split=split, n_members=n_members)
         else:
             device, losses, n_members = before.predictor.device, estimator.loss_curve_, len(before.predictor)
@@ -230,7 +231,15 @@ def _hold_out(
     if not (estimator.early_stopping or for_validation):
         return Split(order)
     n_rows = _n_held_out(estimator, data)
-    return Split(order, None, min(n_rows, MAX_VALIDATION_ROWS) if for_validation else n_rows, for_validation)
+    return _split(data, order, min(n_rows, MAX_VALIDATION_ROWS) if for_validation else n_rows, for_validation)
+
+
+def _split(data: Batch, order: np.ndarray, n_rows: int, for_validation: bool = False) -> Split:
+    """So many of all rows, which come in this order but for twins, which are held out together."""
+    if not n_rows:
+        return Split(order)
+    group = twins(data).numpy()
+    return Split(side_by_side(order, group), None, n_rows, for_validation, group)
 
 
 def _n_held_out(estimator, data: Batch) -> int:

@@ -38,6 +38,7 @@ from .batches import Batch
 from .lbfgs import lbfgs
 from .settings import History, Member, OneByOne, Settings
 from .threads import threads_for
+from .twins import merged, weight_of_twins
 
 #: Number of square matrices over all inducing points that a fit holds at a time, including gradients.
 MATRICES = 25
@@ -212,15 +213,15 @@ def train(member: Member, settings: Settings, on_epoch: Callable[[History], bool
     model, data, history = member.model, member.at_once(), History()
     layer, likelihood = parts_of(model)
     kernel = layer.kernel
-    total_weight = data.weight.sum().item()  # a row of weight 2 is that row twice
-    sums = statistics_of(layer, data)
+    judged, _ = merged(data).relative()
+    sums = statistics_of(layer, judged)
 
     def record(loss: float) -> bool:
         history.add(loss)
         return on_epoch(history)
 
     def loss() -> Tensor:
-        return -(collapsed(model, data, sums).bound + kernel.log_prior()) / total_weight
+        return -(collapsed(model, judged, sums).bound + kernel.log_prior()) / len(judged)
 
     untrained = not layer.q.mean.any()
     if untrained and isinstance(kernel, StationaryKernel) and isinstance(layer.inducing, Fourier):
@@ -234,7 +235,7 @@ def train(member: Member, settings: Settings, on_epoch: Callable[[History], bool
     if not history.loss:  # training started at an optimum, so that no step has gained anything
         with torch.no_grad():
             record(loss().item())
-    history.bound = set_posteriors(model, data, sums=sums)
+    history.bound = set_posteriors(model, data)
     return history
 
 
@@ -300,6 +301,9 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
     the row the residual of its target is (y − m)/(1 − h), and the part of the variance that comes from the inducing
     variables is v/(1 − h). Kernel, noise and inducing points stay as all rows together have determined them.
 
+    Twins of the row are left out together with it (see :mod:`.twins`). They have the same φ and the same y, so that
+    they enter Λ and b as a single row with the sum of their weights. This sum takes the place of the weight.
+
     Parameters
     ----------
     model : DeepGP
@@ -311,7 +315,7 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
     beta : float, default=1.0
         The value with which the posteriors were set.
     """
-    parts = []
+    parts, rows = [], Batch(rows.X, rows.y, weight_of_twins(rows, data))
     with threads_for(model.products(len(data))):
         model = model.frozen()
         layer, likelihood = parts_of(model)

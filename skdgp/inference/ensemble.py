@@ -303,7 +303,7 @@ def learn(
         histories.append(stream(rows.rows(), plan.settings))
         members.append(_ready(stream.averaged(), dtype))
         if others is not None:
-            stream.remember(others.rows())
+            stream.remember(near.rows(torch.as_tensor(split.parts(index)[1], device=near.X.device)))
             held_out.append(others.rows().to(device, dtype))
     models, n_earlier = (members, FIRST_PRIOR_ROWS) if before is None else (before.models, PRIOR_ROWS)
     if before is not None:

@@ -17,6 +17,7 @@ from .settings import History, Member, OnEpoch, Settings, go_on
 from .stacks import can_be_stacked
 from .steps import Stepper
 from .threads import threads_for
+from .twins import merged
 
 #: Share of the steps in which the learning rate climbs to its peak. Then it falls to zero along a cosine: the one-cycle
 #: schedule (Smith & Topin, 2019).
@@ -47,6 +48,7 @@ def train(members: Sequence[Member], settings: Settings, on_epoch: OnEpoch = go_
     parameters of the best epoch so far; without held-out rows, those of the last whole epoch.
     """
     let_the_allocator_keep_pages()
+    members = [_counted(member) for member in members]
     histories = [History() for _ in members]
     groups = [_Group(members[some], histories[some], settings) for some in _stacks(members, settings)]
     try:
@@ -56,6 +58,17 @@ def train(members: Sequence[Member], settings: Settings, on_epoch: OnEpoch = go_
         for group in groups:
             group.release()
     return histories
+
+
+def _counted(member: Member) -> Member:
+    """The member with its number of distinct rows, if it learns how large the noise is.
+
+    A row of weight 2 counts twice beside other rows. If it also counted twice beside the penalty, members could follow
+    each target more closely, as if its copy had proved that there is no noise.
+    """
+    if not member.model.likelihood.calibrated():
+        return member
+    return member._replace(n_distinct=len(merged(member.rows.rows())))
 
 
 def _stacks(members: Sequence[Member], settings: Settings) -> Iterator[slice]:

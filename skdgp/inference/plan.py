@@ -51,19 +51,35 @@ class Split(NamedTuple):
     If they are some of all rows, models hold out successive parts of one random ``order``. So the models together learn
     from every row. With ``for_validation`` held-out rows have no influence on training, and a plan's ``solve`` learns
     from them at the end.
+
+    ``group`` has the numbers (N,) of the groups of twins that rows belong to (see :mod:`.twins`). In the order, twins
+    stand side by side.
     """
 
     order: np.ndarray
     rows: Batch | None = None
     n_rows: int = 0
     for_validation: bool = False
+    group: np.ndarray | None = None
 
     def of(self, data: Batch, index: int) -> tuple[Part, Part | None]:
-        """Rows that the model of this number learns from, and those that it holds out."""
+        """Rows that the model of this number learns from, and those that it holds out, by which it may be judged.
+
+        The model does not learn from the rows at either end of its part either if they have twins outside. But they do
+        not judge it, since it has learnt from these, unless there are no others.
+        """
         if not self.n_rows:
             return Part(data), None if self.rows is None else Part(self.rows)
-        rolled = torch.as_tensor(np.roll(self.order, -index * self.n_rows), device=data.X.device)
-        return Part(data, rolled[self.n_rows :]), Part(data, rolled[: self.n_rows])
+        learnt, held_out = self.parts(index)
+        if self.group is not None:
+            alone = ~np.isin(self.group[held_out], self.group[learnt[[0, -1]]])  # only twins at the ends are parted
+            held_out = held_out[alone] if alone.any() else held_out
+        return tuple(Part(data, torch.as_tensor(rows, device=data.X.device)) for rows in (learnt, held_out))
+
+    def parts(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the rows that the model of this number learns from, and of those that it does not."""
+        rolled = np.roll(self.order, -index * self.n_rows)
+        return rolled[self.n_rows :], rolled[: self.n_rows]
 
 
 class HeldOut(NamedTuple):

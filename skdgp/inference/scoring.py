@@ -19,8 +19,9 @@ SCORED_NUMBERS = 2**20
 
 def rows_to_score(members: Sequence[Member]) -> Batch | None:
     """Held-out rows of all members side by side; None if members hold none out."""
-    parts = [member.held_out.spread(SCORED_ROWS) for member in members if member.held_out is not None]
-    return side_by_side(parts) if parts else None
+    parts = [member.held_out for member in members if member.held_out is not None]
+    n_rows = min([SCORED_ROWS, *map(len, parts)])  # some members may have fewer rows that judge them
+    return side_by_side([part.spread(n_rows) for part in parts]) if parts else None
 
 
 def n_together(stepper: Stepper) -> int:

@@ -79,13 +79,15 @@ class Member(NamedTuple):
     """A member of an ensemble in training: its model, and the rows that it learns from.
 
     ``held_out`` are rows that choose the best epoch; without them the last epoch is taken. ``generator`` shuffles rows
-    and draws samples.
+    and draws samples. ``n_distinct`` is the number N of rows that the penalty is weighed against, if it is not the sum
+    of their weights: twins count once (see :mod:`.twins`).
     """
 
     model: DeepGP
     rows: Part
     generator: torch.Generator
     held_out: Part | None = None
+    n_distinct: int | None = None
 
     def at_once(self, n_rows: int | None = None) -> Batch:
         """All rows that it learns from, or ``n_rows`` of them, on the device of training."""

@@ -23,6 +23,7 @@ from .collapsed import parts_of, set_posteriors
 from .evidence import most_likely
 from .processes import current
 from .settings import History, Member, OnEpoch, Settings, go_on
+from .twins import merged
 
 #: Number of rows whose evidence decides where kernel and noise start.
 START_ROWS = 700
@@ -45,13 +46,13 @@ def train(members: Sequence[Member], settings: Settings, on_epoch: OnEpoch = go_
     """
     for member in members:
         if not any(posterior.mean.any() for posterior in parts_of(member.model).layer.posteriors):
-            _start(member.model, member.at_once(START_ROWS))
-            solve(member.model, member.at_once(), settings)
+            _start(member.model, merged(member.at_once(START_ROWS)).relative()[0])
+            solve(member.model, merged(member.at_once()).relative()[0], settings)
 
     def after_epoch(histories: Sequence[History]) -> bool:
         if max(len(history.loss) for history in histories) % EPOCHS_BETWEEN == 0:
             for member in members:
-                solve(member.model, member.at_once(), settings)
+                solve(member.model, merged(member.at_once()).relative()[0], settings)
         return on_epoch(histories)
 
     return minibatches.train(members, settings, after_epoch)

@@ -97,7 +97,11 @@ class Stepper:
         processes.take_first(self.flat.vector)  # all start from the same parameters
         self.adam = Adam(self.flat.vector, self.flat.gradient)
         weights, n_rows, alone = [member.rows.mean_weight() for member in members], len(members[0].rows), len(self) == 1
-        kl_weights = [settings.kl_weight(n_rows, weight) for weight in weights]
+        numbers = [member.n_distinct for member in members]
+        kl_weights = [
+            settings.kl_weight(n_rows, weight) if number is None else settings.kl_weight(number, 1.0)
+            for number, weight in zip(numbers, weights, strict=True)
+        ]
         self.kl_weight = kl_weights[0] if alone else self.flat.vector.new_tensor(kl_weights)
         factors = self.flat.vector.new_tensor([1 / weight for weight in weights])
         self._weighing = factors if alone else factors[:, None]  # weights of rows then have a mean of one

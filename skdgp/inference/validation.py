@@ -21,6 +21,7 @@ from .callers import users_level
 from .locality import ERRORS, MOST_ROWS, MOST_VALIDATION_ROWS, N_NEIGHBORS, Predicted, best_correction
 from .plan import HeldOut, LeftOut, Plan, Split
 from .predictor import Predictor
+from .twins import distinct, mostly_twins
 
 
 class Foundation(NamedTuple):
@@ -107,7 +108,7 @@ class Validation(NamedTuple):
         With ``n_neighbors=None`` it is also None if it does not gain. If it cannot be computed, it is None after a
         warning.
         """
-        stored = Part(self.data, torch.as_tensor(self.split.order[:MOST_ROWS], device=self.data.X.device))
+        stored, weight = self._stored()
         others = None
         if self.split.rows is not None:
             others = self._predicted(predictor, foundation, Part(self.split.rows).spread(MOST_VALIDATION_ROWS))
@@ -117,6 +118,7 @@ class Validation(NamedTuple):
             length = kernel.lengthscale[0].double()
             scales.append(length / length.log().mean().exp())
         predicted = self._predicted(predictor, foundation, stored)
+        predicted = predicted._replace(rows=Batch(predicted.rows.X, predicted.rows.y, weight.to(predicted.rows.weight)))
         likelihood = cast(AdditiveNoise, predictor.likelihoods[0])
         try:
             correction = best_correction(predicted, others, likelihood, scales, n_neighbors or N_NEIGHBORS)
@@ -132,6 +134,20 @@ class Validation(NamedTuple):
         if correction is None or (n_neighbors is None and correction.gain <= ERRORS * correction.error):
             return None
         return correction
+
+    def _stored(self) -> tuple[Part, Tensor]:
+        """Rows that may become neighbours, with their weights.
+
+        If some rows have twins, then new rows will, too, and a twin is the best of neighbours. But if most rows have
+        twins, the table was made by repeating rows. New rows will not be copies, and a copy among the neighbours would
+        only prove that there is no noise. So twins are one row then.
+        """
+        order = torch.as_tensor(self.split.order[:MOST_ROWS], device=self.data.X.device)
+        rows = self.data.rows(order)
+        if not mostly_twins(rows):
+            return Part(self.data, order), rows.weight
+        first, weight = distinct(rows)
+        return Part(self.data, order[first]), weight
 
     @torch.no_grad()
     def _predicted(self, predictor: Predictor, foundation: Foundation | None, part: Part) -> Predicted:
