@@ -74,7 +74,11 @@ class Split(NamedTuple):
         if self.group is not None:
             alone = ~np.isin(self.group[held_out], self.group[learnt[[0, -1]]])  # only twins at the ends are parted
             held_out = held_out[alone] if alone.any() else held_out
-        return tuple(Part(data, torch.as_tensor(rows, device=data.X.device)) for rows in (learnt, held_out))
+        return self._part(data, learnt), self._part(data, held_out)
+
+    @staticmethod
+    def _part(data: Batch, rows: np.ndarray) -> Part:
+        return Part(data, torch.as_tensor(rows, device=data.X.device))
 
     def parts(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of the rows that the model of this number learns from, and of those that it does not."""

@@ -1,11 +1,12 @@
 """Rows that stand several times in a table.
 
-Rows are *twins* if their features are equal, and the targets of all rows with these features are equal, too. Such rows
-may be copies of one row: after a join, a bootstrap or an oversampling of rare rows. Nobody can tell a copy from a second
-measurement that happened to agree exactly. But if copies count as measurements, they prove that there is no noise. So
-twins judge nothing that has learnt from the other twin, and count once where noise is learnt.
+Rows are *twins* if their features are equal, and the targets of all rows with these features are equal, too. Such
+rows may be copies of one row: after a join, a bootstrap or an oversampling of rare rows. Nobody can tell a copy from a
+second measurement that happened to agree exactly. But if copies count as measurements, they prove that there is no
+noise. So twins judge nothing that has learnt from the other twin, and count once where noise is learnt.
 
-Rows of equal features whose targets differ are repeated measurements. They say how large the noise is, and are no twins.
+Rows of equal features whose targets differ are repeated measurements. They say how large the noise is, and are no
+twins.
 """
 
 import numpy as np

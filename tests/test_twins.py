@@ -1,0 +1,129 @@
+"""Rows that stand several times in a table: what they may judge, and what they say about the noise."""
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from helpers import ensemble_of, predictor_of
+from test_base import make_data
+
+from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
+from skdgp.inference.base import fit_base
+from skdgp.inference.batches import Batch, Part
+from skdgp.inference.collapsed import left_out, set_posteriors
+from skdgp.inference.plan import Split
+from skdgp.inference.twins import distinct, merged, mostly_twins, side_by_side, twins, weight_of_twins
+
+
+def make_repeated(n_rows=40, seed=0):
+    """A table in which some rows stand two or three times, and rows 0 and 1 have equal features, but other targets."""
+    data, random = make_data(n_rows), np.random.default_rng(seed)
+    index = torch.from_numpy(np.repeat(np.arange(n_rows), random.choice([1, 1, 2, 3], n_rows)))
+    rows = data.rows(index[torch.from_numpy(random.permutation(len(index)))])
+    X = rows.X.clone()
+    X[1] = X[0]
+    return Batch(X, rows.y, rows.weight)
+
+
+def test_twins_have_equal_features_and_targets():
+    rows = make_repeated()
+    group = twins(rows).numpy()
+    for i in range(len(rows)):
+        same = (rows.X == rows.X[i]).all(1)
+        alike = (rows.y[same] == rows.y[i]).all()
+        expected = same.numpy() if alike else np.arange(len(rows)) == i
+        assert np.array_equal(group == group[i], expected)
+    first, weight = distinct(rows)
+    assert len(first) == len(np.unique(group)) and weight.sum() == rows.weight.sum()
+    torch.testing.assert_close(weight, torch.from_numpy(np.bincount(group)[group[first]]).double())
+    assert torch.equal(merged(rows).weight, weight)
+    torch.testing.assert_close(weight_of_twins(rows, rows), torch.from_numpy(np.bincount(group)[group]).double())
+    plain = make_data(30)
+    assert merged(plain) is plain and not mostly_twins(plain) and mostly_twins(plain.joined(plain))
+
+
+def test_missing_targets_are_equal_to_each_other_alone():
+    X = torch.zeros(4, 1).double()
+    y = torch.tensor([[1.0, np.nan], [1.0, np.nan], [1.0, np.nan], [1.0, np.nan]]).double()
+    assert len(twins(Batch(X, y, torch.ones(4).double())).unique()) == 1
+    y[3, 1] = 0.0
+    assert len(twins(Batch(X, y, torch.ones(4).double())).unique()) == 4
+
+
+@pytest.mark.parametrize("n_held_out", [1, 4, 11])
+def test_twins_do_not_stand_on_both_sides(n_held_out):
+    rows = make_repeated()
+    group, order = twins(rows).numpy(), np.random.default_rng(1).permutation(len(rows))
+    together = side_by_side(order, group)
+    assert np.array_equal(np.sort(together), np.sort(order))
+    assert np.array_equal(side_by_side(order, np.arange(len(rows))), order)  # as it was, without twins
+    split, judged = Split(together, None, n_held_out, group=group), 0
+    for index in range(8):
+        learnt, held_out = split.of(rows, index)
+        parted = np.isin(group[held_out.index], group[learnt.index])
+        assert not parted.any() or parted.all()
+        assert len(learnt) == len(rows) - n_held_out
+        judged += not parted.any()
+    assert judged >= 2
+
+
+def test_a_row_is_left_out_with_its_twins():
+    """As if the posterior had learnt from none of them; kernel, noise and points stay."""
+    rows = make_repeated()
+    model, group = fit_base(rows), twins(rows)
+    mean, variance = left_out(model, rows, rows)
+    sizes = group.bincount()[group]
+    for index in (int((sizes == 1).nonzero()[3]), int((sizes == 2).nonzero()[0]), int((sizes == 3).nonzero()[0])):
+        again = deepcopy(model)
+        set_posteriors(again, rows.rows(group != group[index]))
+        expected = again(rows.X[index, None])
+        torch.testing.assert_close(mean[index], expected.mean[0, 0], rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(variance[index], expected.variance[0, 0], rtol=1e-5, atol=1e-10)
+
+
+FAMILIES = [
+    SOLVEGPRegressor(random_state=0),
+    SOLVEGPRegressor(method="svi", n_estimators=1, max_iter=60, random_state=0),
+    DSDGPRegressor((2,), 10, n_estimators=2, max_iter=60, random_state=0),
+    AVDGPRegressor((2,), (4, 4), n_estimators=2, max_iter=60, random_state=0),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", FAMILIES, ids=lambda model: f"{type(model).__name__}-{model.max_iter}")
+def test_weights_and_copies_are_no_proof_of_no_noise(model):
+    """Weights of two, random weights, and a table that stands twice predict about as the table itself."""
+    rng = np.random.default_rng(0)
+    X, new = rng.uniform(-1, 1, size=(60, 2)), rng.uniform(-1, 1, size=(500, 2))
+    y, truth = (np.sin(3 * x[:, 0]) + x[:, 1] + 0.3 * rng.normal(size=len(x)) for x in (X, new))
+
+    def nll(X, y, weight=None):
+        model.fit(X, y, weight)
+        return -np.mean(model.predict_dist(new).logpdf(truth)), predictor_of(model).blend.base.likelihood.variance.max()
+
+    plain, noise = nll(X, y)
+    for X_again, y_again, weight in (
+        (X, y, np.full(60, 2.0)),
+        (X, y, rng.integers(1, 4, 60)),
+        (np.vstack([X, X]), np.concatenate([y, y]), None),
+    ):
+        again, its_noise = nll(X_again, y_again, weight)
+        assert again < plain + 0.15 and its_noise > 0.4 * noise
+
+
+def test_few_distinct_rows_still_judge():
+    """Where every held-out row has a twin outside, all of them judge, since there are no others."""
+    X = np.repeat([[0.0], [1.0]], 20, axis=0)
+    y = np.repeat([0.0, 1.0], 20)
+    model = DSDGPRegressor((2,), 2, n_estimators=2, max_iter=4, random_state=0).fit(X, y)
+    assert ensemble_of(model).held_out.n_rows > 0 and np.isfinite(model.predict(X)).all()
+
+
+def test_parts_of_several_members_have_rows_of_their_own():
+    rows = make_repeated()
+    order = side_by_side(np.arange(len(rows)), twins(rows).numpy())
+    split = Split(order, None, 5, group=twins(rows).numpy())
+    assert isinstance(split.of(rows, 0)[1], Part)
+    parts = [set(split.parts(index)[1]) for index in range(3)]
+    assert not parts[0] & parts[1] and not parts[1] & parts[2]
