@@ -365,8 +365,8 @@ def test_the_penalty_is_weighed_against_the_rows_that_are_learnt_from(tiny, wave
     model.fit(X, y)
     model.set_params(early_stopping=False).fit(X, y)
     model.fit(X, y, X_val=X[:30], y_val=y[:30])
-    model.fit(X, y, sample_weight=np.full(120, 2.0))
-    np.testing.assert_allclose(prices, np.repeat([3 / 90, 3 / 120, 3 / 120, 3 / 240], 2))
+    model.fit(X, y, sample_weight=np.full(120, 2.0))  # 120 rows still say how large the noise is
+    np.testing.assert_allclose(prices, np.repeat([3 / 90, 3 / 120, 3 / 120, 3 / 120], 2))
     assert method_of(model).plan(120) == method_of(model).plan(120, held_out=True)  # budgets are those of all rows
 
 

@@ -12,7 +12,7 @@ from .conditionals import contribution, covariance_factors, kl_divergence, root_
 from .features import Features, Points, joint_covariance, joint_cross
 from .kernels import Kernel
 from .layers import Layer, LayerDraw, mirrored, upper_chunks
-from .linalg import JITTER, NO_JITTER, Factor, cholesky, factorise, whiten_sets
+from .linalg import JITTER, NO_JITTER, Factor, cholesky, factorise, shared, whiten_sets
 from .means import Mean
 from .turned import Turned
 from .waves import Streams
@@ -212,7 +212,7 @@ class GlobalLayer(Layer):
         rows = x.flatten(-3, -2)
         if self._turned is None:
             return self._with_posteriors(self.whitened(rows))
-        k = joint_cross(self.feature_sets, self.kernel, rows).squeeze(-3)
+        k = shared(joint_cross(self.feature_sets, self.kernel, rows))
         sets = zip(self._turned.factor.solve(k), self._turned.posteriors, strict=True)
         return [(None, A, *posterior) for A, posterior in sets]
 
@@ -300,7 +300,7 @@ class GlobalLayer(Layer):
         for weight_s, x_s in zip(weight, x, strict=True):
             factors = [covariance_factors(*block) for block in self._with_posteriors(self.whitened(x_s))]
             for rows, later in upper_chunks(n_rows):
-                K = self.kernel.relative_covariance(x_s[rows], x_s[later]).squeeze(-3)  # (b, ·) or (D, b, ·)
+                K = shared(self.kernel.relative_covariance(x_s[rows], x_s[later]))  # (b, ·) or (D, b, ·)
                 for left, right in chain.from_iterable(factors):
                     K = K + left[..., rows].mT @ right[..., later]
                 upper[:, rows, later] += weight_s * K
@@ -318,7 +318,7 @@ class GlobalLayer(Layer):
         variances = []
         for q, k in enumerate(torch.cat(gradients, dim=-2)):
             variance = prior[:, q, None]
-            for block in self._with_posteriors(self._whitened(k.squeeze(-3))):
+            for block in self._with_posteriors(self._whitened(shared(k))):
                 variance = variance + contribution(*block)[1]
             variances.append(variance.clamp(min=0.0).expand(len(self.q.mean), -1))
         return torch.stack(variances, dim=-1).transpose(0, 1) * self.kernel.variance[:, None]
@@ -330,7 +330,7 @@ class GlobalLayer(Layer):
         kernel per output there are D of both. Whitened posteriors do not need W, which is None then. Covariances are
         factorised in float64, whatever the layer's precision, since inducing points may be close to each other.
         """
-        return self._whitened(joint_cross(self.feature_sets, self.kernel, x).squeeze(-3))
+        return self._whitened(shared(joint_cross(self.feature_sets, self.kernel, x)))
 
     def _whitened(self, k: Tensor) -> list[tuple[Tensor | None, Tensor]]:
         """The same for covariances (T, N) or (D, T, N) with all inducing variables."""
@@ -378,7 +378,7 @@ class GlobalLayer(Layer):
 
     def _prior(self) -> Tensor:
         """Prior covariance of all inducing variables, (T, T) or (D, T, T), in float64."""
-        return joint_covariance(self.feature_sets, self.kernel, torch.float64).squeeze(-3)
+        return shared(joint_covariance(self.feature_sets, self.kernel, torch.float64))
 
     @property
     def _block_sizes(self) -> list[int]:

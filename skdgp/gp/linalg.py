@@ -39,6 +39,14 @@ def being_recorded(x: Tensor) -> bool:
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
+def shared(K: Tensor) -> Tensor:
+    """Matrices (D, M, N) of D outputs as they are, or the single one of (1, M, N), which all outputs share, as (M, N).
+
+    ``squeeze`` would do the same here, but in ONNX it is an error if there are several matrices.
+    """
+    return K.squeeze(-3) if K.shape[-3] == 1 else K
+
+
 def cholesky(K: Tensor, jitter: float = JITTER) -> Tensor:
     """Lower Cholesky factor of ``K`` plus jitter, of shape (..., M, M).
 
