@@ -44,26 +44,51 @@ class Blend(nn.Module):
         r₀.
     spread : float
         v₀, the mean over outputs.
+    noise : DeepGP, default=None
+        The base of function values that ``base`` does not have: of the logarithms of variances, if noise varies.
     """
 
     weight: Tensor
     edge: Tensor
     spread: Tensor
+    noise: DeepGP | None
 
-    def __init__(self, base: DeepGP, likelihood: Likelihood, *, weight: float | Tensor, edge: float, spread: float):
+    def __init__(
+        self,
+        base: DeepGP,
+        likelihood: Likelihood,
+        *,
+        weight: float | Tensor,
+        edge: float,
+        spread: float,
+        noise: DeepGP | None = None,
+    ):
         super().__init__()
         self.base, self.likelihood = base, likelihood
+        self.add_module("noise", noise)
         self.register_buffer("weight", torch.as_tensor(weight, dtype=torch.float64, device="cpu").reshape(-1).clone())
         for name, value in {"edge": edge, "spread": spread}.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device="cpu"))
 
     def frozen(self, *, turned: bool = False) -> "Blend":
         """A copy that is faster in many calls; see :meth:`.Layer.frozen`."""
-        return with_parts(self, base=self.base.frozen(turned=turned))
+        parts = {"base": self.base, "noise": self.noise}
+        return with_parts(self, **{name: part.frozen(turned=turned) for name, part in parts.items() if part is not None})
+
+    def of_base(self, X: Tensor) -> Marginals:
+        """Marginals of g at rows X (B, Q), of all function values that a base knows."""
+        base = self.base(X)
+        if self.noise is None:
+            return base
+        noise = self.noise(X)
+        return base._replace(
+            mean=torch.cat([base.mean, noise.mean], dim=-1), variance=torch.cat([base.variance, noise.variance], dim=-1)
+        )
 
     def share(self, X: Tensor, base: Marginals) -> Tensor:
         """Weights t (B, 1 or D) of the deep GP at rows X (B, Q), from the base's marginals there."""
-        near = near_data(nearness(self.base, X), base.variance[0], self.edge, self.spread)
+        own = base.variance[0, :, : self.likelihood.n_targets]  # without the base of the noise
+        near = near_data(nearness(self.base, X), own, self.edge, self.spread)
         return self.weight.reshape(-1).to(near) * near  # a single number in files of earlier versions
 
     def joined(self, t: Tensor, deep: Marginals, base: Marginals) -> Marginals:
@@ -75,18 +100,24 @@ class Blend(nn.Module):
 
     def draw(self, deep: DeepGP, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], Tensor]:
         """Functions of f, one for each stream; see :meth:`.DeepGP.draw`."""
-        g, h = self.base.draw(streams), deep.draw(streams, of_rows=of_rows)
+        parts = [self.base.draw(streams)]
+        h = deep.draw(streams, of_rows=of_rows)
+        if self.noise is not None:
+            parts.append(self.noise.draw(streams))
 
         def function(X: Tensor) -> Tensor:
-            t, values = self.share(X, self.base(X)).to(X), h(X)
-            return t * values + (1 - t) * like_deep(g(X), values)
+            t, values = self.share(X, self.of_base(X)).to(X), h(X)
+            g = torch.cat([part(X) for part in parts], dim=-1)
+            return t * values + (1 - t) * like_deep(g, values)
 
         return function
 
     def covariance(self, deep: DeepGP, X: Tensor, streams: Streams, response: Response | None = None) -> Tensor:
         """Joint covariances of f; see :meth:`.DeepGP.covariance`."""
-        base, g = self.base(X), self.base.covariance(X, streams)  # (P, B, B)
+        base = self.of_base(X)
         t = self.share(X, base).to(X).mT[..., None]  # (1 or D, B, 1)
+        parts = [self.base] if self.noise is None else [self.base, self.noise]
+        g = torch.cat([part.covariance(X, streams) for part in parts])  # (P or D, B, B)
 
         def joined(h: Tensor) -> Tensor:
             padded = like_deep(g.movedim(0, -1), h.movedim(0, -1)).movedim(-1, 0)

@@ -129,9 +129,11 @@ class _Density:
         correlation = nearness(base, torch.cat([predicted.rows.X for predicted in held_out]))
         self.n_weights = 1 if likelihood.alike else 2  # one for each kind of function: some likelihoods have two
         self.edge = float(correlation.quantile(EDGE))
-        self.spread = float(s.mean(-1).quantile(1 - EDGE))
-        self.near = near_data(correlation, s, self.edge, self.spread)
+        own = s[:, : likelihood.n_targets]  # the rest are variances of what is known of the noise
+        self.spread = float(own.mean(-1).quantile(1 - EDGE))
+        self.near = near_data(correlation, own, self.edge, self.spread)
         self.g, self.s = (like_deep(values, self.h) for values in (g, s))
+        self.multiplied = like_deep(torch.ones_like(own[0]), self.h)
 
     def by_value(self, weight: Tensor) -> Tensor:
         """Weights of all function values, (1,) or (D,), from those of each kind of function."""
@@ -141,7 +143,7 @@ class _Density:
         """Means and variances (n, D) of the blend's function values."""
         t = self.by_value(weight) * self.near
         mean = t * self.h + (1 - t) * self.scaled(self.g, log_factor)
-        return mean, t.square() * self.v + (1 - t).square() * log_factor.exp() * self.s
+        return mean, t.square() * self.v + (1 - t).square() * (log_factor * self.multiplied).exp() * self.s
 
     def take(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
         """Give the likelihood its part of the vector; return the other parts, which are weights and log factor."""

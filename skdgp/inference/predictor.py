@@ -134,7 +134,7 @@ class Predictor(nn.Module):
         marginals = [model(X) for model in self.models]
         if self.blend is None:
             return marginals
-        base = self.blend.base(X.double())
+        base = self.blend.of_base(X.double())
         t = self.blend.share(X, base)
         return [self.blend.joined(t, deep, base) for deep in marginals]
 
@@ -228,8 +228,9 @@ class Predictor(nn.Module):
 
     @property
     def _parts(self) -> list[DeepGP]:
-        """A member, since all have the same size, and the base."""
-        return [self.models[0], *([] if self.blend is None else [self.blend.base])]
+        """A member, since all have the same size, and all bases."""
+        bases = [] if self.blend is None else [self.blend.base, self.blend.noise]
+        return [self.models[0], *(base for base in bases if base is not None)]
 
     # Predictions for tables.
 
