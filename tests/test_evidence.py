@@ -16,7 +16,7 @@ from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.inference import evidence as evidence_module
 from skdgp.inference.batches import Batch
-from skdgp.inference.evidence import _LogDensity, log_evidence, most_likely
+from skdgp.inference.evidence import _LogDensity, log_evidence, most_likely, observations
 from skdgp.inference.lbfgs import lbfgs
 
 
@@ -43,8 +43,9 @@ def test_outputs_that_share_everything_add_up():
     """As fast as one of them, by another path."""
     data, kernel = make_data(n_outputs=2), StationaryKernel("matern32", 3, ard=True).double()
     data = Batch(data.X, data.y, torch.arange(len(data)) % 3 + 1.0)
+    data = data.joined(Batch(data.X[:9], data.y[9:18], data.weight[:9]))  # several targets for the same features
     shared, apart = (torch.full((n,), 0.2, dtype=torch.float64, requires_grad=True) for n in (1, 2))
-    found, expected = log_evidence(kernel, shared, data), log_evidence(kernel, apart, data)
+    found, expected = (log_evidence(kernel, noise, observations(data)) for noise in (shared, apart))
     assert found.item() == pytest.approx(expected.item(), rel=1e-12)
     slopes = [torch.autograd.grad(each, [kernel.log_lengthscale, kernel.log_variance]) for each in (found, expected)]
     torch.testing.assert_close(*slopes)
@@ -54,14 +55,36 @@ def test_outputs_that_share_everything_add_up():
 
 
 def test_is_that_of_dense_algebra():
-    """With weights, of rows that are repeated."""
+    """Weights say how precise an observation is beside the others. Some have the same features."""
     data, kernel, noise = make_data(), StationaryKernel("matern32", 3, ard=True).double(), torch.tensor([0.1, 0.3])
+    X = torch.cat([data.X, data.X[:15], data.X[:5]])
+    y = torch.cat([data.y, data.y[:15] + 0.3 * normal(15, 2, seed=5), -data.y[:5]])
+    weight = torch.arange(len(X)) % 3 + 1.0
+    K, relative = kernel(X, X)[0].detach().numpy(), (weight / weight.mean()).numpy()
+    expected = sum(multivariate_normal.logpdf(y[:, d], cov=K + np.diag(noise[d].item() / relative)) for d in range(2))
+    observed = observations(Batch(X, y, weight.double()))
+    assert len(observed.rows) == 40 and observed.number == 60
+    assert log_evidence(kernel, noise.double(), observed).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_copies_are_one_observation_whose_weight_is_theirs():
+    """Exact copies prove nothing about the noise, and the unit of weights does not matter."""
+    data, kernel, noise = make_data(), StationaryKernel("rbf", 3).double(), torch.tensor([0.2]).double()
     times = torch.arange(len(data)) % 3 + 1
-    X, y = (each.repeat_interleave(times, dim=0) for each in (data.X, data.y))
-    K = kernel(X, X)[0].detach().numpy()
-    expected = sum(multivariate_normal.logpdf(y[:, d], cov=K + noise[d].item() * np.eye(len(X))) for d in range(2))
-    weighted = Batch(data.X, data.y, times.double())
-    assert log_evidence(kernel, noise.double(), weighted).item() == pytest.approx(expected, rel=1e-6)
+    index = torch.repeat_interleave(torch.arange(len(data)), times)[torch.randperm(int(times.sum()))]
+    repeated, weighted = data.rows(index), Batch(data.X, data.y, 7.0 * times)
+    found = [log_evidence(kernel, noise, observations(rows)).item() for rows in (repeated, weighted)]
+    assert found[0] == pytest.approx(found[1], rel=1e-7)
+    twice = log_evidence(kernel, noise, observations(data.joined(data))).item()
+    assert twice == pytest.approx(log_evidence(kernel, noise, observations(data)).item(), rel=1e-12)
+
+
+def test_the_first_of_equal_rows_gives_the_order():
+    data = make_data(6)
+    rows = data.rows(torch.tensor([4, 1, 4, 0, 1, 5]))
+    observed = observations(rows)
+    assert torch.equal(observed.rows.X, data.X[[4, 1, 0, 5]]) and observed.number == 4
+    torch.testing.assert_close(observed.rows.weight, torch.tensor([2.0, 2.0, 1.0, 1.0]).double() / 1.5)
 
 
 @pytest.mark.parametrize("prior", [False, True])
@@ -76,7 +99,7 @@ def test_highest_where_scikit_learn_finds_it(prior, monkeypatch):
     highest = peer.log_marginal_likelihood_value_ / len(data)
     if prior:
         assert found < highest - 1e-3
-        assert log_evidence(kernel, likelihood.variance, data).item() / len(data) < highest
+        assert log_evidence(kernel, likelihood.variance, observations(data)).item() / len(data) < highest
         assert (kernel.lengthscale < torch.tensor(peer.kernel_.k1.k2.length_scale)).any()
     else:
         assert found == pytest.approx(highest, abs=1e-3)

@@ -165,7 +165,8 @@ def test_far_rows_do_not_change_near_ones(name):
         joint, std = model.predict(rows, return_cov=True, latent=True)[1], found["latent std"][0]
         assert_joint(joint, std)
         spread = np.sqrt(np.outer(covariance.diagonal(), covariance.diagonal()))
-        assert (np.abs(joint[1:5, 1:5] - covariance) < 1e-8 * spread).all(), far
+        rounding = 1e-6 if name == "single" else 1e-8  # variances of rows are those of predictions, in float32
+        assert (np.abs(joint[1:5, 1:5] - covariance) < rounding * spread).all(), far
 
 
 def test_far_images_do_not_change_near_ones():

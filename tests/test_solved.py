@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 from helpers import ELBO, generator, settings
-from scipy.stats import multivariate_normal
 from test_collapsed import N_ROWS, make_data, make_model
 
 from skdgp import SOLVEGPRegressor
 from skdgp.inference import minibatches, solved
-from skdgp.inference.batches import Batch, Part
+from skdgp.inference.batches import Part
 from skdgp.inference.collapsed import set_posteriors
-from skdgp.inference.evidence import log_evidence
+from skdgp.inference.evidence import log_evidence, observations
 from skdgp.inference.objectives import elbo
 from skdgp.inference.settings import Member
 from skdgp.methods import SOLVEGPRegression
@@ -29,7 +28,7 @@ def slopes(model, data, beta):
 
 
 def evidence_of(model, data):
-    return log_evidence(model.layers[0].kernel, model.likelihood.variance, data)
+    return log_evidence(model.layers[0].kernel, model.likelihood.variance, observations(data))
 
 
 def kernel_of(model):
@@ -45,21 +44,6 @@ def test_posteriors_are_the_optimum_at_any_weight_of_the_penalty(n_orthogonal, b
     assert slopes(model, data, beta) > 1e-2
     set_posteriors(model, data, beta)
     assert slopes(model, data, beta) < 1e-6
-
-
-def test_evidence_is_that_of_dense_algebra():
-    """With weights, of rows that are repeated."""
-    data = make_data(2)
-    model = make_model(data)
-    times = torch.arange(N_ROWS) % 3 + 1
-    X, y = (each.repeat_interleave(times, dim=0) for each in (data.X, data.y))
-    K = model.layers[0].kernel(X, X)[0].detach().numpy()
-    expected = sum(
-        multivariate_normal.logpdf(y[:, d], cov=K + noise.item() * np.eye(len(X)))
-        for d, noise in enumerate(model.likelihood.variance)
-    )
-    weighted = Batch(data.X, data.y, times.double())
-    assert evidence_of(model, weighted).item() == pytest.approx(expected, rel=1e-9)
 
 
 def test_targets_without_noise_do_not_lead_the_start_astray():

@@ -1,23 +1,31 @@
 """Two models that predict as one: a deep GP near the data, and a GP of one layer elsewhere.
 
-    f(x) = t(x) h(x) + (1 − t(x)) g(x),        t(x) = w min(1, r(x)/r₀) min(1, v₀/v(x))²
+    f(x) = m(x) + c(x) [t(x) (h(x) − E h(x)) + (1 − t(x)) (g(x) − E g(x))],        m = t E h + (1 − t) E g
 
-h is the deep GP and g its *base*, a sparse GP with a posterior in closed form. The two are independent. So their means,
-variances and covariances add up with these weights, and a function drawn from f consists of one drawn from h and one
-drawn from g.
+h is the deep GP and g its *base*, a sparse GP with a posterior in closed form. A function drawn from f consists of one
+drawn from h and one drawn from g. These are drawn independently. But both have learnt from the same rows, and where one
+errs the other is likely to err in the same direction. So the deviation of f shall be the average of both deviations,
+
+    √Var f = t √v_h + (1 − t) √v_g,        c² = 1 + 2 t (1 − t) √(v_h v_g) / (t² v_h + (1 − t)² v_g),
+
+with the variances v_h and v_g of both. Without c the blend of two equal models would claim to know half as much error.
+
+    t(x) = w min(1, r(x)/r₀) min(1, v₀/v_g(x))²
 
 r(x) is the largest correlation of x with an inducing point of g, by the smooth part of g's kernel. Inducing points are
-rows, so that r(x) tells how near the data are. v(x) is the variance of g(x). r₀ and v₀ are their values at the edge of
-the data. Far from all rows r is near zero, or v is large. There f is g, whose deviation grows to that of its prior. w,
-a number between 0 and 1, is the weight of h near the data.
+rows, so that r(x) tells how near the data are. r₀ and v₀ are the values of r and v_g at the edge of the data. Far from
+all rows r is near zero, or v_g is large. There f is g, whose deviation grows to that of its prior. w, a number between
+0 and 1, is the weight of h near the data.
 """
 
+import math
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
+from .alternatives import alternative
 from .deep_gp import DeepGP, Marginals
 from .kernels import SumKernel
 from .layers import with_parts
@@ -28,14 +36,21 @@ from .waves import Streams
 #: If the correlation at the edge of the data is smaller than this, the base cannot tell where the data are.
 LEAST_EDGE = 0.02
 
+#: All alternatives of a base.
+ALL = slice(None)
+
 
 class Blend(nn.Module):
     """The base that members of an ensemble are blended with, and the weights; see the module's docstring.
 
+    The base may consist of *alternatives*, GPs of which each counts the same. Then g is one of them, and it is not
+    known which. A member is blended with a part of them, so that there are not too many components in all.
+
     Parameters
     ----------
     base : DeepGP
-        A model of one layer. Its outputs share a kernel, which is a sum whose first kernel is stationary.
+        A model of one layer, or several side by side (:mod:`.alternatives`). Kernels are sums whose first kernel is
+        stationary.
     likelihood : Likelihood
         Likelihood of the blend. Its targets have the same units as those of the members.
     weight : float, or Tensor of shape (1,) or (D,)
@@ -44,14 +59,17 @@ class Blend(nn.Module):
         r₀.
     spread : float
         v₀, the mean over outputs.
+    n_alternatives : int, default=1
+        Number of alternatives in the base.
     noise : DeepGP, default=None
-        The base of function values that ``base`` does not have: of the logarithms of variances, if noise varies.
+        If noise varies, the base of the logarithms of its variances. It has no alternatives.
     """
 
     weight: Tensor
     edge: Tensor
     spread: Tensor
-    noise: DeepGP | None
+
+    n_alternatives: int = 1  # files of earlier versions do not say
 
     def __init__(
         self,
@@ -61,10 +79,11 @@ class Blend(nn.Module):
         weight: float | Tensor,
         edge: float,
         spread: float,
+        n_alternatives: int = 1,
         noise: DeepGP | None = None,
     ):
         super().__init__()
-        self.base, self.likelihood = base, likelihood
+        self.base, self.likelihood, self.n_alternatives = base, likelihood, n_alternatives
         self.add_module("noise", noise)
         self.register_buffer("weight", torch.as_tensor(weight, dtype=torch.float64, device="cpu").reshape(-1).clone())
         for name, value in {"edge": edge, "spread": spread}.items():
@@ -72,72 +91,149 @@ class Blend(nn.Module):
 
     def frozen(self, *, turned: bool = False) -> "Blend":
         """A copy that is faster in many calls; see :meth:`.Layer.frozen`."""
-        parts = {"base": self.base, "noise": self.noise}
-        return with_parts(self, **{name: part.frozen(turned=turned) for name, part in parts.items() if part is not None})
+        names = ("base", "noise")[: len(self.bases)]
+        parts = {name: part.frozen(turned=turned) for name, part in zip(names, self.bases, strict=True)}
+        return with_parts(self, **parts)
+
+    @property
+    def bases(self) -> list[DeepGP]:
+        """The base, and that of the noise if there is one."""
+        noise = cast(DeepGP | None, self._modules.get("noise"))  # files of earlier versions do not have it
+        return [self.base] if noise is None else [self.base, noise]
 
     def of_base(self, X: Tensor) -> Marginals:
-        """Marginals of g at rows X (B, Q), of all function values that a base knows."""
-        base = self.base(X)
-        if self.noise is None:
-            return base
-        noise = self.noise(X)
-        return base._replace(
-            mean=torch.cat([base.mean, noise.mean], dim=-1), variance=torch.cat([base.variance, noise.variance], dim=-1)
-        )
+        """Marginals of g at rows X (B, Q), with a component for each alternative."""
+        base, *noises = (part(X) for part in self.bases)
+        if self.n_alternatives > 1:
+            mean, variance = (
+                column[0].unflatten(-1, (self.n_alternatives, -1)).transpose(0, 1)
+                for column in (base.mean, base.variance)
+            )
+            log_weight = mean.new_full((self.n_alternatives, 1), -math.log(self.n_alternatives))
+            base = base._replace(mean=mean, variance=variance, log_weight=log_weight)
+        for noise in noises:  # the same in all alternatives
+            mean, variance = (
+                torch.cat([of_base, of_noise.expand(len(of_base), -1, -1)], dim=-1)
+                for of_base, of_noise in ((base.mean, noise.mean), (base.variance, noise.variance))
+            )
+            base = base._replace(mean=mean, variance=variance)
+        return base
 
     def share(self, X: Tensor, base: Marginals) -> Tensor:
         """Weights t (B, 1 or D) of the deep GP at rows X (B, Q), from the base's marginals there."""
-        own = base.variance[0, :, : self.likelihood.n_targets]  # without the base of the noise
-        near = near_data(nearness(self.base, X), own, self.edge, self.spread)
+        variance = base.moments()[1]
+        if len(self.bases) > 1:
+            variance = variance[:, : self.likelihood.n_targets]  # without that of the noise's logarithm
+        near = near_data(nearness(self.base, X), variance, self.edge, self.spread)
         return self.weight.reshape(-1).to(near) * near  # a single number in files of earlier versions
 
-    def joined(self, t: Tensor, deep: Marginals, base: Marginals) -> Marginals:
-        """Marginals of f from those of h, a mixture of Gaussians, and those of g, one Gaussian; t is (B, 1 or D)."""
-        t = t.to(deep.mean)
-        g_mean, g_variance = (like_deep(g.to(deep.mean), deep.mean) for g in (base.mean, base.variance))
-        mean = t * deep.mean + (1 - t) * g_mean
-        return deep._replace(mean=mean, variance=t.square() * deep.variance + (1 - t).square() * g_variance)
+    def joined(self, t: Tensor, deep: Marginals, base: Marginals, part: slice = ALL) -> Marginals:
+        """Marginals of f from those of h and g; t is (B, 1 or D).
 
-    def draw(self, deep: DeepGP, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], Tensor]:
+        With S components of h and A of the part of g there are S·A components.
+        """
+        t, n_parts = t.to(deep.mean), len(base.mean[part])
+        both = _Both.of(t, deep, base)
+        g_mean, g_variance = (like_deep(g[part].to(deep.mean), deep.mean) for g in (base.mean, base.variance))
+        mean = both.value(deep.mean[:, None], g_mean)  # (S, A, B, D)
+        variance = both.c.square() * (t.square() * deep.variance[:, None] + (1 - t).square() * g_variance)
+        log_weight = deep.log_weight.repeat_interleave(n_parts, 0) - math.log(n_parts)
+        return deep._replace(mean=mean.flatten(0, 1), variance=variance.flatten(0, 1), log_weight=log_weight)
+
+    def draw(
+        self, deep: DeepGP, streams: Streams, part: slice = ALL, *, of_rows: bool = False
+    ) -> Callable[[Tensor], Tensor]:
         """Functions of f, one for each stream; see :meth:`.DeepGP.draw`."""
-        parts = [self.base.draw(streams)]
-        h = deep.draw(streams, of_rows=of_rows)
-        if self.noise is not None:
-            parts.append(self.noise.draw(streams))
+        g, h = self._draw_of_base(streams, part), deep.draw(streams, of_rows=of_rows)
+        noises = [noise.draw(streams) for noise in self.bases[1:]]
 
         def function(X: Tensor) -> Tensor:
-            t, values = self.share(X, self.of_base(X)).to(X), h(X)
-            g = torch.cat([part(X) for part in parts], dim=-1)
-            return t * values + (1 - t) * like_deep(g, values)
+            base, values = self.of_base(X), h(X)
+            both = _Both.of(self.share(X, base).to(X), deep(X), base)
+            of_bases = torch.cat([g(X), *(noise(X) for noise in noises)], dim=-1)
+            return both.value(values, like_deep(of_bases, values))
 
         return function
 
-    def covariance(self, deep: DeepGP, X: Tensor, streams: Streams, response: Response | None = None) -> Tensor:
-        """Joint covariances of f; see :meth:`.DeepGP.covariance`."""
-        base = self.of_base(X)
-        t = self.share(X, base).to(X).mT[..., None]  # (1 or D, B, 1)
-        parts = [self.base] if self.noise is None else [self.base, self.noise]
-        g = torch.cat([part.covariance(X, streams) for part in parts])  # (P or D, B, B)
+    def _draw_of_base(self, streams: Streams, part: slice) -> Callable[[Tensor], Tensor]:
+        """Functions of g, each of an alternative that is drawn at random."""
+        numbers = range(self.n_alternatives)[part]
+        if len(numbers) == 1:
+            return alternative(self.base, numbers[0], self.n_alternatives).draw(streams)
+        chosen = streams.choice(torch.ones(len(numbers), dtype=torch.float64, device=streams.device))
+        draws = []
+        for place in chosen.unique().tolist():
+            index = (chosen == place).nonzero()[:, 0]
+            model = alternative(self.base, numbers[place], self.n_alternatives).frozen()
+            draws.append((index, model.draw(streams.only(index.tolist()))))
+        order = torch.cat([index for index, _ in draws]).argsort()
+        return lambda X: torch.cat([draw(X) for _, draw in draws])[order]
 
-        def joined(h: Tensor) -> Tensor:
-            padded = like_deep(g.movedim(0, -1), h.movedim(0, -1)).movedim(-1, 0)
-            return t * t.mT * h + (1 - t) * (1 - t).mT * padded
+    def covariance(
+        self, deep: DeepGP, X: Tensor, streams: Streams, response: Response | None = None, part: slice = ALL
+    ) -> Tensor:
+        """Joint covariances of f, by the law of total covariance over alternatives; see :meth:`.DeepGP.covariance`."""
+        base, marginals, numbers = self.of_base(X), deep(X), range(self.n_alternatives)[part]
+        share = self.share(X, base).to(X)
+        both = _Both.of(share, marginals, base)
+        of_deep = deep.covariance(X, streams) if response is None else None  # the same for all alternatives
+        of_noise = [noise.covariance(X, streams) for noise in self.bases[1:]]  # (P, B, B)
+        means, within = [], X.new_zeros(())
+        for number in numbers:
+            of_mean = alternative(self.base, number, self.n_alternatives).covariance(X, streams)
+            g = torch.cat([of_mean, *of_noise])  # (P or D, B, B)
+            if of_deep is not None:
+                covariance = both.covariance(of_deep, g)
+            else:
+                covariance = deep.covariance(X, streams, both.response(cast(Response, response), base.mean[number], g))
+            within = within + covariance / len(numbers)
+            means.append(self.joined(share, marginals, base, slice(number, number + 1)).of(response).moments()[0].mT)
+        centred = torch.stack(means) - torch.stack(means).mean(0)  # (A, P, B)
+        return within + torch.einsum("api,apj->pij", centred, centred) / len(numbers)
 
-        if response is None:
-            return joined(deep.covariance(X, streams))
 
-        def of_both(mean: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-            g_mean = like_deep(base.mean[0], mean.mT).mT  # (D, B)
-            return response(t[..., 0] * mean + (1 - t[..., 0]) * g_mean, joined(h))
+class _Both(NamedTuple):
+    """What puts the values of h and g together at some rows; see the module's docstring."""
 
-        return deep.covariance(X, streams, of_both)
+    t: Tensor  # (B, 1 or D)
+    c: Tensor  # (B, D)
+    deep_mean: Tensor  # (B, D)
+    base_mean: Tensor
+
+    @classmethod
+    def of(cls, t: Tensor, deep: Marginals, base: Marginals) -> "_Both":
+        """The same from marginals of both."""
+        (h, v_deep), moments = deep.moments(), base.moments()
+        g, v_base = (like_deep(values.to(h), h) for values in moments)
+        return cls(t, inflation(t, v_deep, v_base), h, g)
+
+    def value(self, h: Tensor, g: Tensor) -> Tensor:
+        """f (..., B, D) from the values of h and g."""
+        t = self.t
+        mean = t * self.deep_mean + (1 - t) * self.base_mean
+        return mean + self.c * (t * (h - self.deep_mean) + (1 - t) * (g - self.base_mean))
+
+    def covariance(self, of_deep: Tensor, of_base: Tensor) -> Tensor:
+        """Joint covariances (D, B, B) of f from those of h and g."""
+        t, c = self.t.mT[..., None], self.c.mT[..., None]  # (1 or D, B, 1), (D, B, 1)
+        padded = like_deep(of_base.movedim(0, -1), of_deep.movedim(0, -1)).movedim(-1, 0)
+        return c * c.mT * (t * t.mT * of_deep + (1 - t) * (1 - t).mT * padded)
+
+    def response(self, response: Response, base_mean: Tensor, of_base: Tensor) -> Response:
+        """The response to f as one to h, if g has the means (B, P) and the joint covariances (P, B, B)."""
+
+        def of_deep(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+            g = like_deep(base_mean, mean.mT)
+            return response(self.value(mean.mT, g).mT, self.covariance(covariance, of_base))
+
+        return of_deep
 
 
 def nearness(base: DeepGP, X: Tensor) -> Tensor:
-    """Largest correlations r (B, 1) of rows X (B, Q) with an inducing point of the base."""
+    """Largest correlations r (B, 1) of rows X (B, Q) with an inducing point of the base; mean over its kernels."""
     [Z] = base.inducing_points()
     smooth = cast(SumKernel, base.layers[0].kernel).kernels[0]
-    return smooth.relative_covariance(Z, X.to(Z)).flatten(0, -2).amax(0)[:, None]
+    return smooth.relative_covariance(Z, X.to(Z)).amax(-2).mean(-2)[:, None]
 
 
 def near_data(correlation: Tensor, variance: Tensor, edge: Tensor | float, spread: Tensor | float) -> Tensor:
@@ -150,3 +246,9 @@ def near_data(correlation: Tensor, variance: Tensor, edge: Tensor | float, sprea
 def like_deep(base: Tensor, deep: Tensor) -> Tensor:
     """Numbers (..., P) of the base, with zeros appended for function values (..., D) that only the deep GP has."""
     return nn.functional.pad(base, (0, deep.shape[-1] - base.shape[-1]))
+
+
+def inflation(t: Tensor, v_deep: Tensor, v_base: Tensor) -> Tensor:
+    """c (B, D), from t (B, 1 or D) and the variances (B, D) of h and g; see the module's docstring."""
+    alone = t.square() * v_deep + (1 - t).square() * v_base
+    return (1 + 2 * t * (1 - t) * (v_deep * v_base).sqrt() / alone.clamp(min=torch.finfo(alone.dtype).tiny)).sqrt()

@@ -284,8 +284,12 @@ class StationaryKernel(ScaledKernel):
 
     def log_prior(self) -> Tensor:
         """Log density of the prior log ℓ − log √G − ½ ~ Cauchy(0, 1)."""
+        return self.log_prior_of_each().sum()
+
+    def log_prior_of_each(self) -> Tensor:
+        """The same for each output, (D,)."""
         shift = self.log_lengthscale - 0.5 * math.log(self.n_quantities) - PRIOR_SHIFT
-        return -shift.square().log1p().sum()
+        return -shift.square().log1p().sum(-1)
 
     def diagonal(self, X: Tensor) -> Tensor:
         """σ² everywhere."""

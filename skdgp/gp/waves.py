@@ -68,6 +68,12 @@ class Streams:
     def __len__(self) -> int:
         return len(self.generators)
 
+    def only(self, index: Sequence[int]) -> "Streams":
+        """Some of the streams. Numbers that they draw are no longer drawn by these."""
+        some = Streams([], self.device)
+        some.generators = [self.generators[place] for place in index]
+        return some
+
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers (S, *shape)."""
         return self._stack(torch.randn, shape)

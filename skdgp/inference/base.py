@@ -6,6 +6,9 @@ rows, chosen one after another: the next is the row whose variance the points so
 van der Wilk, JMLR 2020). This ends when the unexplained variance is small beside the noise. So there are few points for
 noisy targets, and nearly all rows for a function without noise. The posterior is the best one for these points. All is
 computed in float64, since float32 is too coarse if there is no noise.
+
+A hundred rows cannot tell the best kernel from others. Then the base consists of several GPs, which differ in kernel
+and noise; see :mod:`.hyperparameters`.
 """
 
 import math
@@ -17,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..gp.alternatives import alternative, side_by_side
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import Kernel, LinearKernel, StationaryKernel, SumKernel
@@ -26,7 +30,8 @@ from ..gp.propagation import make_propagation
 from .batches import Batch, Part
 from .calibration import marginals_of
 from .collapsed import left_out, set_posteriors
-from .evidence import LIFT, most_likely
+from .evidence import LIFT, most_likely, observations
+from .hyperparameters import HyperparameterPosterior
 from .threads import threads_for
 
 #: Kernels that compete.
@@ -37,6 +42,15 @@ FIRST_ITERATIONS = 25
 
 #: Iterations of L-BFGS for the kernels that are left.
 ITERATIONS = 75
+
+#: Largest number of further searches, if a function looked noisy at first and does not in the end.
+MORE_SEARCHES = 3
+
+#: Factor by which the noise's excess is smaller where they start.
+LESS_NOISE = 100.0
+
+#: Gain per row below which a search is the last one.
+GAIN = 0.01
 
 #: Kernels that are behind by this much per row or less stay in the competition: without noise a smooth kernel needs
 #: more than twenty iterations to show that it is the better one.
@@ -133,6 +147,22 @@ POSTERIOR_ROWS = 20_000
 #: Number of rows that are predicted at a time when models are judged.
 PREDICT_ROWS = 1000
 
+#: Largest number of rows for which kernel and noise count as uncertain. With more rows their posterior is narrow, and
+#: drawing from it would take more than a second.
+UNCERTAIN_ROWS = 200
+
+#: Largest number of hyperparameters that are drawn. With more of them importance sampling would need more proposals.
+MOST_DIMENSIONS = 16
+
+#: Number of GPs that the base then consists of.
+ALTERNATIVES = 20
+
+#: Smallest number of them.
+FEWEST_ALTERNATIVES = 5
+
+#: Largest number of entries of their posterior covariances together, so that stored estimators stay small.
+ALTERNATIVE_NUMBERS = 500_000
+
 #: Which inputs share a lengthscale: the number of each input's group, or None if no inputs share one.
 Groups = Sequence[int] | None
 
@@ -152,7 +182,18 @@ class Variances(NamedTuple):
         return self.model(X).mean[0] + self.level
 
 
-def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tuple[DeepGP, Batch | None]:
+class Base(NamedTuple):
+    """GPs of one layer, of which each counts the same, side by side in one model; see :mod:`..gp.alternatives`."""
+
+    model: DeepGP
+    n_alternatives: int = 1
+
+    def alternatives(self) -> list[DeepGP]:
+        """The GPs one by one."""
+        return [alternative(self.model, number, self.n_alternatives) for number in range(self.n_alternatives)]
+
+
+def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tuple[Base, Batch | None]:
     """The base that suits a likelihood, and the rows that it has learnt, if they differ from the regressands.
 
     Parameters
@@ -170,11 +211,39 @@ def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tupl
         If a matrix has no Cholesky factor in floating point.
     """
     if likelihood.base_kind == "means":
-        return fit_base_of_means(rows, deepcopy(likelihood).to(rows.X), groups)
+        model, learnt = fit_base_of_means(rows, deepcopy(likelihood).to(rows.X), groups)
+        return Base(model), learnt
     numbers = Batch(rows.X, likelihood.regressands(rows.y), rows.weight)
+    if likelihood.base_kind == "classes":
+        return Base(fit_base_of_classes(numbers, groups)), None
     if likelihood.base_kind == "tails":
-        return fit_base_of_tails(numbers, groups)
-    return (fit_base_of_classes if likelihood.base_kind == "classes" else fit_base)(numbers, groups), None
+        model, learnt = fit_base_of_tails(numbers, groups)
+        return with_alternatives(model, learnt.rows(learnt.weight > 0)), learnt
+    return with_alternatives(fit_base(numbers, groups), numbers), None
+
+
+def with_alternatives(model: DeepGP, rows: Batch) -> Base:
+    """A base that has learnt from some rows, and others with kernels and noises that the rows leave possible.
+
+    If there are many rows, or many hyperparameters, it is the base alone.
+    """
+    layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
+    if len(rows) < 2 or (observed := observations(rows)).number > UNCERTAIN_ROWS:
+        return Base(model)
+    posterior = HyperparameterPosterior(cast(SumKernel, layer.kernel), likelihood, observed)
+    if len(posterior.start) > MOST_DIMENSIONS:
+        return Base(model)
+    n_outputs, n_points = layer.q.mean.shape
+    number = int(np.clip(ALTERNATIVE_NUMBERS // (n_outputs * n_points**2), FEWEST_ALTERNATIVES, ALTERNATIVES))
+    models = []
+    for kernel, noise in posterior.draws(number):
+        drawn = _model(kernel, noise, layer.Z, n_outputs)
+        try:
+            set_posteriors(drawn, rows)
+        except np.linalg.LinAlgError:  # too little noise for the distances of rows
+            drawn = model
+        models.append(drawn.requires_grad_(False))
+    return Base(side_by_side(models), len(models))
 
 
 def fit_base(rows: Batch, groups: Groups = None) -> DeepGP:
@@ -201,7 +270,8 @@ def fit_base(rows: Batch, groups: Groups = None) -> DeepGP:
     numpy.linalg.LinAlgError
         If a matrix has no Cholesky factor in floating point.
     """
-    rounding = [rounding_variance(column, rows.weight.sum().item()) for column in rows.y.mT.cpu().numpy()]
+    number = observations(rows).number  # copies of a row do not make its target look rounded
+    rounding = [rounding_variance(column, number) for column in rows.y.mT.cpu().numpy()]
     floor = rows.y.new_tensor(rounding).clamp(min=NOISE_FLOOR)
     model = _fit(rows, floor, groups)
     if not any(rounding) or not ((error := _error_left_out(model, rows)) < floor).all():
@@ -284,7 +354,7 @@ def fit_base_of_means(rows: Batch, likelihood: Likelihood, groups: Groups = None
     return model, learnt
 
 
-def fit_base_of_varying(rows: Batch, groups: Groups = None) -> tuple[DeepGP, Batch, Variances]:
+def fit_base_of_varying(rows: Batch, groups: Groups = None) -> tuple[Base, Batch, Variances]:
     """The same for noise whose variance depends on the row, with a model of the variances.
 
     Each of the two needs the other. The base learns from rows whose weights are in inverse proportion to their
@@ -294,7 +364,7 @@ def fit_base_of_varying(rows: Batch, groups: Groups = None) -> tuple[DeepGP, Bat
 
     Returns
     -------
-    model : DeepGP
+    base : Base
         The base.
     learnt : Batch
         The rows with their weights. Up to a common factor these are precisions.
@@ -304,13 +374,13 @@ def fit_base_of_varying(rows: Batch, groups: Groups = None) -> tuple[DeepGP, Bat
     model, learnt = fit_base(rows, groups), rows
     for _ in range(NOISE_ROUNDS):
         mean, variance = left_out(model, learnt, learnt)
-        noise = model.likelihood.variance * (rows.weight / learnt.weight)[:, None]
+        noise = cast(Gaussian, model.likelihood).variance * (rows.weight / learnt.weight)[:, None]
         squares = (rows.y - mean).square() * noise / (noise + variance)  # E (y − m)² is the sum of both variances
         variances = _fit_variances(Batch(rows.X, squares, rows.weight), groups)
         precision = rows.weight * (-variances.logarithms(rows.X).mean(-1)).exp()
         learnt = Batch(rows.X, rows.y, precision * (rows.weight.sum() / precision.sum()))
         model = fit_base(learnt, groups)
-    return model, learnt, variances
+    return with_alternatives(model, learnt), learnt, variances
 
 
 def _fit_variances(squares: Batch, groups: Groups) -> Variances:
@@ -387,33 +457,58 @@ def rows_of_posterior(data: Batch, order: np.ndarray) -> Part:
     return Part(data, torch.as_tensor(order[-POSTERIOR_ROWS:], device=data.X.device))
 
 
+class BaseMoments(NamedTuple):
+    """Moments (n, P) of function values: means, variances within alternatives, and variances between their means."""
+
+    mean: Tensor
+    within: Tensor
+    between: Tensor
+
+    @property
+    def variance(self) -> Tensor:
+        """Both variances together."""
+        return self.within + self.between
+
+
 @torch.no_grad()
-def left_out_moments(base: DeepGP, parts: Sequence[Part], basis: Part) -> list[tuple[Tensor, Tensor]]:
-    """Means and variances (n, P) of function values at rows, as if the base had not learnt from the row itself.
+def left_out_moments(base: Base, parts: Sequence[Part], basis: Part) -> list[BaseMoments]:
+    """Moments of function values at rows, as if the base had not learnt from the row itself.
 
     Parameters
     ----------
-    base : DeepGP
+    base : Base
+        The base.
     parts : sequence of Part
         Some rows of the table that ``basis`` belongs to, by their numbers; or rows of another table.
     basis : Part
         Rows that the posterior has learnt from. If their targets differ from those of ``parts``, these count.
     """
-    like, sizes = cast(GlobalLayer, base.layers[0]).Z, [len(part) for part in parts]
-    if parts[0].data.X is not basis.data.X:  # another table, by whose rows all members are judged
-        marginals = marginals_of(base, parts[0].rows().to(like.device, like.dtype), PREDICT_ROWS)
-        return len(parts) * [(marginals.mean[0], marginals.variance[0])]
+    by_model = [_moments(model, parts, basis) for model in base.alternatives()]
+    mean, within = (torch.stack(column) for column in zip(*by_model, strict=True))
+    total = BaseMoments(mean.mean(0), within.mean(0), mean.var(0, correction=0))
+    if parts[0].data.X is not basis.data.X:  # the same rows for all members
+        return len(parts) * [total]
+    sizes = [len(part) for part in parts]
+    return [BaseMoments(*columns) for columns in zip(*(column.split(sizes) for column in total), strict=True)]
+
+
+def _moments(model: DeepGP, parts: Sequence[Part], basis: Part) -> tuple[Tensor, Tensor]:
+    """Means and variances (n, P) of one alternative at the rows of all parts, or at another table's rows once."""
+    like = cast(GlobalLayer, model.layers[0]).Z
+    if parts[0].data.X is not basis.data.X:
+        marginals = marginals_of(model, parts[0].rows().to(like.device, like.dtype), PREDICT_ROWS)
+        return marginals.mean[0], marginals.variance[0]
     index = torch.cat([part.at(torch.arange(len(part), device=part.data.X.device)) for part in parts])
     rows = Part(basis.data, index).rows().to(like.device, like.dtype)
     mean, variance = like.new_empty(rows.y.shape), like.new_empty(rows.y.shape)
     learnt = torch.isin(index, cast(Tensor, basis.index)).to(like.device)
     if learnt.any():
         everything = basis.rows().to(like.device, like.dtype)
-        mean[learnt], variance[learnt] = left_out(base, rows.rows(learnt), everything)
+        mean[learnt], variance[learnt] = left_out(model, rows.rows(learnt), everything)
     if not learnt.all():
-        marginals = marginals_of(base, rows.rows(~learnt), PREDICT_ROWS)
+        marginals = marginals_of(model, rows.rows(~learnt), PREDICT_ROWS)
         mean[~learnt], variance[~learnt] = marginals.mean[0], marginals.variance[0]
-    return list(zip(mean.split(sizes), variance.split(sizes), strict=True))
+    return mean, variance
 
 
 def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups) -> tuple[SumKernel, Gaussian]:
@@ -424,7 +519,8 @@ def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups) -> tuple[SumKe
     ard = True if groups is None else groups
     # Columns that stand for one feature together have variance one. Linear functions of them get the same variance.
     per_column = n_columns / (n_columns if groups is None else max(groups) + 1)
-    scale = max(rows.y.square().mean().item(), NOISE_FLOOR)  # it is 1 if targets are standardised
+    # It is 1 if targets are standardised.
+    scale = max(((rows.weight[:, None] * rows.y.square()).mean() / rows.weight.mean()).item(), NOISE_FLOOR)
 
     def searched(profile: str, excess: float, shorter: float = 1.0) -> tuple[float, SumKernel, Gaussian]:
         smooth = StationaryKernel(profile, n_columns, ard=ard, variance=scale)
@@ -446,10 +542,31 @@ def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups) -> tuple[SumKe
     best, kernel, likelihood = max(candidates, key=lambda candidate: candidate[0])
     if likelihood.variance.min().item() > NOISY * scale:
         most_likely(kernel, likelihood, rows.rows(slice(-NOISY_ROWS, None)), ITERATIONS, REACH)
+        if likelihood.variance.min().item() <= NOISY * scale:
+            _search_with_less_noise(kernel, likelihood, rows.rows(slice(-ROWS, None)))
         return kernel, likelihood
     close = [(kernel, likelihood) for score, kernel, likelihood in candidates if score >= best - MARGIN]
     scores = [most_likely(*pair, rows.rows(slice(-ROWS, None)), ITERATIONS, REACH) for pair in close]
     return close[int(np.argmax(scores))]
+
+
+def _search_with_less_noise(kernel: SumKernel, likelihood: Gaussian, rows: Batch) -> None:
+    """Make rows most likely, starting again and again from less noise than that where a search has ended.
+
+    Where noise turns out to be no noise, there may be several optima, and rounding errors decide which of them a search
+    finds first.
+    """
+    score = most_likely(kernel, likelihood, rows, ITERATIONS, REACH)
+    for _ in range(MORE_SEARCHES):
+        pair = deepcopy(kernel), deepcopy(likelihood)
+        with torch.no_grad():
+            pair[1].log_excess.sub_(math.log(LESS_NOISE))
+        again = most_likely(*pair, rows, ITERATIONS, REACH)
+        if again < score + GAIN:
+            break
+        score = again
+        kernel.load_state_dict(pair[0].state_dict())
+        likelihood.load_state_dict(pair[1].state_dict())
 
 
 def greedy_points(kernel: Kernel, X: Tensor, tolerance: float) -> Tensor:

@@ -17,6 +17,7 @@ from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import SumKernel
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..gp.means import ConstantMean
+from .base import Base
 from .batches import Batch
 
 #: Weights of the deep GP from which the search starts, one after another, since the density may have several peaks.
@@ -58,20 +59,26 @@ TEMPERATURE = Prior(0.0, 3.0, *LOGARITHMS)
 
 
 class OutOfSample(NamedTuple):
-    """Rows that neither a member nor the base has learnt from, with the moments (n, P) that both predict for them."""
+    """Rows that neither a member nor the base has learnt from, with the moments (n, P) that both predict for them.
+
+    The base's variance is that within its alternatives plus that between their means. If there is a base of the noise,
+    its moments stand beside those of the base.
+    """
 
     rows: Batch
     mean: Tensor
     variance: Tensor
     base_mean: Tensor
-    base_variance: Tensor
+    base_within: Tensor
+    base_between: Tensor
 
 
 def blend(
-    base: DeepGP,
+    base: Base,
     likelihood: Likelihood,
     held_out: Sequence[OutOfSample],
     class_rows: tuple[Tensor, Tensor] | None = None,
+    noise: DeepGP | None = None,
 ) -> tuple[Blend, float]:
     """The blend that makes held-out rows most likely.
 
@@ -80,14 +87,16 @@ def blend(
 
     Parameters
     ----------
-    base : DeepGP
-        The base, which has one layer. Its variance changes in place. For classes its means change, too.
+    base : Base
+        The base. Its variance changes in place. For classes its means change, too.
     likelihood : Likelihood
         Likelihood of a member.
     held_out : sequence of OutOfSample
         Held-out rows of each member.
     class_rows : tuple of Tensors (N, 1) and (N,), default=those of the held-out rows
         Targets and weights of rows that tell the share of each class. Only a likelihood of classes needs them.
+    noise : DeepGP, default=None
+        If noise varies, the base of the logarithms of its variances. It does not change.
 
     Returns
     -------
@@ -103,10 +112,11 @@ def blend(
     best = min((density.maximise(weight) for weight in STARTS), key=lambda optimum: optimum.fun)
     score = density.score(best.x)
     weight, log_factor = density.take(best.x)
-    density.multiply(base, log_factor)
-    edges = {"edge": density.edge, "spread": math.exp(log_factor) * density.spread}
-    likelihood = density.likelihood.requires_grad_(False)
-    return Blend(base, likelihood, weight=density.by_value(torch.from_numpy(weight)), **edges), score
+    density.multiply(base.model, log_factor)
+    edges = {"edge": density.edge, "spread": density.spread_at(log_factor)}
+    likelihood, weights = density.likelihood.requires_grad_(False), density.by_value(torch.from_numpy(weight))
+    best_blend = Blend(base.model, likelihood, weight=weights, **edges, n_alternatives=base.n_alternatives, noise=noise)
+    return best_blend, score
 
 
 class _Density:
@@ -117,7 +127,7 @@ class _Density:
 
     factor = FACTOR
 
-    def __init__(self, base: DeepGP, likelihood: Likelihood, held_out: Sequence[OutOfSample]):
+    def __init__(self, base: Base, likelihood: Likelihood, held_out: Sequence[OutOfSample]):
         self.likelihood = deepcopy(likelihood).for_blend().double().requires_grad_(True)
         self.noise = self.likelihood.calibrated()
         self.learnt = np.concatenate([part.detach().cpu().numpy().ravel() for part in self.noise] or [np.zeros(0)])
@@ -125,15 +135,16 @@ class _Density:
         weight = torch.cat([predicted.rows.weight for predicted in held_out]).double()
         self.total_weight = weight.sum()  # a row of weight 2 is that row twice
         self.row_weight = weight / self.total_weight
-        self.h, self.v, g, s = (torch.cat(column) for column in list(zip(*held_out, strict=True))[1:])
-        correlation = nearness(base, torch.cat([predicted.rows.X for predicted in held_out]))
+        self.h, self.v, g, s, between = (torch.cat(column) for column in list(zip(*held_out, strict=True))[1:])
+        correlation = nearness(base.model, torch.cat([predicted.rows.X for predicted in held_out]))
         self.n_weights = 1 if likelihood.alike else 2  # one for each kind of function: some likelihoods have two
         self.edge = float(correlation.quantile(EDGE))
-        own = s[:, : likelihood.n_targets]  # the rest are variances of what is known of the noise
-        self.spread = float(own.mean(-1).quantile(1 - EDGE))
-        self.near = near_data(correlation, own, self.edge, self.spread)
-        self.g, self.s = (like_deep(values, self.h) for values in (g, s))
-        self.multiplied = like_deep(torch.ones_like(own[0]), self.h)
+        n_outputs = len(cast(GlobalLayer, base.model.layers[0]).q.mean) // base.n_alternatives
+        self.within, self.apart = (values[:, :n_outputs].mean(-1) for values in (s, between))  # (n,)
+        self.spread = self.spread_at(0.0)
+        self.near = near_data(correlation, (s + between)[:, :n_outputs], self.edge, self.spread)
+        self.g, self.s, self.between = (like_deep(values, self.h) for values in (g, s, between))
+        self.multiplied = (torch.arange(self.h.shape[1]) < n_outputs).to(self.h)  # that of the noise stays
 
     def by_value(self, weight: Tensor) -> Tensor:
         """Weights of all function values, (1,) or (D,), from those of each kind of function."""
@@ -141,9 +152,14 @@ class _Density:
 
     def moments(self, weight: Tensor, log_factor: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances (n, D) of the blend's function values."""
-        t = self.by_value(weight) * self.near
+        t, factor = self.by_value(weight) * self.near, (log_factor * self.multiplied).exp()
+        base = factor * self.s + self.between
         mean = t * self.h + (1 - t) * self.scaled(self.g, log_factor)
-        return mean, t.square() * self.v + (1 - t).square() * (log_factor * self.multiplied).exp() * self.s
+        return mean, (t * self.v.sqrt() + (1 - t) * base.sqrt()).square()  # as if both erred in the same way
+
+    def spread_at(self, log_factor: float) -> float:
+        """v₀: the variance of the base at the edge of the data."""
+        return float((math.exp(log_factor) * self.within + self.apart).quantile(1 - EDGE))
 
     def take(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
         """Give the likelihood its part of the vector; return the other parts, which are weights and log factor."""
@@ -231,7 +247,7 @@ class _Probability(_Density):
 
     def __init__(
         self,
-        base: DeepGP,
+        base: Base,
         likelihood: Likelihood,
         held_out: Sequence[OutOfSample],
         class_rows: tuple[Tensor, Tensor] | None = None,

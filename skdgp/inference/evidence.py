@@ -5,7 +5,7 @@ It needs no inducing points and no posterior. So only the kernel and the noise a
 
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -48,10 +48,59 @@ class _LogDensity(Function):
         return -bar * columns, inverse.add_(alpha @ alpha.mT).mul_(0.5 * bar)
 
 
-def log_evidence(kernel: Kernel, noise: Tensor, rows: Batch) -> Tensor:
-    """log ∫ Π N(y | f, σ²)ʷ N(f | 0, K) df, summed over outputs; w are weights of rows.
+class Observations(NamedTuple):
+    """Rows of which those with the same features are one, whose target is their mean; see :func:`observations`."""
 
-    A row of weight 2 counts as that row twice: N(y | f, σ²)ʷ is N(y | f, σ²/w) times √(2πσ²/w) (2πσ²)^(−w/2).
+    rows: Batch  # G rows, whose weights are sums; the mean weight of an observation is one
+    within: Tensor  # (P,), weighted squares of targets around these means
+    number: int  # N, observations, which are rows that differ in features or targets
+    log_weight: Tensor  # (), sum of the logarithms of the weights of observations
+
+
+def observations(rows: Batch) -> Observations:
+    """What the evidence needs to know of rows in which some may be repeated.
+
+    Rows with the same features and targets are a single observation, whose weight is the sum of theirs. So a row of
+    weight 2 counts as that row twice. But a repetition is no second proof that the noise is small: if it was, exact
+    copies would be most likely without any noise. Weights only say how precise an observation is beside the others.
+    """
+    X, y, weight = _summed(torch.cat([rows.X, rows.y], dim=1), rows.weight, rows.X.shape[1])
+    weight = weight / weight.mean()
+    number, log_weight = len(weight), weight.log().sum()
+    group, first = _groups(X)
+    if len(first) == number:
+        return Observations(Batch(X, y, weight), torch.zeros_like(y[0]), number, log_weight)
+    total = weight.new_zeros(len(first)).index_add(0, group, weight)
+    mean = y.new_zeros(len(first), y.shape[1]).index_add(0, group, weight[:, None] * y) / total[:, None]
+    within = (weight[:, None] * (y - mean[group]).square()).sum(0)
+    return Observations(Batch(X[first], mean, total), within, number, log_weight)
+
+
+def _summed(columns: Tensor, weight: Tensor, n_features: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Features, targets and weights of the distinct rows of ``columns``, whose weights are sums."""
+    group, first = _groups(columns)
+    if len(first) < len(columns):
+        columns, weight = columns[first], weight.new_zeros(len(first)).index_add(0, group, weight)
+    return columns[:, :n_features], columns[:, n_features:], weight
+
+
+def _groups(columns: Tensor) -> tuple[Tensor, Tensor]:
+    """The number of each row's group (n,) of equal rows, and the first row of each group in the order of the rows."""
+    _, group = torch.unique(columns, dim=0, return_inverse=True)
+    n_groups = int(group.max()) + 1
+    places = torch.arange(len(columns), device=columns.device)
+    first = places.new_full((n_groups,), len(columns)).scatter_reduce(0, group, places, "amin")
+    order = first.argsort()
+    rank = torch.empty_like(order).scatter(0, order, torch.arange(n_groups, device=order.device))
+    return rank[group], first[order]
+
+
+def log_evidence(kernel: Kernel, noise: Tensor, observed: Observations) -> Tensor:
+    """log ∫ Π_i N(y_i | f(x_i), σ²/w_i) N(f | 0, K) df, summed over outputs; w_i is the weight of observation i.
+
+    G groups of observations have the same features. With the mean ȳ_g of a group and its total weight W_g it is
+
+        log N(ȳ | 0, K + diag(σ²/W)) − ½ Σ_i w_i (y_i − ȳ_g)²/σ² − ½ (N − G) log 2πσ² + ½ (Σ_i log w_i − Σ_g log W_g).
 
     Parameters
     ----------
@@ -60,13 +109,17 @@ def log_evidence(kernel: Kernel, noise: Tensor, rows: Batch) -> Tensor:
     noise : Tensor of shape (P,) or (1,)
         σ² of each output, or one for all outputs. If outputs share kernel and noise, the evidence of P outputs takes no
         longer than that of one.
-    rows : Batch
-        The rows.
+    observed : Observations
+        The observations.
     """
-    K = kernel.covariance(rows.X, rows.X) + torch.diag_embed(noise[:, None] / rows.weight)  # (P or 1, n, n)
-    log_noise = (2 * math.pi * noise[:, None]).log().expand(rows.y.shape[1], -1)
-    repetitions = (log_noise * (1.0 - rows.weight) - rows.weight.log()).sum()  # over outputs and rows
-    return cast(Tensor, _LogDensity.apply(rows.y.mT, K)) + 0.5 * repetitions
+    rows, n_outputs = observed.rows, observed.rows.y.shape[1]
+    K = kernel.covariance(rows.X, rows.X) + torch.diag_embed(noise[:, None] / rows.weight)  # (P or 1, G, G)
+    means = cast(Tensor, _LogDensity.apply(rows.y.mT, K))
+    if observed.number == len(rows):
+        return means
+    log_noise = (2 * math.pi * noise).log().expand(n_outputs).sum()
+    change = n_outputs * (observed.log_weight - rows.weight.log().sum())
+    return means - 0.5 * ((observed.within / noise).sum() + (observed.number - len(rows)) * log_noise - change)
 
 
 def most_likely(
@@ -94,17 +147,17 @@ def most_likely(
     Returns
     -------
     float
-        The logarithm of evidence and prior, per row.
+        The logarithm of evidence and prior, per observation.
 
     Raises
     ------
     numpy.linalg.LinAlgError
         If the evidence cannot be computed at the start, even with as much noise as the kernel's variance.
     """
-    total_weight, best = rows.weight.sum().item(), math.nan
+    observed, best = observations(rows), math.nan
 
     def loss() -> Tensor:
-        return -(log_evidence(kernel, likelihood.variance, rows) + kernel.log_prior()) / total_weight
+        return -(log_evidence(kernel, likelihood.variance, observed) + kernel.log_prior()) / observed.number
 
     def record(value: float) -> bool:
         nonlocal best
@@ -114,7 +167,7 @@ def most_likely(
     free = [parameter for parameter in _parameters(kernel, likelihood) if parameter.requires_grad]
     while True:
         try:
-            lbfgs(loss, free, max_iter, len(rows) ** 3 / 3, record, reach=reach, tolerance=tolerance)
+            lbfgs(loss, free, max_iter, len(observed.rows) ** 3 / 3, record, reach=reach, tolerance=tolerance)
             break
         except np.linalg.LinAlgError:
             if not likelihood.log_excess.requires_grad or not _below(likelihood, kernel.diagonal(rows.X)):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..gp.blend import Blend
+from ..gp.blend import ALL, Blend
 from ..gp.conditionals import with_variances
 from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.likelihoods import Likelihood
@@ -54,16 +54,33 @@ class Predictor(nn.Module):
         The base, and its weight.
     correction : Correction, default=None
         Correction by the nearest rows.
+    parts : sequence of slice, default=parts that together are all
+        With which alternatives of the base each member is blended.
     """
 
-    def __init__(self, members: Sequence[DeepGP], blend: Blend | None = None, correction: Correction | None = None):
+    def __init__(
+        self,
+        members: Sequence[DeepGP],
+        blend: Blend | None = None,
+        correction: Correction | None = None,
+        parts: Sequence[slice] | None = None,
+    ):
         super().__init__()
         self.members = nn.ModuleList(members)
         self.blend, self.correction = blend, correction
+        self._given_parts = parts
         self._kept = Kept[Predictor]()
 
     def __len__(self) -> int:
         return len(self.members)
+
+    @property
+    def parts(self) -> Sequence[slice]:
+        """With which alternatives of the base each member is blended."""
+        if self._given_parts is not None or self.blend is None:
+            return self._given_parts or len(self) * [ALL]
+        n_parts = min(len(self), self.blend.n_alternatives)
+        return [slice(number % n_parts, None, n_parts) for number in range(len(self))]
 
     @property
     def models(self) -> Sequence[DeepGP]:
@@ -110,14 +127,16 @@ class Predictor(nn.Module):
             with torch.no_grad(), threads_for(self.products(0)):
                 members = [_in_precision(model, dtype).frozen(turned=turned) for model in self.models]
                 blend = None if self.blend is None else self.blend.frozen(turned=turned)
-                return Predictor(members, blend, None if self.correction is None else self.correction.frozen())
+                correction = None if self.correction is None else self.correction.frozen()
+                return Predictor(members, blend, correction, self.parts)
 
         return self._kept.copy(self, (dtype, turned), make)
 
     def alone(self, *numbers: int) -> "Predictor":
         """A frozen copy in float64 of the members of these numbers, or of all, with a memory of its own."""
-        models = [self.models[number] for number in numbers] if numbers else self.models
-        return deepcopy(Predictor(models, self.blend, self.correction)).frozen()
+        numbers = numbers or tuple(range(len(self)))
+        models, parts = [self.models[number] for number in numbers], [self.parts[number] for number in numbers]
+        return deepcopy(Predictor(models, self.blend, self.correction, parts)).frozen()
 
     # Predictions for rows (B, Q) in the members' precision.
 
@@ -136,7 +155,7 @@ class Predictor(nn.Module):
             return marginals
         base = self.blend.of_base(X.double())
         t = self.blend.share(X, base)
-        return [self.blend.joined(t, deep, base) for deep in marginals]
+        return [self.blend.joined(t, deep, base, part) for deep, part in zip(marginals, self.parts, strict=True)]
 
     def joint(self, X: Tensor, *, joint: bool = True, observed: bool = False) -> tuple[Tensor, Tensor]:
         """Means (P, B) and covariances (P, B, B) of function values, in float64. They can be differentiated.
@@ -149,13 +168,13 @@ class Predictor(nn.Module):
         """
         n_components = max(MEMBER_COMPONENTS, -(-COMPONENTS // len(self)))
         means, total = [], X.new_zeros(())
-        for model, marginals in zip(self.models, self._blended(X), strict=True):
+        for model, marginals, part in zip(self.models, self._blended(X), self.parts, strict=True):
             likelihood = model.likelihood if self.blend is None else self.blend.likelihood
             response = likelihood.joint if observed else None
             mean, spread = (column.mT for column in marginals.of(response).moments())  # (P, B)
             if joint:
                 streams = Streams(range(n_components), X.device)
-                spread = with_variances(self._covariance(model, X, streams, response), spread)
+                spread = with_variances(self._covariance(model, part, X, streams, response), spread)
                 spread = 0.5 * (spread + spread.mT)
             means.append(mean)
             total = total + spread  # one matrix, however many members
@@ -169,11 +188,11 @@ class Predictor(nn.Module):
             mean, spread = mean + shift, spread + (local.covariance(X) if joint else variance)
         return mean, spread
 
-    def _covariance(self, model: DeepGP, X: Tensor, streams: Streams, response: Response | None) -> Tensor:
+    def _covariance(self, model: DeepGP, part: slice, X: Tensor, streams: Streams, response: Response | None) -> Tensor:
         """Joint covariances (P, B, B) of a member without the correction."""
         if self.blend is None:
             return model.covariance(X, streams, response)
-        return self.blend.covariance(model, X, streams, response)
+        return self.blend.covariance(model, X, streams, response, part)
 
     def outputs(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Means (B, P) of function values, and covariances (B, P, P) between the outputs of each row."""
@@ -193,7 +212,7 @@ class Predictor(nn.Module):
         if self.blend is None:
             function = model.draw(streams, of_rows=of_rows)
         else:
-            function = self.blend.draw(model, streams, of_rows=of_rows)
+            function = self.blend.draw(model, streams, self.parts[number], of_rows=of_rows)
         if self.correction is None:
             return function
         local = self.correction.local.draw(streams)
@@ -229,8 +248,7 @@ class Predictor(nn.Module):
     @property
     def _parts(self) -> list[DeepGP]:
         """A member, since all have the same size, and all bases."""
-        bases = [] if self.blend is None else [self.blend.base, self.blend.noise]
-        return [self.models[0], *(base for base in bases if base is not None)]
+        return [self.models[0], *([] if self.blend is None else self.blend.bases)]
 
     # Predictions for tables.
 

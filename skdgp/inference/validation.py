@@ -13,7 +13,7 @@ from ..gp.deep_gp import DeepGP
 from ..gp.kernels import StationaryKernel, SumKernel
 from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.neighbours import Correction
-from .base import PREDICT_ROWS, base_for, fit_base_of_varying, left_out_moments, rows_of_posterior
+from .base import PREDICT_ROWS, Base, BaseMoments, base_for, fit_base_of_varying, left_out_moments, rows_of_posterior
 from .batches import Batch, Part
 from .blending import OutOfSample, blend
 from .calibration import MAX_ROWS, marginals_of
@@ -29,10 +29,18 @@ class Foundation(NamedTuple):
     If the noise varies, there is another base of the logarithms of its variances, less their means ``level`` (P,).
     """
 
-    base: DeepGP
+    base: Base
     rows: Part
     noise: "Foundation | None" = None
     level: Tensor | None = None
+
+    def left_out_moments(self, parts: Sequence[Part]) -> list[BaseMoments]:
+        """Moments at some rows, of each part, as if neither base had learnt from the row itself."""
+        moments = left_out_moments(self.base, parts, self.rows)
+        if self.noise is None:
+            return moments
+        both = zip(moments, self.noise.left_out_moments(parts), strict=True)
+        return [BaseMoments(*(torch.cat(pair, dim=-1) for pair in zip(*pairs, strict=True))) for pairs in both]
 
 
 class Validation(NamedTuple):
@@ -63,9 +71,9 @@ class Validation(NamedTuple):
         try:
             rows = Part(self.data, basis.index).rows().to(self.device, torch.float64)
             if likelihood.base_kind == "varying":
-                base, learnt, variances = fit_base_of_varying(rows, groups)
-                noise = Foundation(variances.model, basis.with_targets(variances.learnt))
-                return Foundation(base, basis.with_targets(learnt), noise, variances.level)
+                base, weighted, variances = fit_base_of_varying(rows, groups)
+                noise = Foundation(Base(variances.model), basis.with_targets(variances.learnt))
+                return Foundation(base, basis.with_targets(weighted), noise, variances.level)
             base, learnt = base_for(likelihood, rows, groups)
         except np.linalg.LinAlgError:
             warnings.warn(
@@ -83,20 +91,14 @@ class Validation(NamedTuple):
         base, basis, noise, _ = foundation
         held_out = (self.split.of(self.data, index)[1] for index in range(len(models)))
         parts = [(Part(self.data, basis.index) if part is None else part).spread(MAX_ROWS) for part in held_out]
-        by_base = left_out_moments(base, parts, basis)
-        if noise is not None:
-            by_noise = left_out_moments(noise.base, parts, noise.rows)
-            by_base = [
-                (torch.cat(means, dim=-1), torch.cat(variances, dim=-1))
-                for means, variances in (zip(*both, strict=True) for both in zip(by_base, by_noise, strict=True))
-            ]
+        by_base = foundation.left_out_moments(parts)
         out_of_sample = []
-        for model, part, (base_mean, base_variance) in zip(models, parts, by_base, strict=True):
+        for model, part, of_base in zip(models, parts, by_base, strict=True):
             rows = part.rows().to(self.device, self.dtype)
             mean, variance = self._moments(model, part, rows)
-            out_of_sample.append(OutOfSample(rows, mean.double(), variance.double(), base_mean, base_variance))
-        best, score = blend(base, models[0].likelihood, out_of_sample, self._targets())
-        best.noise = None if noise is None else noise.base
+            out_of_sample.append(OutOfSample(rows, mean.double(), variance.double(), *of_base))
+        noise_model = None if noise is None else noise.base.model
+        best, score = blend(base, models[0].likelihood, out_of_sample, self._targets(), noise_model)
         # Rows that the user gave judge every member. They are still the same rows.
         sizes = [len(predicted.rows) for predicted in out_of_sample]
         return best, HeldOut(score, sizes[0] if self.split.rows is not None else sum(sizes))
@@ -168,10 +170,12 @@ class Validation(NamedTuple):
         variance = (weight * (variances + (means - mean).square())).sum(0)
         exact = rows.to(self.device, torch.float64)
         if (blend := predictor.blend) is not None:
-            base = blend.base.frozen()
-            t = torch.cat([blend.share(X, base(X)) for X in exact.X.split(PREDICT_ROWS)])
-            [(g, s)] = left_out_moments(blend.base, [part], cast(Foundation, foundation).rows)
-            mean, variance = t * mean + (1 - t) * g, t.square() * variance + (1 - t).square() * s
+            frozen = blend.frozen()
+            t = torch.cat([frozen.share(X, frozen.of_base(X)) for X in exact.X.split(PREDICT_ROWS)])
+            base = Base(blend.base, blend.n_alternatives)
+            [of_base] = left_out_moments(base, [part], cast(Foundation, foundation).rows)
+            mean = t * mean + (1 - t) * of_base.mean
+            variance = (t * variance.sqrt() + (1 - t) * of_base.variance.sqrt()).square()
         return Predicted(exact, mean, variance, unseen)
 
     def _by_plan(self, part: Part) -> bool:

@@ -1,0 +1,204 @@
+"""Kernels and noises that a few rows leave possible, drawn from their posterior.
+
+The most likely kernel predicts as if it was known. With thirty rows of six features it is not: its intervals then hold
+half of what they promise. So predictions are averages over draws θ from p(θ | y) ∝ p(y | θ) p(θ), where θ are the
+logarithms of lengthscales, variances and noise. Draws come from *importance sampling*. Proposals are Student t around
+the mode, with the curvature there (Laplace's approximation), some of them twice as wide. The weights are
+
+    w_k ∝ p(y | θ_k) p(θ_k) / q(θ_k),        q the mixture of both widths,
+
+cut off where single ones are far above the mean (Ionides, 2008). Proposals are spread evenly, so that few of them do,
+and so that nothing is random.
+"""
+
+import math
+from copy import deepcopy
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ..gp.kernels import Kernel, ScaledKernel, StationaryKernel, SumKernel, gamma_quantiles
+from ..gp.likelihoods import Gaussian
+from ..gp.special import LOG_2PI
+from ..gp.waves import Streams, spread
+from .evidence import Observations
+from .threads import threads_for
+
+#: Number of proposals.
+PROPOSALS = 256
+
+#: Widths of proposals, relative to Laplace's approximation. Two of them covered more than one, or an adaptive width.
+WIDTHS = (1.0, 2.0)
+
+#: Degrees of freedom of proposals. Flat directions need heavy tails.
+FREEDOM = 5.0
+
+#: Largest deviation of a proposal in any direction: about that of the prior, where rows say nothing.
+WIDEST = 2.0
+
+#: Weak prior of the logarithms of variances and of the noise's excess: a Gaussian around the most likely value.
+#: Without it, a variance that rows say nothing of could be drawn anywhere.
+DEVIATION = 3.0
+
+#: Step of the differences of gradients that give the curvature.
+STEP = 1e-2
+
+#: The search for the mode starts from the most likely values, rounded to so many digits. Where they end depends on
+#: rounding errors, and draws shall not.
+DIGITS = 1
+
+#: Largest number of its steps.
+MODE_STEPS = 5
+
+#: Smallest effective number of proposals, (Σ w)²/Σ w².
+FEWEST_EFFECTIVE = 1.5
+
+#: Number of entries of the covariances that are computed at a time: 32 MiB.
+AT_A_TIME = 2**22
+
+
+class HyperparameterPosterior:
+    """The posterior of a kernel and its noise, given some observations.
+
+    Parameters
+    ----------
+    kernel : SumKernel
+        The most likely kernel, of one output: a sum of a stationary and of other scaled kernels.
+    likelihood : Gaussian
+        The most likely noise.
+    observed : Observations
+        Rows of float64.
+    """
+
+    def __init__(self, kernel: SumKernel, likelihood: Gaussian, observed: Observations):
+        self.kernel, self.likelihood, self.observed = kernel, likelihood, observed
+        parts = [part.detach().flatten() for part in _parameters(kernel, likelihood)]
+        self.sizes = [len(part) for part in parts]
+        self.start = torch.round(torch.cat(parts), decimals=DIGITS)
+        self.n_lengthscales = cast(StationaryKernel, kernel.kernels[0]).log_lengthscale.numel()
+
+    def log_density(self, theta: Tensor) -> Tensor:
+        """log p(y | θ) p(θ) (S,) up to a constant, for logarithms θ (S, d); −∞ where it cannot be computed."""
+        kernel, likelihood = self._at(theta)
+        rows, within, number, _ = self.observed
+        noise = likelihood.floor + torch.exp(theta[:, -self.sizes[-1] :])  # (S, P or 1)
+        n_rows, n_outputs = rows.y.shape
+        K = kernel.covariance(rows.X, rows.X)  # (S, n, n)
+        shared = noise.shape[1] == 1
+        K = K[:, None] + torch.diag_embed(noise[..., None] / rows.weight)  # (S, P or 1, n, n)
+        L, failed = torch.linalg.cholesky_ex(K)
+        columns = rows.y[None, None] if shared else rows.y.mT[None, ..., None]  # (1, 1, n, P) or (1, P, n, 1)
+        solved = torch.linalg.solve_triangular(L, columns.expand(*L.shape[:2], -1, -1), upper=False)
+        log_determinant = 2.0 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)  # (S, P or 1)
+        copies = n_outputs if shared else 1
+        density = -0.5 * (solved.square().sum((-3, -2, -1)) + copies * log_determinant.sum(-1))
+        apart = number - n_rows
+        density = density - 0.5 * ((within / noise).sum(-1) + apart * copies * (LOG_2PI + noise.log()).sum(-1))
+        smooth = cast(StationaryKernel, kernel.kernels[0])
+        free = theta[:, self.n_lengthscales :] - self.start[self.n_lengthscales :]
+        prior = smooth.log_prior_of_each() - 0.5 * (free / DEVIATION).square().sum(-1)
+        total = density + prior
+        return torch.where((failed > 0).any(-1) | ~total.isfinite(), -math.inf, total)
+
+    @torch.no_grad()
+    def draws(self, number: int) -> list[tuple[SumKernel, Gaussian]]:
+        """Kernels and noises, each of which counts the same.
+
+        They are all the most likely ones if hardly any proposal has a density that counts. This happens with many rows
+        of an exact function, where rounding errors decide how likely a kernel is.
+        """
+        theta, log_q = self._proposals()
+        log_weight = self._by_parts(theta) - log_q
+        weight = (log_weight - log_weight.max()).exp()
+        if not weight.sum().square() > FEWEST_EFFECTIVE * weight.square().sum():  # also if there is no density at all
+            return [(deepcopy(self.kernel), deepcopy(self.likelihood)) for _ in range(number)]
+        weight = weight.clamp(max=weight.mean() * math.sqrt(len(weight)))
+        steps = weight.cumsum(0) / weight.sum()
+        at = (torch.arange(number, dtype=steps.dtype, device=steps.device) + 0.5) / number
+        chosen = theta[torch.searchsorted(steps, at).clamp(max=len(theta) - 1)]
+        return [self._one(vector) for vector in chosen]
+
+    def _proposals(self) -> tuple[Tensor, Tensor]:
+        """Proposals (S, d), evenly spread, with the logarithms (S,) of their density up to a constant."""
+        values, directions = torch.linalg.eigh(self._curvature())
+        deviation = values.clamp(min=WIDEST**-2).rsqrt()  # (d,), along the columns of the directions
+        root = directions * deviation
+        mode, n_dims = self._mode(root), len(deviation)
+        points = spread(Streams([0], mode.device), 1, PROPOSALS, n_dims + 1)[0, 0].to(mode)
+        normal = torch.special.ndtri(points[:, 1:])
+        gamma = gamma_quantiles(0.5 * FREEDOM, points[:, 0])
+        widths = mode.new_tensor(WIDTHS)
+        width = widths[torch.arange(PROPOSALS, device=mode.device) % len(WIDTHS)]
+        standard = normal * (width / gamma.sqrt())[:, None]
+        squares = standard.square().sum(-1, keepdim=True)  # (S, 1)
+        log_t = -0.5 * (FREEDOM + n_dims) * (squares / (FREEDOM * widths.square())).log1p() - n_dims * widths.log()
+        return mode + standard @ root.mT, log_t.logsumexp(-1)
+
+    def _mode(self, root: Tensor) -> Tensor:
+        """The mode (d,), by steps of Newton's method with the curvature at the start, whose inverse has this root."""
+        theta, density = self.start, self._by_parts(self.start[None])
+        for _ in range(MODE_STEPS):
+            slope = self._by_parts(theta[None], slopes=True)[0].nan_to_num()
+            later = theta + root @ (root.mT @ slope).clamp(-1.0, 1.0)  # at most a deviation in any direction
+            denser = self._by_parts(later[None])
+            if not denser > density:
+                break
+            theta, density = later, denser
+        return theta
+
+    def _curvature(self) -> Tensor:
+        """Minus the matrix (d, d) of second derivatives at the start, by central differences of gradients."""
+        steps = STEP * torch.eye(len(self.start), dtype=self.start.dtype, device=self.start.device)
+        slopes = self._by_parts(torch.cat([self.start + steps, self.start - steps]), slopes=True)
+        forward, backward = slopes.chunk(2)
+        curvature = (backward - forward) / (2 * STEP)
+        curvature = 0.5 * (curvature + curvature.mT)
+        known = curvature.isfinite().all(-1)
+        return torch.where(known[:, None] & known, curvature, torch.zeros_like(curvature))
+
+    def _by_parts(self, theta: Tensor, *, slopes: bool = False) -> Tensor:
+        """Log densities (S,), or their gradients (S, d), of some vectors at a time."""
+        size = len(self.observed.rows) ** 2 * max(1, self.sizes[-1])
+        parts = []
+        with threads_for(len(theta) * len(self.observed.rows) ** 3 / 3):
+            for some in theta.split(max(1, AT_A_TIME // size)):
+                if not slopes:
+                    parts.append(self.log_density(some))
+                    continue
+                with torch.enable_grad():
+                    free = some.detach().requires_grad_()
+                    parts.append(torch.autograd.grad(self.log_density(free).sum(), free)[0])
+        return torch.cat(parts)
+
+    def _at(self, theta: Tensor) -> tuple[SumKernel, Gaussian]:
+        """A kernel whose outputs have the parameters of θ (S, d); the likelihood keeps its own."""
+        kernel = deepcopy(self.kernel)
+        values = theta.split(self.sizes, dim=-1)
+        _set_outputs(kernel, len(theta))
+        for (module, name), value in zip(_places(kernel), values, strict=False):
+            del module._parameters[name]
+            setattr(module, name, value if name == "log_lengthscale" else value[:, 0])
+        return kernel, self.likelihood
+
+    def _one(self, vector: Tensor) -> tuple[SumKernel, Gaussian]:
+        """Kernel and noise with these logarithms (d,)."""
+        kernel, likelihood = deepcopy(self.kernel), deepcopy(self.likelihood)
+        for parameter, value in zip(_parameters(kernel, likelihood), vector.split(self.sizes), strict=True):
+            parameter.copy_(value.reshape(parameter.shape))
+        return kernel, likelihood
+
+
+def _places(kernel: SumKernel) -> list[tuple[nn.Module, str]]:
+    """Modules and names of a kernel's parameters."""
+    return [(part, name) for part in kernel.kernels for name, _ in part.named_parameters(recurse=False)]
+
+
+def _parameters(kernel: SumKernel, likelihood: Gaussian) -> list[nn.Parameter]:
+    return [*(getattr(module, name) for module, name in _places(kernel)), likelihood.log_excess]
+
+
+def _set_outputs(kernel: Kernel, number: int) -> None:
+    """Let a kernel have this number of outputs."""
+    for part in (kernel, *(cast(ScaledKernel, part) for part in cast(SumKernel, kernel).kernels)):
+        part.n_outputs = number
