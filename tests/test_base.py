@@ -239,7 +239,7 @@ def test_a_base_that_was_scaled_still_leaves_rows_out():
     model, basis = fit_base(data), Part(data, torch.arange(200))
     assert model.likelihood.floor.item() > 1e-3
     [(mean, variance, _)] = left_out_moments(Base(model), [basis], basis)
-    density = _Density(model, make_likelihood(), [judged_by(data, mean, variance, mean, variance)])
+    density = _Density(Base(model), make_likelihood(), [judged_by(data, mean, variance, mean, variance)])
     density.multiply(model, np.log(3.0))
     [(again, larger, _)] = left_out_moments(Base(model), [basis], basis)
     torch.testing.assert_close(again, mean, rtol=1e-5, atol=1e-6)
@@ -302,12 +302,13 @@ def test_slopes_of_the_held_out_probability(n_classes):
     model = fit_base_of_classes(coded(data, n_classes))
     marginals = model(data.X)
     deep = torch.zeros_like(marginals.mean[0]), torch.ones_like(marginals.mean[0])
-    density = _Probability(model, link(n_classes), [judged_by(data, *deep, marginals.mean[0], marginals.variance[0])])
+    by_base = marginals.mean[0], marginals.variance[0]
+    density = _Probability(Base(model), link(n_classes), [judged_by(data, *deep, *by_base)])
     held_out = data.rows(data.y[:, 0] != 1)  # they lack a class
     there = model(held_out.X)
     deep = torch.ones_like(there.mean[0]), torch.ones_like(there.mean[0])
     judged = [judged_by(held_out, *deep, there.mean[0], there.variance[0])]
-    lacking = _Probability(model, link(n_classes), judged, (data.y, data.weight))
+    lacking = _Probability(Base(model), link(n_classes), judged, (data.y, data.weight))
     at = np.array([0.4, 1.0, -0.5])
     for log_probability in (density, lacking):
         _, slopes = log_probability.negative(at)

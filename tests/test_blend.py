@@ -20,10 +20,14 @@ from skdgp import (
     SOLVEGPRegressor,
 )
 from skdgp.gp.blend import Blend
+from skdgp.gp.noise import Heteroskedastic
+from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
 from skdgp.inference import predictor, validation
 from skdgp.inference.base import fit_base
+from skdgp.inference.batches import Batch
 from skdgp.inference.predictor import Predictor
+from skdgp.inference.state import from_plain, to_plain
 from skdgp.methods import DSDGP as DSDGPMethod
 
 BLENDED = {"base": "gp", "n_estimators": 2}
@@ -86,6 +90,54 @@ def test_functions_have_the_joint_moments(propagation):
     many = model.blend.covariance(model.models[0], X, Streams(range(3000)))[0].numpy()
     mean = model.marginals(X)[0].moments()[0][:, 0].numpy() if propagation == "quadrature" else draws.mean(0)
     assert_moments(draws, mean, many)
+
+
+def make_varying(weight=(0.6, 0.3)):
+    """A blend with a base of the noise: two function values, of which each has a weight of its own."""
+    data, likelihood = make_data(), Heteroskedastic(1).double().requires_grad_(False)
+    likelihood.units = Units([3.0], [2.0])
+    bases = fit_base(data), fit_base(Batch(data.X, 0.5 * data.X[:, :1] + normal(60, 1, seed=4), data.weight))
+    method = DSDGPMethod((), 5)
+    deep = shake(method.build(data.X.float(), likelihood, torch.Generator().manual_seed(0)))
+    blend = Blend(bases[0], likelihood, weight=torch.tensor(weight), edge=0.01, spread=1e9, noise=bases[1])
+    return Predictor([deep], blend)
+
+
+@torch.no_grad()
+def test_noise_that_varies_has_its_own_base_and_weight():
+    model, X = make_varying(), normal(10, 2)
+    (h, v), (found,) = model.models[0](X).moments(), model.marginals(X)
+    bases = [base(X) for base in model.blend.bases]
+    g, s = (torch.cat(column, dim=-1)[0] for column in ([b.mean for b in bases], [b.variance for b in bases]))
+    t = torch.tensor([0.6, 0.3]).double()
+    torch.testing.assert_close(found.moments()[0], t * h + (1 - t) * g)
+    torch.testing.assert_close(found.moments()[1].sqrt(), t * v.sqrt() + (1 - t) * s.sqrt())
+    model.blend.spread.fill_(0.5 * s[:, 0].min())  # only the base of the function says where the data are
+    share = model.blend.share(X, model.blend.of_base(X))
+    torch.testing.assert_close(share, t * (model.blend.spread / s[:, :1]).square())
+    torch.testing.assert_close(model.frozen(turned=True).marginals(X)[0].mean, model.marginals(X)[0].mean)
+
+
+@torch.no_grad()
+def test_functions_of_noise_have_the_joint_moments():
+    model, X = make_varying().frozen(), normal(4, 2)
+    draws = model.draw(0, Streams(range(N_DRAWS)))(X).numpy()
+    covariance = model.blend.covariance(model.models[0], X, Streams(range(16))).numpy()
+    mean = model.marginals(X)[0].moments()[0].numpy()
+    for value in range(2):
+        assert_moments(draws[..., value], mean[:, value], covariance[value])
+    assert np.abs(np.corrcoef(draws[:, 0].T)[0, 1]) < 4.5 / np.sqrt(N_DRAWS)  # function and noise are independent
+
+
+@torch.no_grad()
+def test_blends_of_earlier_versions_have_no_base_of_the_noise():
+    model, X = make_varying(), normal(10, 2)
+    state = to_plain(model.blend)
+    del state["modules"]["noise"], state["attributes"]["n_alternatives"]
+    blend = from_plain(state, Blend)
+    found = Predictor(list(model.models), blend.frozen()).marginals(X)[0].moments()[0]
+    torch.testing.assert_close(found[:, :1], model.marginals(X)[0].moments()[0][:, :1])
+    torch.testing.assert_close(found[:, 1:], 0.3 * model.models[0](X).moments()[0][:, 1:])
 
 
 @every_regressor

@@ -131,10 +131,11 @@ FAMILIES = [
     SOLVEGPRegressor(random_state=0, max_iter=30),
     DSDGPRegressor((2,), 8, n_estimators=3, max_iter=20, random_state=0),
     AVDGPRegressor((2,), (4, 4), n_estimators=2, max_iter=20, random_state=0),
+    DSDGPRegressor((), 8, n_estimators=2, max_iter=20, random_state=0, likelihood="heteroskedastic"),
 ]
 
 
-@pytest.mark.parametrize("model", FAMILIES, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("model", FAMILIES, ids=lambda model: f"{type(model).__name__}-{model.likelihood}")
 def test_faces_agree(model):
     """Marginals, joint covariances and drawn functions of members and alternatives."""
     rng = np.random.default_rng(0)
@@ -160,10 +161,12 @@ def test_faces_agree(model):
     np.testing.assert_allclose(model.predict(new[:1], return_std=True)[1], std[:1], rtol=1e-10)
 
 
+@pytest.mark.parametrize("likelihood", ["gaussian", "heteroskedastic"])
 @torch.no_grad()
-def test_a_function_depends_on_its_stream_alone():
+def test_a_function_depends_on_its_stream_alone(likelihood):
     data, X = make_data(30), normal(5, 2, seed=8)
-    model = SOLVEGPRegressor(random_state=0, max_iter=20).fit(data.X.numpy(), data.y[:, 0].numpy())
+    model = SOLVEGPRegressor(random_state=0, max_iter=20, likelihood=likelihood)
+    model.fit(data.X.numpy(), data.y[:, 0].numpy())
     predictor = predictor_of(model).alone()
     together = predictor.draw(0, Streams(range(6)))(X)
     for seed in range(6):

@@ -10,6 +10,7 @@ from helpers import REGRESSORS, any_options, name_of, normal, predictor_of, tabl
 from scipy.special import gammaln, log_softmax, logsumexp
 from scipy.stats import gamma, norm, poisson
 from scipy.stats import t as student_t
+from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_val_score
@@ -21,7 +22,14 @@ from skdgp.gp.likelihoods import AdditiveNoise, Gaussian, Regression
 from skdgp.gp.log_link import Gamma, NegativeBinomial, Poisson
 from skdgp.gp.noise import Contaminated, Heteroskedastic, StudentT
 from skdgp.gp.units import Units
-from skdgp.inference.base import fit_base_of_means, fit_base_of_tails
+from skdgp.inference.base import (
+    LONGEST,
+    _fit_variances,
+    fit_base,
+    fit_base_of_means,
+    fit_base_of_tails,
+    fit_base_of_varying,
+)
 from skdgp.inference.batches import Batch
 from skdgp.methods.likelihoods import LIKELIHOODS
 from skdgp.metrics import crps_scorer, predictive_distribution
@@ -610,6 +618,91 @@ def test_base_of_tails_leaves_out_what_is_far_out():
     model, learnt = fit_base_of_tails(Batch(*tensors))
     assert (learnt.weight[broken] == 0).all() and learnt.weight.sum() >= 138
     np.testing.assert_allclose(model(torch.as_tensor(X)).mean[0].numpy(), np.sin(2 * X[:, :1]), atol=0.25)
+
+
+def varying_rows(n_rows=300, scale=1.0, seed=0):
+    """Rows whose noise has the deviation exp(x₀ − 1), their means without noise, and logarithms of its variances."""
+    rng = np.random.default_rng(seed)
+    X = torch.as_tensor(rng.uniform(-2, 2, (n_rows, 2)))
+    mean, level = torch.sin(2 * X[:, :1]) + 0.5 * X[:, 1:].square() - 2 / 3, 2 * (X[:, :1] - 1)
+    y = mean + (0.5 * level).exp() * torch.as_tensor(rng.standard_normal((n_rows, 1)))
+    weight = torch.ones(n_rows, dtype=torch.float64)
+    return Batch(X, scale * y, weight), scale * mean, level + 2 * np.log(scale)
+
+
+def rms(error):
+    return error.square().mean().sqrt().item()
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_base_of_noise_that_varies_knows_both_functions(scale):
+    rows, mean, level = varying_rows(scale=scale)
+    base, learnt, variances = fit_base_of_varying(rows)
+    assert rms(variances.logarithms(rows.X) - level) < 0.5  # from -6 to 2
+    deviation = (0.5 * level).exp()
+    error, plain = (rms((model(rows.X).mean[0] - mean) / deviation) for model in (base.model, fit_base(rows)))
+    assert error < 0.25 and error < 0.6 * plain
+    assert learnt.weight.sum().item() == pytest.approx(300)
+    noise = base.model.likelihood.variance / learnt.weight[:, None]
+    assert rms(noise.log() - level) < 0.5  # weights and the base's own noise say the same
+
+
+def test_base_of_noise_that_does_not_vary_is_the_plain_one():
+    rng = np.random.default_rng(1)
+    X = torch.as_tensor(rng.uniform(-2, 2, (300, 2)))
+    y = torch.sin(2 * X[:, :1]) + 0.3 * torch.as_tensor(rng.standard_normal((300, 1)))
+    rows = Batch(X, y, torch.ones(300, dtype=torch.float64))
+    base, _, variances = fit_base_of_varying(rows)
+    torch.testing.assert_close(base.model(X).mean, fit_base(rows)(X).mean, rtol=0, atol=0.06)
+    assert rms(variances.logarithms(X) - np.log(0.09)) < 0.3
+
+
+def test_base_of_noise_that_varies_is_where_the_squares_are_most_likely():
+    rows, _, _ = varying_rows(200)
+    squares = Batch(rows.X, rows.y.square(), 1.0 + (torch.arange(200) % 2).double())
+    variances = _fit_variances(squares, None)
+    layer = variances.model.layers[0]
+    [(_, A)] = layer.whitened(squares.X)  # features of the rows
+    features = layer.kernel.deviation * A
+    inner = (squares.y * (-variances.logarithms(squares.X)).exp() - 1.0).clamp(max=LONGEST)
+    slope = 0.5 * features @ (squares.weight[:, None] * inner)  # of the log density
+    torch.testing.assert_close(slope[:, 0], layer.q.mean[0], rtol=0, atol=0.02)  # that of the prior
+
+
+@pytest.mark.parametrize("kind", ["exact", "constant", "partly exact", "rounded", "few", "one"])
+def test_base_of_noise_that_varies_where_there_is_none(kind):
+    rows, mean, _ = varying_rows({"few": 5, "one": 1}.get(kind, 100))
+    y = {
+        "exact": mean,
+        "constant": 0.0 * mean,
+        "partly exact": torch.where(rows.X[:, :1] > 0, rows.y, mean),
+        "rounded": rows.y.round(),
+    }.get(kind, rows.y)
+    base, learnt, variances = fit_base_of_varying(Batch(rows.X, y, rows.weight))
+    for model in (*base.alternatives(), variances.model):
+        assert model(rows.X).mean.isfinite().all() and (model(rows.X).variance >= 0).all()
+    assert learnt.weight.isfinite().all() and (learnt.weight > 0).all() and variances.level.isfinite().all()
+    if kind == "exact":
+        assert rms(base.model(rows.X).mean[0] - mean) < 1e-3
+
+
+def test_noise_that_varies_has_a_weight_for_all_targets_and_a_variance_for_each():
+    rows, mean, level = varying_rows()
+    other = mean + 0.1 * normal(300, 1, seed=3)
+    base, _, variances = fit_base_of_varying(Batch(rows.X, torch.cat([rows.y, other], dim=1), rows.weight))
+    found = variances.logarithms(rows.X)
+    assert rms(found[:, :1] - level) < 0.6 and rms(found[:, 1:] - np.log(0.01)) < 0.8
+    assert base.model(rows.X).mean.shape[-1] == 2 * base.n_alternatives
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", [DSDGPRegressor(()), SOLVEGPRegressor()], ids=lambda each: type(each).__name__)
+def test_noise_that_varies_is_known_nearly_as_well_as_it_can_be(estimator):
+    rows, _, _ = varying_rows(600, seed=1)
+    new, mean, level = varying_rows(2000, seed=2)
+    model = clone(estimator).set_params(likelihood="heteroskedastic", random_state=0).fit(rows.X, rows.y[:, 0])
+    best = norm.logpdf(new.y, mean, (0.5 * level).exp()).mean()
+    assert model.predict_dist(new.X.numpy()).log_score(new.y[:, 0].numpy()).mean() + best < 0.08
 
 
 def test_noise_that_is_rarely_wide():

@@ -61,6 +61,8 @@ class Blend(nn.Module):
         v₀, the mean over outputs.
     n_alternatives : int, default=1
         Number of alternatives in the base.
+    noise : DeepGP, default=None
+        If noise varies, the base of the logarithms of its variances. It has no alternatives.
     """
 
     weight: Tensor
@@ -78,31 +80,51 @@ class Blend(nn.Module):
         edge: float,
         spread: float,
         n_alternatives: int = 1,
+        noise: DeepGP | None = None,
     ):
         super().__init__()
         self.base, self.likelihood, self.n_alternatives = base, likelihood, n_alternatives
+        self.add_module("noise", noise)
         self.register_buffer("weight", torch.as_tensor(weight, dtype=torch.float64, device="cpu").reshape(-1).clone())
         for name, value in {"edge": edge, "spread": spread}.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device="cpu"))
 
     def frozen(self, *, turned: bool = False) -> "Blend":
         """A copy that is faster in many calls; see :meth:`.Layer.frozen`."""
-        return with_parts(self, base=self.base.frozen(turned=turned))
+        names = ("base", "noise")[: len(self.bases)]
+        parts = {name: part.frozen(turned=turned) for name, part in zip(names, self.bases, strict=True)}
+        return with_parts(self, **parts)
+
+    @property
+    def bases(self) -> list[DeepGP]:
+        """The base, and that of the noise if there is one."""
+        noise = cast(DeepGP | None, self._modules.get("noise"))  # files of earlier versions do not have it
+        return [self.base] if noise is None else [self.base, noise]
 
     def of_base(self, X: Tensor) -> Marginals:
         """Marginals of g at rows X (B, Q), with a component for each alternative."""
-        base = self.base(X)
-        if self.n_alternatives == 1:
-            return base
-        mean, variance = (
-            column[0].unflatten(-1, (self.n_alternatives, -1)).transpose(0, 1) for column in (base.mean, base.variance)
-        )
-        log_weight = mean.new_full((self.n_alternatives, 1), -math.log(self.n_alternatives))
-        return base._replace(mean=mean, variance=variance, log_weight=log_weight)
+        base, *noises = (part(X) for part in self.bases)
+        if self.n_alternatives > 1:
+            mean, variance = (
+                column[0].unflatten(-1, (self.n_alternatives, -1)).transpose(0, 1)
+                for column in (base.mean, base.variance)
+            )
+            log_weight = mean.new_full((self.n_alternatives, 1), -math.log(self.n_alternatives))
+            base = base._replace(mean=mean, variance=variance, log_weight=log_weight)
+        for noise in noises:  # the same in all alternatives
+            mean, variance = (
+                torch.cat([of_base, of_noise.expand(len(of_base), -1, -1)], dim=-1)
+                for of_base, of_noise in ((base.mean, noise.mean), (base.variance, noise.variance))
+            )
+            base = base._replace(mean=mean, variance=variance)
+        return base
 
     def share(self, X: Tensor, base: Marginals) -> Tensor:
         """Weights t (B, 1 or D) of the deep GP at rows X (B, Q), from the base's marginals there."""
-        near = near_data(nearness(self.base, X), base.moments()[1], self.edge, self.spread)
+        variance = base.moments()[1]
+        if len(self.bases) > 1:
+            variance = variance[:, : self.likelihood.n_targets]  # without that of the noise's logarithm
+        near = near_data(nearness(self.base, X), variance, self.edge, self.spread)
         return self.weight.reshape(-1).to(near) * near  # a single number in files of earlier versions
 
     def joined(self, t: Tensor, deep: Marginals, base: Marginals, part: slice = ALL) -> Marginals:
@@ -123,11 +145,13 @@ class Blend(nn.Module):
     ) -> Callable[[Tensor], Tensor]:
         """Functions of f, one for each stream; see :meth:`.DeepGP.draw`."""
         g, h = self._draw_of_base(streams, part), deep.draw(streams, of_rows=of_rows)
+        noises = [noise.draw(streams) for noise in self.bases[1:]]
 
         def function(X: Tensor) -> Tensor:
             base, values = self.of_base(X), h(X)
             both = _Both.of(self.share(X, base).to(X), deep(X), base)
-            return both.value(values, like_deep(g(X), values))
+            of_bases = torch.cat([g(X), *(noise(X) for noise in noises)], dim=-1)
+            return both.value(values, like_deep(of_bases, values))
 
         return function
 
@@ -153,9 +177,11 @@ class Blend(nn.Module):
         share = self.share(X, base).to(X)
         both = _Both.of(share, marginals, base)
         of_deep = deep.covariance(X, streams) if response is None else None  # the same for all alternatives
+        of_noise = [noise.covariance(X, streams) for noise in self.bases[1:]]  # (P, B, B)
         means, within = [], X.new_zeros(())
         for number in numbers:
-            g = alternative(self.base, number, self.n_alternatives).covariance(X, streams)  # (P, B, B)
+            of_mean = alternative(self.base, number, self.n_alternatives).covariance(X, streams)
+            g = torch.cat([of_mean, *of_noise])  # (P or D, B, B)
             if of_deep is not None:
                 covariance = both.covariance(of_deep, g)
             else:

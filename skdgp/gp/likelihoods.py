@@ -42,7 +42,7 @@ class Likelihood(nn.Module):
     #: Whether all its function values have the same meaning, so that they may share a kernel.
     alike: ClassVar[bool] = True
 
-    #: Which base suits it: one of "numbers", "tails", "means" and "classes"; see :func:`.base_for`.
+    #: Which base suits it: one of "numbers", "tails", "means", "varying" and "classes"; see :func:`.base_for`.
     base_kind: ClassVar[str] = "numbers"
 
     #: Whether the nearest rows may correct predictions. That needs noise which is the same everywhere, and no outliers.
@@ -180,6 +180,10 @@ class Likelihood(nn.Module):
         covariance : Tensor of shape (..., n_outputs, B, B)
             Covariances of function values.
         """
+        raise NotImplementedError
+
+    def fix_level(self, level: Tensor) -> None:
+        """Set the mean (P,) of the logarithms of variances, and do not learn it, if the base is one of "varying"."""
         raise NotImplementedError
 
     def start_dispersion(self, noise: float) -> None:

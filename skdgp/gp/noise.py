@@ -234,6 +234,7 @@ class Heteroskedastic(Standardised):
     stackable = True
 
     alike = False
+    base_kind = "varying"
     floor: Tensor
 
     def __init__(self, n_targets: int):
@@ -264,6 +265,12 @@ class Heteroskedastic(Standardised):
     def calibrated(self) -> list[nn.Parameter]:
         """The parameter b."""
         return [self.log_level]
+
+    @torch.no_grad()
+    def fix_level(self, level: Tensor) -> None:
+        """See :meth:`.Likelihood.fix_level`. A g that is zero then means the same for all members and for the base."""
+        self.log_level.copy_(level)
+        self.log_level.requires_grad_(False)
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """−½ Σ_p [log 2π + m₂ + exp(−m₂ + ½ v₂) ((y − m₁)² + v₁)], m₂ with b (tutorial, Sec. 4.1).

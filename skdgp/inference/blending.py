@@ -69,7 +69,8 @@ TEMPERATURE = Prior(0.0, 3.0, *LOGARITHMS)
 class OutOfSample(NamedTuple):
     """Rows that neither a member nor the base has learnt from, with the moments (n, P) that both predict for them.
 
-    The base's variance is that within its alternatives plus that between their means.
+    The base's variance is that within its alternatives plus that between their means. If there is a base of the noise,
+    its moments stand beside those of the base.
     """
 
     rows: Batch
@@ -85,6 +86,7 @@ def blend(
     likelihood: Likelihood,
     held_out: Sequence[OutOfSample],
     class_rows: tuple[Tensor, Tensor] | None = None,
+    noise: DeepGP | None = None,
 ) -> tuple[Blend, float]:
     """The blend that makes held-out rows most likely.
 
@@ -101,6 +103,8 @@ def blend(
         Held-out rows of each member.
     class_rows : tuple of Tensors (N, 1) and (N,), default=those of the held-out rows
         Targets and weights of rows that tell the share of each class. Only a likelihood of classes needs them.
+    noise : DeepGP, default=None
+        If noise varies, the base of the logarithms of its variances. It does not change.
 
     Returns
     -------
@@ -110,16 +114,17 @@ def blend(
         Mean log density or probability of the rows, in the members' units.
     """
     if likelihood.base_kind == "classes":
-        density: _Density = _Probability(base.model, likelihood, held_out, class_rows)
+        density: _Density = _Probability(base, likelihood, held_out, class_rows)
     else:
-        density = _Density(base.model, likelihood, held_out)
+        density = _Density(base, likelihood, held_out)
     best = min((density.maximise(weight) for weight in STARTS), key=lambda optimum: optimum.fun)
     score = density.score(best.x)
     weight, log_factor = density.take(best.x)
     density.multiply(base.model, log_factor)
     edges = {"edge": density.edge, "spread": density.spread_at(log_factor)}
     likelihood, weights = density.likelihood.requires_grad_(False), density.by_value(torch.from_numpy(weight))
-    return Blend(base.model, likelihood, weight=weights, **edges, n_alternatives=base.n_alternatives), score
+    best_blend = Blend(base.model, likelihood, weight=weights, **edges, n_alternatives=base.n_alternatives, noise=noise)
+    return best_blend, score
 
 
 class _Density:
@@ -130,7 +135,7 @@ class _Density:
 
     factor = FACTOR
 
-    def __init__(self, base: DeepGP, likelihood: Likelihood, held_out: Sequence[OutOfSample]):
+    def __init__(self, base: Base, likelihood: Likelihood, held_out: Sequence[OutOfSample]):
         self.likelihood = deepcopy(likelihood).for_blend().double().requires_grad_(True)
         self.noise = self.likelihood.calibrated()
         self.learnt = np.concatenate([part.detach().cpu().numpy().ravel() for part in self.noise] or [np.zeros(0)])
@@ -139,13 +144,15 @@ class _Density:
         self.total_weight = weight.sum()  # a row of weight 2 is that row twice
         self.row_weight = weight / self.total_weight
         self.h, self.v, g, s, between = (torch.cat(column) for column in list(zip(*held_out, strict=True))[1:])
-        correlation = nearness(base, torch.cat([predicted.rows.X for predicted in held_out]))
+        correlation = nearness(base.model, torch.cat([predicted.rows.X for predicted in held_out]))
         self.n_weights = 1 if likelihood.alike else 2  # one for each kind of function: some likelihoods have two
         self.edge = _quantile(correlation[:, 0], self.row_weight, EDGE)
-        self.within, self.apart = s.mean(-1), between.mean(-1)  # (n,)
+        n_outputs = len(cast(GlobalLayer, base.model.layers[0]).q.mean) // base.n_alternatives
+        self.within, self.apart = (values[:, :n_outputs].mean(-1) for values in (s, between))  # (n,)
         self.spread = self.spread_at(0.0)
-        self.near = near_data(correlation, s + between, self.edge, self.spread)
+        self.near = near_data(correlation, (s + between)[:, :n_outputs], self.edge, self.spread)
         self.g, self.s, self.between = (like_deep(values, self.h) for values in (g, s, between))
+        self.multiplied = (torch.arange(self.h.shape[1]) < n_outputs).to(self.h)  # that of the noise stays
 
     def by_value(self, weight: Tensor) -> Tensor:
         """Weights of all function values, (1,) or (D,), from those of each kind of function."""
@@ -153,7 +160,8 @@ class _Density:
 
     def moments(self, weight: Tensor, log_factor: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances (n, D) of the blend's function values."""
-        t, base = self.by_value(weight) * self.near, log_factor.exp() * self.s + self.between
+        t, factor = self.by_value(weight) * self.near, (log_factor * self.multiplied).exp()
+        base = factor * self.s + self.between
         mean = t * self.h + (1 - t) * self.scaled(self.g, log_factor)
         return mean, (t * self.v.sqrt() + (1 - t) * base.sqrt()).square()  # as if both erred in the same way
 
@@ -247,7 +255,7 @@ class _Probability(_Density):
 
     def __init__(
         self,
-        base: DeepGP,
+        base: Base,
         likelihood: Likelihood,
         held_out: Sequence[OutOfSample],
         class_rows: tuple[Tensor, Tensor] | None = None,

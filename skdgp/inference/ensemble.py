@@ -163,6 +163,9 @@ class Training:
             rows, held_out = self.split.of(near, index)
             training.append(Member(model, rows, generator, None if self.split.for_validation else held_out))
         foundation = self.validation.foundation(training[0].model.likelihood, groups) if base else None
+        if foundation is not None and foundation.level is not None:
+            for member in training:
+                member.model.likelihood.fix_level(foundation.level)
         histories = self._train(training)
         trained = [member for member, history in zip(training, histories, strict=True) if history.loss]
         begun = [history for history in histories if history.loss]

@@ -247,8 +247,8 @@ class Predictor(nn.Module):
 
     @property
     def _parts(self) -> list[DeepGP]:
-        """A member, since all have the same size, and the base."""
-        return [self.models[0], *([] if self.blend is None else [self.blend.base])]
+        """A member, since all have the same size, and all bases."""
+        return [self.models[0], *([] if self.blend is None else self.blend.bases)]
 
     # Predictions for tables.
 

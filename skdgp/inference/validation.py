@@ -13,7 +13,7 @@ from ..gp.deep_gp import DeepGP
 from ..gp.kernels import StationaryKernel, SumKernel
 from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.neighbours import Correction
-from .base import PREDICT_ROWS, Base, base_for, left_out_moments, rows_of_posterior
+from .base import PREDICT_ROWS, Base, BaseMoments, base_for, fit_base_of_varying, left_out_moments, rows_of_posterior
 from .batches import Batch, Part
 from .blending import OutOfSample, blend
 from .calibration import MAX_ROWS, marginals_of
@@ -25,10 +25,23 @@ from .twins import distinct, mostly_twins
 
 
 class Foundation(NamedTuple):
-    """A base, and the rows that it has learnt from."""
+    """A base, and the rows that it has learnt from.
+
+    If the noise varies, there is another base of the logarithms of its variances, less their means ``level`` (P,).
+    """
 
     base: Base
     rows: Part
+    noise: "Foundation | None" = None
+    level: Tensor | None = None
+
+    def left_out_moments(self, parts: Sequence[Part]) -> list[BaseMoments]:
+        """Moments at some rows, of each part, as if neither base had learnt from the row itself."""
+        moments = left_out_moments(self.base, parts, self.rows)
+        if self.noise is None:
+            return moments
+        both = zip(moments, self.noise.left_out_moments(parts), strict=True)
+        return [BaseMoments(*(torch.cat(pair, dim=-1) for pair in zip(*pairs, strict=True))) for pairs in both]
 
 
 class Validation(NamedTuple):
@@ -58,6 +71,10 @@ class Validation(NamedTuple):
         )
         try:
             rows = Part(self.data, basis.index).rows().to(self.device, torch.float64)
+            if likelihood.base_kind == "varying":
+                base, weighted, variances = fit_base_of_varying(rows, groups)
+                noise = Foundation(Base(variances.model), basis.with_targets(variances.learnt))
+                return Foundation(base, basis.with_targets(weighted), noise, variances.level)
             base, learnt = base_for(likelihood, rows, groups)
         except np.linalg.LinAlgError:
             warnings.warn(
@@ -72,16 +89,17 @@ class Validation(NamedTuple):
 
     def blend(self, models: Sequence[DeepGP], foundation: Foundation) -> tuple[Blend, HeldOut]:
         """The blend of members and base that makes held-out rows most likely."""
-        base, basis = foundation
+        base, basis, noise, _ = foundation
         held_out = (self.split.of(self.data, index)[1] for index in range(len(models)))
         parts = [(Part(self.data, basis.index) if part is None else part).spread(MAX_ROWS) for part in held_out]
-        by_base = left_out_moments(base, parts, basis)
+        by_base = foundation.left_out_moments(parts)
         out_of_sample = []
         for model, part, of_base in zip(models, parts, by_base, strict=True):
             rows = part.rows().to(self.device, self.dtype)
             mean, variance = self._moments(model, part, rows)
             out_of_sample.append(OutOfSample(rows, mean.double(), variance.double(), *of_base))
-        best, score = blend(base, models[0].likelihood, out_of_sample, self._targets())
+        noise_model = None if noise is None else noise.base.model
+        best, score = blend(base, models[0].likelihood, out_of_sample, self._targets(), noise_model)
         # Rows that the user gave judge every member. They are still the same rows.
         sizes = [len(predicted.rows) for predicted in out_of_sample]
         return best, HeldOut(score, sizes[0] if self.split.rows is not None else sum(sizes))
