@@ -117,6 +117,24 @@ def test_left_out_is_a_posterior_without_the_row(n_outputs, beta, n_points, monk
         torch.testing.assert_close(variance[place], found.variance[0, 0], rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_left_out_rows_of_an_exact_function(seed):
+    """Few rows and no noise: a row at the end has a leverage of nearly one, and others say little about it."""
+    x = torch.from_numpy(np.random.default_rng(seed).random((15, 1)))
+    y = (6 * x - 2).square() * (12 * x - 4).sin()
+    x, y = ((column - column.mean()) / column.std() for column in (x, y))
+    data = Batch(x, y, torch.ones(15, dtype=torch.float64))
+    model = fit_base(data)
+    mean, variance = left_out(model, data, data)
+    noise = model.likelihood.variance.item()
+    for row in range(15):
+        set_posteriors(model, data.rows(torch.arange(15) != row))
+        found = model(data.X[row, None])
+        deviation = (found.variance[0, 0] + noise).sqrt()
+        torch.testing.assert_close(mean[row] / deviation, found.mean[0, 0] / deviation, rtol=0.0, atol=1e-3)
+        torch.testing.assert_close(variance[row] + noise, found.variance[0, 0] + noise, rtol=1e-3, atol=0.0)
+
+
 def test_targets_on_a_grid_have_its_noise_unless_they_are_known_better():
     data = make_data(200, noise=0.0)
     rounded = Batch(data.X, (4 * data.y).round() / 4, data.weight)

@@ -195,3 +195,20 @@ def test_a_callback_can_stop_training():
     data = make_data()
     history = run(make_model(data, jitter=1e-6), data, lambda history: len(history.loss) == 3)
     assert len(history.loss) == 3
+
+
+@torch.no_grad()
+@every_split
+@every_n_outputs
+@pytest.mark.parametrize("beta", [1.0, 0.3])
+def test_left_out_is_a_posterior_without_the_row(n_orthogonal, n_outputs, beta):
+    """The posteriors of both sets are independent, so that each loses the row by itself."""
+    data = make_data(n_outputs, weighted=True)
+    model = make_model(data, n_orthogonal)
+    set_posteriors(model, data, beta)
+    mean, variance = module.left_out(model, data, data, beta)
+    for row in (0, 7, 29):
+        set_posteriors(model, data.rows(torch.arange(N_ROWS) != row), beta)
+        found = model(data.X[row, None])
+        torch.testing.assert_close(mean[row], found.mean[0, 0], rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(variance[row], found.variance[0, 0], rtol=1e-7, atol=1e-9)

@@ -42,6 +42,7 @@ OWN_TEXTS = {
 METHODS = {"fit", "partial_fit", "predict", "predict_layers", "sample_functions", "sample_layers"}
 OF_CLASSIFIERS = {"predict_log_proba", "predict_proba"}
 OF_REGRESSORS = {
+    "leave_one_out",
     "predict_dist",
     "predict_gradient",
     "predict_interval",

@@ -1,7 +1,8 @@
 """What all regressors share: they take targets in the user's units, and predict in the same units."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..gp.coregional import Incomplete
 from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import Likelihood, Regression
 from ..inference.joint import joint_covariance, mean_gradient, over_copies
+from ..inference.leave_one_out import REASONS
 from ..inference.threads import threads_for
 from ..methods.inducing import Auto
 from ..methods.kernels import has_corners
@@ -453,6 +455,55 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self._distribution(query(self, X), latent)
 
     @threads_for()
+    def leave_one_out(self, latent=False):
+        """Predictive distribution of every training row, as if the model had not learnt from it.
+
+        With these you can score a model, check its intervals and look for outliers without holding rows out. They need
+        posteriors in closed form, which :class:`~skdgp.SOLVEGPRegressor` has with Gaussian noise. ``fit`` keeps them
+        for up to 5000 rows. Kernel, noise, inducing points, the weight of the base and the neighbours' residuals stay
+        as all rows together have determined them. So the distributions are a little too good where there are few rows.
+
+        Parameters
+        ----------
+        latent : bool, default=False
+            Whether the distribution is that of the noiseless function f, instead of an observation y.
+
+        Returns
+        -------
+        dist : PredictiveDistribution
+            Of shape ``(n_samples,)`` or ``(n_samples, n_outputs)``, in the order of the rows of ``fit`` and in the
+            units of ``y``. It is of the kind that :meth:`predict_dist` returns. Rows of weight zero are among the rows.
+
+        Raises
+        ------
+        ValueError
+            If there is no closed form: after ``partial_fit``, with members that learn by minibatches, for more rows,
+            or with missing cells in ``X``.
+
+        See Also
+        --------
+        predict_dist : Predictive distributions of any rows.
+
+        Examples
+        --------
+        >>> from skdgp import SOLVEGPRegressor
+        >>> from skdgp.datasets import make_waves
+        >>> from skdgp.metrics import crps
+        >>> X, y = make_waves(60, random_state=0)
+        >>> model = SOLVEGPRegressor(20, 0, random_state=0).fit(X, y)
+        >>> dist = model.leave_one_out()
+        >>> dist.shape
+        (60,)
+        >>> crps(y, dist) > crps(y, model.predict_dist(X))
+        True
+        """
+        left_out = learnt(self).ensemble.left_out
+        if isinstance(left_out, str):
+            raise ValueError(f"leave_one_out has no answer for this fit, since {REASONS[left_out]}.")
+        predictor = fitted(self)
+        return self._mixture(predictor.likelihoods, left_out.marginals(predictor.device), latent=latent)
+
+    @threads_for()
     def predict_quantiles(self, X, quantiles, latent=False):
         """Quantiles of every row's predictive distribution.
 
@@ -595,19 +646,19 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _distributions(self, X: np.ndarray, latent: bool = False) -> Iterator[tuple[slice, Mixture]]:
         """Predictive distributions of one batch of rows after another, with the components of all members."""
-        targets = learnt(self).table.targets
-
-        def mixture(likelihoods, marginals) -> Mixture:
-            members = [
-                likelihood.predictive(member.mean, member.variance, member.log_weight, latent=latent)
-                for likelihood, member in zip(likelihoods, marginals, strict=True)
-            ]
-            dist = members[0].mixture(members)
-            if targets.transformer is not None:
-                dist = TransformedDistribution(dist, targets.transformer)
-            return dist[:, 0] if targets.flat else dist
-
+        mixture = partial(self._mixture, latent=latent)
         return _predicting.predict(learnt(self), X, mixture, exact=self.dtype == "float64")
+
+    def _mixture(self, likelihoods: Sequence[Likelihood], marginals: Sequence[Marginals], *, latent: bool) -> Mixture:
+        """The predictive distribution of some rows, from the function values of all members."""
+        members = [
+            likelihood.predictive(member.mean, member.variance, member.log_weight, latent=latent)
+            for likelihood, member in zip(likelihoods, marginals, strict=True)
+        ]
+        dist, targets = members[0].mixture(members), learnt(self).table.targets
+        if targets.transformer is not None:
+            dist = TransformedDistribution(dist, targets.transformer)
+        return dist[:, 0] if targets.flat else dist
 
 
 class _Pair(tuple):

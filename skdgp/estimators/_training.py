@@ -22,6 +22,7 @@ from ..inference.calibration import MAX_ROWS
 from ..inference.callers import users_level
 from ..inference.ensemble import Ensemble, Start, Training
 from ..inference.ensemble import learn as learn_chunk
+from ..inference.leave_one_out import LeftOutRows, few_enough
 from ..inference.linear import linear_score
 from ..inference.plan import Plan, Split
 from ..inference.processes import agree
@@ -33,6 +34,8 @@ from ..methods.inducing import INITIAL_ROWS
 from ..methods.kernels import has_objects
 from ..tables import Encoded, Table
 from ..tables import learn as learn_table
+from ..tables.encoding import has_missing
+from ..tables.rows import Rows
 from ._fitted import Learnt, keep, warn_of_kernels
 from ._monitor import Monitor, curves
 from ._parameters import check_structure, method_of, structure_of
@@ -95,6 +98,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
                 groups=table.encoding.groups,
                 n_neighbors=_n_neighbors(estimator),
             )
+        ensemble.left_out = _in_table(ensemble, table, checker, X, rows.given)
         _warn_of_failure(ensemble, data, order)
         bound = ensemble.objective(data, plan.settings.batch_size) + likelihood.log_jacobian(data.y, data.weight)
         warn_of_kernels(ensemble.models[0], table, estimator.kernel)
@@ -212,6 +216,28 @@ def _likelihood(estimator, before: Learnt | None, table: Table, rows: Encoded) -
     likelihood.learn_units(rows.y, rows.given.weight, normalize=normalize_y)
     _warn_of_small_targets(likelihood, rows.given.y, normalize_y)
     return likelihood
+
+
+def _in_table(ensemble: Ensemble, table: Table, checker, X, rows: Rows) -> LeftOutRows | str:
+    """Predictions of all rows that the user gave, each left out, or the reason why there are none.
+
+    Models have not learnt from rows of weight zero, and predict them as they predict new rows.
+    """
+    left_out, absent = ensemble.left_out, np.setdiff1d(np.arange(rows.n_given), rows.number)
+    if isinstance(left_out, str):
+        return left_out
+    others = table.query(checker, X)[absent] if len(absent) else rows.X[:0]
+    if has_missing(rows.X) or has_missing(others):
+        return "cells"
+    if not len(absent):
+        return left_out
+    if not few_enough(rows.n_given, left_out.mean.shape[2], len(left_out.mean)):
+        return "rows"
+    predictor = ensemble.predictor
+    batches = [members for _, members in predictor.predict(others, table.prepared, lambda _, marginals: marginals)]
+    parts = [LeftOutRows.of(members) for members in batches]
+    plain = LeftOutRows(*(torch.cat(column, dim=1) for column in zip(*parts, strict=True)))
+    return left_out.among(plain, rows.number)
 
 
 def _to_batch(rows: Encoded, likelihood: Likelihood, dtype: np.dtype) -> Batch:

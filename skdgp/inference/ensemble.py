@@ -14,6 +14,7 @@ from ..gp.deep_gp import DeepGP
 from .batches import Batch, Part
 from .calibration import FIRST_PRIOR_ROWS, MAX_ROWS, PRIOR_ROWS, recalibrate
 from .callers import users_level
+from .leave_one_out import REASONS, LeftOutRows, leave_one_out
 from .objectives import elbo
 from .plan import HeldOut, Plan, Split
 from .predictor import Predictor
@@ -21,6 +22,7 @@ from .processes import ALONE, shared_among
 from .settings import History, Member
 from .streaming import Stream
 from .threads import threads_for
+from .trusted import refuse
 from .validation import Foundation, Validation
 
 #: Makes the untrained member with a given number, with a generator on the CPU.
@@ -45,6 +47,8 @@ class Ensemble:
         Score after :func:`train`, if there were rows to judge by. It is not stored.
     streams : sequence of Stream, default=()
         What learns from chunks, from which the members are made.
+    left_out : LeftOutRows or str, default=""
+        Predictions of the training rows, each left out, or the name of the reason why there are none.
     """
 
     predictor: Predictor
@@ -52,6 +56,7 @@ class Ensemble:
     histories: list[History] = field(default_factory=list)
     held_out: HeldOut | None = None
     streams: Sequence[Stream] = ()
+    left_out: LeftOutRows | str = ""
 
     @property
     def models(self) -> Sequence[DeepGP]:
@@ -81,13 +86,21 @@ class Ensemble:
     def to_plain(self) -> dict:
         """The ensemble as arrays, numbers and names."""
         streams = [stream.to_plain() for stream in self.streams]
-        return self.predictor.to_plain() | {"plan_name": self.plan_name, "students": streams}  # as files name them
+        left_out = self.left_out if isinstance(self.left_out, str) else self.left_out.to_plain()
+        own = {"plan_name": self.plan_name, "students": streams, "left_out": left_out}  # as files name them
+        return self.predictor.to_plain() | own
 
     @classmethod
     def from_plain(cls, state: dict) -> Self:
         """The ensemble, on the CPU, from the state that :meth:`to_plain` returned."""
         streams = [Stream.from_plain(stream) for stream in state.get("students", ())]
-        return cls(Predictor.from_plain(state), state["plan_name"], streams=streams)
+        left_out = state.get("left_out", "")
+        if isinstance(left_out, str):
+            if left_out not in REASONS:
+                refuse(f"has {left_out!r} in place of predictions of left-out rows")
+        else:
+            left_out = LeftOutRows.from_plain(left_out)
+        return cls(Predictor.from_plain(state), state["plan_name"], streams=streams, left_out=left_out)
 
 
 class Watcher(Protocol):
@@ -171,9 +184,12 @@ class Training:
         begun = [history for history in histories if history.loss]
         predictor = Predictor([self._finished(member.model, index) for index, member in enumerate(trained)])
         ensemble = Ensemble(predictor, self.plan.name, begun)
+        learnt_with = [deepcopy(model.likelihood) for model in predictor.models]
         try:
             self._calibrate(ensemble, [member.held_out for member in trained])
             self._decide(ensemble, foundation, n_neighbors)
+            basis = None if foundation is None else foundation.rows
+            ensemble.left_out = leave_one_out(predictor, learnt_with, basis, self.data, self.split, self.plan)
         except KeyboardInterrupt:
             for history in begun:
                 history.interrupted = True
@@ -317,4 +333,4 @@ def learn(
         pairs = zip(member.likelihood.calibrated(), calibrated.likelihood.calibrated(), strict=True)
         for logarithm, value in pairs:
             logarithm.copy_(value)
-    return Ensemble(Predictor(members), plan.name, histories, streams=streams)
+    return Ensemble(Predictor(members), plan.name, histories, streams=streams, left_out="chunks")

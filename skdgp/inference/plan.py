@@ -23,7 +23,8 @@ class Plan(NamedTuple):
 
     ``precision`` is the precision of training. ``left_out`` predicts some of the rows that a model has learnt from, as
     if it had not learnt from them. Without it only held-out rows can judge a model. With ``hold_out`` some rows are
-    held out for this, even if training itself does not need them.
+    held out for this, even if training itself does not need them. ``closed`` predicts in the same way, but only what
+    users ask for, and judges nothing. A plan has it if posteriors are in closed form when training has ended.
 
     Two functions give a model the posteriors that are best for some rows. They are called with the model, the rows and
     the settings. ``solve`` is for trained models in the precision of predictions. ``solve_copy`` is for a trainer that
@@ -39,6 +40,7 @@ class Plan(NamedTuple):
     left_out: LeftOut | None = None
     hold_out: bool = False
     solve_copy: Solve | None = None
+    closed: LeftOut | None = None
 
     def n_epochs(self, n_members: int) -> int:
         """Largest number of epochs: members share them, unless they are trained one after another."""

@@ -14,12 +14,13 @@ from copy import deepcopy
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
 from . import minibatches
 from .batches import Batch
 from .callers import users_level
-from .collapsed import parts_of, set_posteriors
+from .collapsed import left_out, parts_of, set_posteriors
 from .evidence import most_likely
 from .processes import current
 from .settings import History, Member, OnEpoch, Settings, go_on
@@ -94,3 +95,8 @@ def solve(model: DeepGP, rows: Batch, settings: Settings) -> None:
     for posterior in parts_of(model).layer.posteriors:
         for parameter in posterior.parameters():
             current().take_first(parameter)
+
+
+def predict_left_out(model: DeepGP, rows: Batch, data: Batch, settings: Settings) -> tuple[Tensor, Tensor]:
+    """Predictions of a model with the posterior of :func:`solve`, as if it had not learnt from these rows."""
+    return left_out(model, rows, data, settings.beta)

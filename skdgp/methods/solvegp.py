@@ -219,7 +219,9 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
         if solvable := n_rows <= SOLVED_ROWS and self._has_closed_form():
             budget = BUDGET._replace(steps=SOLVED_STEPS)
         plan = plan_minibatches(self, budget, n_rows, beta=beta if self.beta == "auto" else self.beta)
-        return plan._replace(trainer=solved.train, solve=solved.solve) if solvable else plan
+        if not solvable:
+            return plan
+        return plan._replace(trainer=solved.train, solve=solved.solve, closed=solved.predict_left_out)
 
     def _plan_collapsed(self, n_rows: int) -> Plan:
         """How a member is trained in a collapsed fit, where posteriors are always in closed form."""
@@ -233,6 +235,7 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
             "collapsed",
             left_out=collapsed.predict_left_out,
             solve_copy=collapsed.solve_copy,
+            closed=collapsed.predict_left_out,
         )
 
     def _chosen(self, n_rows: int, *, held_out: bool) -> str:

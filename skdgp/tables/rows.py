@@ -27,18 +27,23 @@ SINGLE = np.finfo(np.float32)
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of positive weight, in the user's units. Numbers stand for categories, and missing cells are NaN."""
+    """Rows of positive weight, in the user's units. Numbers stand for categories, and missing cells are NaN.
+
+    ``number`` are their numbers among the ``n_given`` rows that the user gave.
+    """
 
     X: np.ndarray
     y: np.ndarray
     weight: np.ndarray
+    number: np.ndarray
+    n_given: int
 
     def __len__(self) -> int:
         return len(self.X)
 
     def where(self, used: np.ndarray) -> "Rows":
         """Some of the rows."""
-        return Rows(self.X[used], self.y[used], self.weight[used])
+        return Rows(self.X[used], self.y[used], self.weight[used], self.number[used], self.n_given)
 
     def weighted(self, factor: np.ndarray | float, name: str) -> "Rows":
         """Rows with other weights, without those whose weight is zero; ``name`` is that of their features."""
@@ -73,7 +78,7 @@ def check_rows(
     X, y = _validated(estimator, columns, X, y, targets=targets, reset=reset)
     check_consistent_length(X, y)
     weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    return Rows(X, y, weight).where(weight > 0)
+    return Rows(X, y, weight, np.arange(len(X)), len(X)).where(weight > 0)
 
 
 def check_query(estimator, columns: Columns | None, X) -> np.ndarray:
