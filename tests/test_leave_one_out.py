@@ -19,6 +19,7 @@ from skdgp import AVDGPRegressor, DSDGPRegressor, PredictiveDistribution, SOLVEG
 from skdgp.datasets import make_waves
 from skdgp.display import CalibrationDisplay, PredictiveIntervalDisplay
 from skdgp.distributions import TransformedDistribution
+from skdgp.gp.alternatives import alternative, side_by_side
 from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.global_layer import GlobalLayer
 from skdgp.gp.kernels import StationaryKernel
@@ -30,9 +31,11 @@ from skdgp.inference import collapsed, ensemble
 from skdgp.inference import leave_one_out as module
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.collapsed import set_posteriors
-from skdgp.inference.leave_one_out import REASONS, LeftOutRows, leave_one_out
+from skdgp.inference.leave_one_out import REASONS, leave_one_out
 from skdgp.inference.plan import Plan, Split
 from skdgp.inference.predictor import Predictor
+from skdgp.inference.twins import twins
+from skdgp.inference.validation import Validation
 from skdgp.metrics import coverage, crps, negative_log_predictive_density, pit_values
 
 
@@ -42,9 +45,7 @@ class Call(NamedTuple):
     predictor: Predictor
     learnt_with: list
     basis: Part | None
-    data: Batch
-    split: Split
-    plan: Plan
+    validation: Validation
 
 
 @pytest.fixture
@@ -75,18 +76,24 @@ def small(n_inducing=12, n_orthogonal=6, **parameters) -> SOLVEGPRegressor:
 
 @torch.no_grad()
 def without(model, call: Call, row: int):
-    """The distribution of a row by the same model, whose posteriors learn from all other rows."""
-    predictor, (_, learnt_with, basis, data, split, plan) = deepcopy(call.predictor), call
+    """The distribution of a row by the same model, whose posteriors learn from all rows but this one and its twins."""
+    predictor, (_, learnt_with, basis, (data, split, plan, *_)) = deepcopy(call.predictor), call
+    group = twins(data)
+    there = group != group[row]
     beta = 1.0 if plan.name == "collapsed" else plan.settings.beta
     for number, member in enumerate(predictor.models):
         part = Part(data) if split.for_validation else split.of(data, number)[0]
         index = part.at(torch.arange(len(part)))
         noise, member.likelihood = member.likelihood, learnt_with[number]
-        set_posteriors(member, data.rows(index[index != row]).to("cpu", predictor.dtype), beta)
+        set_posteriors(member, data.rows(index[there[index]]).to("cpu", predictor.dtype), beta)
         member.likelihood = noise
     if predictor.blend is not None:
-        others = basis.data.rows(basis.index[basis.index != row])
-        set_posteriors(predictor.blend.base, others.to("cpu", torch.float64))
+        others = basis.data.rows(basis.index[there[basis.index]])
+        blend = predictor.blend
+        alternatives = [alternative(blend.base, i, blend.n_alternatives) for i in range(blend.n_alternatives)]
+        for base in alternatives:
+            set_posteriors(base, others.to("cpu", torch.float64))
+        blend.base = side_by_side(alternatives)
     marginals = predictor.marginals(data.X[row, None].to(predictor.dtype))
     return model._mixture(predictor.likelihoods, marginals, latent=False)
 
@@ -110,7 +117,8 @@ def test_rows_as_inducing_points_are_those_of_the_exact_posterior(n_outputs, wei
     data = Batch(X, y, weight)
     set_posteriors(model, data)
     plan = Plan(None, settings(ELBO), torch.float64, "collapsed", closed=collapsed.predict_left_out)
-    found = leave_one_out(Predictor([model]), [model.likelihood], None, data, Split(np.arange(n_rows)), plan)
+    validation = Validation(data, Split(np.arange(n_rows)), plan, torch.device("cpu"), torch.float64)
+    found = leave_one_out(Predictor([model]), [model.likelihood], None, validation)
     for output, noise in enumerate(model.likelihood.variance):
         inverse = torch.linalg.inv(kernel(X, X)[0] + torch.diag(noise / weight))
         mean = y[:, output] - (inverse @ y[:, output]) / inverse.diagonal()
@@ -129,6 +137,7 @@ FITS = [
     {"n_estimators": 3, "n_outputs": 2},
     {"target_transform": "log"},
     {"weighted": True, "scale": 1e6},
+    {"twice": True},
     {"kernel": 1.0 * RBF([0.3, 0.3]), "n_orthogonal": 0},
     {"inducing": "fourier", "n_orthogonal": 0, "n_features": 1},
     {"validation": True, "method": "collapsed"},
@@ -145,6 +154,8 @@ def test_distributions_are_those_of_posteriors_without_the_row(options, calls):
     scale = options.pop("scale", 1.0)
     X, y = table(n_outputs=options.pop("n_outputs", 1))
     X, y = X[:, : options.pop("n_features", 2)], y.squeeze() * scale
+    if options.pop("twice", False):
+        X, y = np.vstack([X, X[:20]]), np.concatenate([y, y[:20]])
     weight = np.random.default_rng(1).uniform(0.5, 3.0, len(X)) if options.pop("weighted", False) else None
     given = table(30, seed=5) if options.pop("validation", False) else None
     if options.get("target_transform") == "log":
@@ -200,7 +211,8 @@ def test_neighbours_are_other_rows():
         mean, variance = alone.moments(local.X[order[row], None])
         torch.testing.assert_close(shift[0, row], mean[0], rtol=1e-6, atol=1e-9)
         torch.testing.assert_close(spread[0, row], variance[0], rtol=1e-6, atol=1e-9)
-    assert len(model.leave_one_out().weights) == 2  # noise is a mixture of two Gaussians
+    n_gaussians = len(ensemble_of(model).left_out.mean)
+    assert len(model.leave_one_out().weights) == 2 * n_gaussians  # noise is a mixture of two Gaussians
 
 
 # Rows of the table
@@ -304,9 +316,11 @@ def test_they_are_stored():
         "nonsense",
         7,
         {"mean": np.zeros((1, 3, 1))},
-        {"mean": np.zeros((1, 3, 1)), "variance": np.zeros((1, 2, 1))},
-        {"mean": np.zeros((1, 3, 1), np.float32), "variance": np.zeros((1, 3, 1), np.float32)},
-        {"mean": np.zeros(3), "variance": np.zeros(3)},
+        {"mean": np.zeros((1, 3, 1)), "variance": np.zeros((1, 2, 1)), "sizes": np.ones(1, np.int64)},
+        {"mean": np.zeros((1, 3, 1), "f"), "variance": np.zeros((1, 3, 1), "f"), "sizes": np.ones(1, np.int64)},
+        {"mean": np.zeros(3), "variance": np.zeros(3), "sizes": np.ones(1, np.int64)},
+        {"mean": np.zeros((1, 3, 1)), "variance": np.zeros((1, 3, 1)), "sizes": np.ones(2, np.int64)},
+        {"mean": np.zeros((1, 3, 1)), "variance": np.zeros((1, 3, 1)), "sizes": np.ones(1)},
     ],
 )
 def test_files_may_not_have_anything_else(left_out):
@@ -360,7 +374,7 @@ def test_many_rows_are_not_kept(limit, monkeypatch):
     weight[0] = 0
     for most, kept in ((50, True), (49, False), (48, False)):  # 49 rows have a weight
         monkeypatch.setattr(module, limit, most)
-        model = small(max_iter=2).fit(X, y, weight)
+        model = small(max_iter=2, base=None).fit(X, y, weight)
         if kept:
             assert len(model.leave_one_out()) == 50
         else:
@@ -381,7 +395,7 @@ def test_matrices_without_factor(monkeypatch):
     def fail(*args):
         raise np.linalg.LinAlgError
 
-    monkeypatch.setattr(module, "left_out_moments", fail)
+    monkeypatch.setattr(module, "left_out_of_each", fail)
     X, y = table()
     model = small(max_iter=2).fit(X, y)
     with pytest.raises(ValueError, match=reason("singular")):
@@ -393,4 +407,3 @@ def test_earlier_files_have_none():
     model = joblib.load(STORED / "regressor.joblib")["model"]
     with pytest.raises(ValueError, match=reason("")):
         model.leave_one_out()
-    assert isinstance(LeftOutRows(torch.zeros(1, 2, 1), torch.ones(1, 2, 1)).marginals(torch.device("cpu")), list)

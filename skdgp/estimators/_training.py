@@ -236,7 +236,8 @@ def _in_table(ensemble: Ensemble, table: Table, checker, X, rows: Rows) -> LeftO
     predictor = ensemble.predictor
     batches = [members for _, members in predictor.predict(others, table.prepared, lambda _, marginals: marginals)]
     parts = [LeftOutRows.of(members) for members in batches]
-    plain = LeftOutRows(*(torch.cat(column, dim=1) for column in zip(*parts, strict=True)))
+    mean, variance = (torch.cat([part[i] for part in parts], dim=1) for i in (0, 1))
+    plain = LeftOutRows(mean, variance, left_out.sizes)
     return left_out.among(plain, rows.number)
 
 

@@ -483,13 +483,20 @@ def left_out_moments(base: Base, parts: Sequence[Part], basis: Part) -> list[Bas
     basis : Part
         Rows that the posterior has learnt from. If their targets differ from those of ``parts``, these count.
     """
-    by_model = [_moments(model, parts, basis) for model in base.alternatives()]
-    mean, within = (torch.stack(column) for column in zip(*by_model, strict=True))
+    mean, within = left_out_of_each(base, parts, basis)
     total = BaseMoments(mean.mean(0), within.mean(0), mean.var(0, correction=0))
     if parts[0].data.X is not basis.data.X:  # the same rows for all members
         return len(parts) * [total]
     sizes = [len(part) for part in parts]
     return [BaseMoments(*columns) for columns in zip(*(column.split(sizes) for column in total), strict=True)]
+
+
+@torch.no_grad()
+def left_out_of_each(base: Base, parts: Sequence[Part], basis: Part) -> tuple[Tensor, Tensor]:
+    """Means and variances (A, n, P) that each alternative predicts for the rows of all parts, in the same way."""
+    by_model = [_moments(model, parts, basis) for model in base.alternatives()]
+    mean, variance = (torch.stack(column) for column in zip(*by_model, strict=True))
+    return mean, variance
 
 
 def _moments(model: DeepGP, parts: Sequence[Part], basis: Part) -> tuple[Tensor, Tensor]:

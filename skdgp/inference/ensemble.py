@@ -189,7 +189,7 @@ class Training:
             self._calibrate(ensemble, [member.held_out for member in trained])
             self._decide(ensemble, foundation, n_neighbors)
             basis = None if foundation is None else foundation.rows
-            ensemble.left_out = leave_one_out(predictor, learnt_with, basis, self.data, self.split, self.plan)
+            ensemble.left_out = leave_one_out(predictor, learnt_with, basis, self.validation)
         except KeyboardInterrupt:
             for history in begun:
                 history.interrupted = True

@@ -126,7 +126,7 @@ class Validation(NamedTuple):
         With ``n_neighbors=None`` it is also None if it does not gain. If it cannot be computed, it is None after a
         warning.
         """
-        stored, weight = self._stored()
+        stored, weight = self.stored()
         others = None
         if self.split.rows is not None:
             others = self._predicted(predictor, foundation, Part(self.split.rows).spread(MOST_VALIDATION_ROWS))
@@ -153,7 +153,7 @@ class Validation(NamedTuple):
             return None
         return correction
 
-    def _stored(self) -> tuple[Part, Tensor]:
+    def stored(self) -> tuple[Part, Tensor]:
         """Rows that may become neighbours, with their weights.
 
         If some rows have twins, then new rows will, too, and a twin is the best of neighbours. But if most rows have
