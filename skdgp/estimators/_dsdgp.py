@@ -145,9 +145,10 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         often the best ones, so a small number saves time but costs accuracy.
     base : {"auto", "gp"} or None, default="auto"
         Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
-        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
-        model predicts alone. "auto" is "gp" wherever a base is possible, and otherwise None. It is not possible with
-        kernel objects, for example, or where no rows can judge it, as in ``partial_fit``. "gp" warns there.
+        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over, and everywhere if
+        there are too few rows to judge the trained model. With None that model predicts alone. "auto" is "gp" wherever
+        a base is possible, and otherwise None. It is not possible with kernel objects, for example, or where no rows
+        can judge it, as in ``partial_fit``. "gp" warns there.
     n_neighbors : "auto" or int, default="auto"
         Number of nearest training rows whose residuals correct each prediction. A residual is what the model has left
         over of a row's target. "auto" is 24 if the correction improves the density of held-out rows by more than chance
@@ -390,9 +391,10 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         often the best ones, so a small number saves time but costs accuracy.
     base : {"auto", "gp"} or None, default="auto"
         Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
-        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
-        model predicts alone. "auto" is "gp" wherever a base is possible, and otherwise None. It is not possible with
-        kernel objects, for example, or where no rows can judge it, as in ``partial_fit``. "gp" warns there.
+        Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over, and everywhere if
+        there are too few rows to judge the trained model. With None that model predicts alone. "auto" is "gp" wherever
+        a base is possible, and otherwise None. It is not possible with kernel objects, for example, or where no rows
+        can judge it, as in ``partial_fit``. "gp" warns there.
     warm_start : bool, default=False
         Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
         classifier, then stay those of the last fit.

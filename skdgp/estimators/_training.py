@@ -45,6 +45,9 @@ from ._wishes import Wishes, warn_of_idle
 #: With fewer rows than this, none are held out.
 MIN_ROWS_TO_SPLIT = 20
 
+#: With fewer rows every fit warns.
+FEW_ROWS = 5
+
 #: Rows from which on a fit is compared with a linear model.
 MIN_ROWS_TO_COMPARE = 100
 
@@ -99,6 +102,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
                 n_neighbors=_n_neighbors(estimator),
             )
         ensemble.left_out = _in_table(ensemble, table, checker, X, rows.given)
+        _warn_of_few_rows(ensemble, split, len(data))
         _warn_of_failure(ensemble, data, order)
         bound = ensemble.objective(data, plan.settings.batch_size) + likelihood.log_jacobian(data.y, data.weight)
         warn_of_kernels(ensemble.models[0], table, estimator.kernel)
@@ -258,6 +262,8 @@ def _hold_out(
     if not (estimator.early_stopping or for_validation):
         return Split(order)
     n_rows = _n_held_out(estimator, data)
+    if not n_rows:
+        return Split(order, unjudged=plan.left_out is None)
     return _split(data, order, min(n_rows, MAX_VALIDATION_ROWS) if for_validation else n_rows, for_validation)
 
 
@@ -294,6 +300,24 @@ def _n_neighbors(estimator) -> int | None:
     if is_classifier(estimator) or _is_alone(estimator):
         return 0
     return None if estimator.n_neighbors == "auto" else int(estimator.n_neighbors)
+
+
+def _warn_of_few_rows(ensemble: Ensemble, split: Split, n_rows: int) -> None:
+    """Warn if rows are too few to judge members, or to tell anything."""
+    if split.unjudged:
+        wrong = f"{n_rows} rows are too few to judge members, which hold rows out of {MIN_ROWS_TO_SPLIT} or more"
+        if ensemble.predictor.blend is not None:
+            done = "predictions are those of the base alone, a GP of one layer"
+            cure = "give more rows, pass X_val and y_val, or set early_stopping=False and base=None for members alone"
+        else:
+            done = "nothing has corrected their predictions, which may be far too certain"
+            cure = "give more rows, or pass X_val and y_val"
+    elif n_rows < FEW_ROWS:
+        wrong = f"{n_rows} {'row tells' if n_rows == 1 else 'rows tell'} hardly anything about how the function varies"
+        done, cure = "predictions rest on what a model assumes before it sees rows", f"give {FEW_ROWS} or more"
+    else:
+        return
+    warnings.warn(f"{wrong}. So {done}: {cure}.", UserWarning, stacklevel=users_level())
 
 
 def _warn_of_small_targets(likelihood: Likelihood, y: np.ndarray, normalize_y: bool) -> None:

@@ -228,7 +228,7 @@ IDLE = (
         "leave these rows out, or leave it out",
     ),
     Idle(
-        ("early_stopping", "validation_fraction", "n_iter_no_change"),
+        ("validation_fraction", "n_iter_no_change"),
         lambda fit: fit.too_few,
         "with so few rows, of which none are held out",
         "pass X_val and y_val, or leave it out",
@@ -283,7 +283,7 @@ IDLE = (
         "set early_stopping=True, or leave it out",
     ),
     Idle(
-        _BLENDED,
+        ("n_neighbors",),
         lambda fit: not fit.n_judges,
         "with so few rows, of which none judge the predictions",
         "pass X_val and y_val, or leave it out",

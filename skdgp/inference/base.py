@@ -129,8 +129,9 @@ LEAST_CURVATURE = 1e-6
 #: trusts all rows alike, which are too large where there is little noise. A third estimate gains nothing.
 NOISE_ROUNDS = 2
 
-#: Smallest square of a residual of which the logarithm is taken, relative to the mean of the squares.
-LEAST_SQUARE = 1e-8
+#: Smallest mean of the noise's variances. Members start from it, and could not find the function from less noise. Where
+#: there is less, the model of the logarithms says so.
+LEAST_LEVEL = 1e-3
 
 #: Mean and variance of the logarithm of a standard normal number's square.
 LOG_SQUARE = (-1.2703628, 0.5 * math.pi**2)
@@ -391,10 +392,9 @@ def _fit_variances(squares: Batch, groups: Groups) -> Variances:
     :func:`fit_base_of_means`, with the expected curvature ½ of each row. A row far out counts no more than one whose
     square is ``1 + LONGEST`` times the variance.
     """
-    y, weight = squares.y, squares.weight
-    mean = (weight @ y / weight.sum()).clamp(min=NOISE_FLOOR)
-    logarithms = torch.maximum(y, LEAST_SQUARE * mean).log() - LOG_SQUARE[0]
-    level = weight @ logarithms / weight.sum()
+    y, weight = squares.y.clamp(min=NOISE_FLOOR), squares.weight
+    logarithms = y.log() - LOG_SQUARE[0]
+    level = (weight @ logarithms / weight.sum()).clamp(min=math.log(LEAST_LEVEL))
     model = _fit(Batch(squares.X, logarithms - level, weight), y.new_tensor(LOG_SQUARE[1:]), groups)
     model.likelihood = Gaussian(1, excess=1.0, floor=0.0).to(y).requires_grad_(False)
     f = model(squares.X).mean[0]

@@ -87,6 +87,8 @@ def blend(
     held_out: Sequence[OutOfSample],
     class_rows: tuple[Tensor, Tensor] | None = None,
     noise: DeepGP | None = None,
+    *,
+    judged: bool = True,
 ) -> tuple[Blend, float]:
     """The blend that makes held-out rows most likely.
 
@@ -105,6 +107,8 @@ def blend(
         Targets and weights of rows that tell the share of each class. Only a likelihood of classes needs them.
     noise : DeepGP, default=None
         If noise varies, the base of the logarithms of its variances. It does not change.
+    judged : bool, default=True
+        Whether the members' moments are known. If they are not, members have no weight.
 
     Returns
     -------
@@ -117,7 +121,10 @@ def blend(
         density: _Density = _Probability(base, likelihood, held_out, class_rows)
     else:
         density = _Density(base, likelihood, held_out)
-    best = min((density.maximise(weight) for weight in STARTS), key=lambda optimum: optimum.fun)
+    if judged:
+        best = min((density.maximise(weight) for weight in STARTS), key=lambda optimum: optimum.fun)
+    else:
+        best = density.maximise(0.0, most=0.0)
     score = density.score(best.x)
     weight, log_factor = density.take(best.x)
     density.multiply(base.model, log_factor)
@@ -195,12 +202,12 @@ class _Density:
         mean, variance = self.moments(weight, log_factor)
         return (self.row_weight * self.likelihood.log_predictive(self.y, mean[None], variance[None])[0]).sum()
 
-    def maximise(self, weight: float) -> OptimizeResult:
-        """Maximise it from a weight, and from the noise that goes with it."""
+    def maximise(self, weight: float, most: float = 1.0) -> OptimizeResult:
+        """Maximise it from a weight, which is at most ``most``, and from the noise that goes with it."""
         weights = self.n_weights * [weight]
         start = np.concatenate([[*weights, self.factor.mean], self.noise_for(weight).clip(*LOGARITHMS)])
         limits = [
-            *(self.n_weights * [(0.0, 1.0)]),
+            *(self.n_weights * [(0.0, most)]),
             (self.factor.low, self.factor.high),
             *(LOGARITHMS for _ in self.learnt),
         ]

@@ -54,6 +54,8 @@ class Split(NamedTuple):
     from every row. With ``for_validation`` held-out rows have no influence on training, and a plan's ``solve`` learns
     from them at the end.
 
+    With ``unjudged`` models should hold rows out, but the table has too few. Then the base predicts without them.
+
     ``group`` has the numbers (N,) of the groups of twins that rows belong to (see :mod:`.twins`). In the order, twins
     stand side by side.
     """
@@ -63,6 +65,7 @@ class Split(NamedTuple):
     n_rows: int = 0
     for_validation: bool = False
     group: np.ndarray | None = None
+    unjudged: bool = False
 
     def of(self, data: Batch, index: int) -> tuple[Part, Part | None]:
         """Rows that the model of this number learns from, and those that it holds out, by which it may be judged.

@@ -23,6 +23,13 @@ from .plan import HeldOut, LeftOut, Plan, Split
 from .predictor import Predictor
 from .twins import distinct, mostly_twins
 
+#: Kinds of bases that average over kernels and noises.
+AVERAGED = ("numbers", "tails", "varying")
+
+#: Fewest rows of which a base of another kind predicts alone, if rows are too few to judge members. With fewer it is
+#: more certain than it should be, and members are better.
+FEWEST_ALONE = 10
+
 
 class Foundation(NamedTuple):
     """A base, and the rows that it has learnt from.
@@ -63,8 +70,9 @@ class Validation(NamedTuple):
         return bool(self.split.n_rows) or self.split.rows is not None or self.plan.left_out is not None
 
     def foundation(self, likelihood: Likelihood, groups: Sequence[int] | None) -> Foundation | None:
-        """The base; None if no rows can judge it. If it cannot be computed, it is None after a warning."""
-        if not likelihood.has_base or not self.possible:
+        """The base; None if nothing judges the members. If it cannot be computed, it is None after a warning."""
+        alone = self.split.unjudged and (likelihood.base_kind in AVERAGED or len(self.data) >= FEWEST_ALONE)
+        if not likelihood.has_base or not (self.possible or alone):
             return None
         basis = rows_of_posterior(
             Batch(self.data.X, likelihood.regressands(self.data.y), self.data.weight), self.split.order
@@ -88,18 +96,22 @@ class Validation(NamedTuple):
         return Foundation(base, basis if learnt is None else basis.with_targets(learnt))
 
     def blend(self, models: Sequence[DeepGP], foundation: Foundation) -> tuple[Blend, HeldOut]:
-        """The blend of members and base that makes held-out rows most likely."""
+        """The blend of members and base that makes held-out rows most likely.
+
+        If there are too few rows to judge members, the base alone is judged, by all rows. Members then have no weight.
+        """
         base, basis, noise, _ = foundation
         held_out = (self.split.of(self.data, index)[1] for index in range(len(models)))
         parts = [(Part(self.data, basis.index) if part is None else part).spread(MAX_ROWS) for part in held_out]
-        by_base = foundation.left_out_moments(parts)
+        judged = not self.split.unjudged
+        parts = parts if judged else parts[:1]
         out_of_sample = []
-        for model, part, of_base in zip(models, parts, by_base, strict=True):
+        for model, part, of_base in zip(models, parts, foundation.left_out_moments(parts), strict=False):
             rows = part.rows().to(self.device, self.dtype)
-            mean, variance = self._moments(model, part, rows)
+            mean, variance = self._moments(model, part, rows) if judged else (of_base.mean, of_base.variance)
             out_of_sample.append(OutOfSample(rows, mean.double(), variance.double(), *of_base))
         noise_model = None if noise is None else noise.base.model
-        best, score = blend(base, models[0].likelihood, out_of_sample, self._targets(), noise_model)
+        best, score = blend(base, models[0].likelihood, out_of_sample, self._targets(), noise_model, judged=judged)
         # Rows that the user gave judge every member. They are still the same rows.
         sizes = [len(predicted.rows) for predicted in out_of_sample]
         return best, HeldOut(score, sizes[0] if self.split.rows is not None else sum(sizes))

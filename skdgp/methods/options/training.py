@@ -182,9 +182,10 @@ BASE = Option(
     TRAINING,
     """
     Model that predictions are blended with. "gp" is a sparse GP in closed form, which takes seconds to fit.
-    Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over. With None the trained
-    model predicts alone. "auto" is "gp" wherever a base is possible, and otherwise None. It is not possible with
-    kernel objects, for example, or where no rows can judge it, as in ``partial_fit``. "gp" warns there.
+    Held-out rows decide its weight, ``base_weight_``. Far from all rows the base takes over, and everywhere if there
+    are too few rows to judge the trained model. With None that model predicts alone. "auto" is "gp" wherever a base
+    is possible, and otherwise None. It is not possible with kernel objects, for example, or where no rows can judge
+    it, as in ``partial_fit``. "gp" warns there.
     """,
 )
 
