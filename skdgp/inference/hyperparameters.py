@@ -38,9 +38,16 @@ FREEDOM = 5.0
 WIDEST = 2.0
 
 #: Deviation of the prior of the logarithms of variances and of the noise's excess. It is Gaussian around the most
-#: likely values, and only keeps draws from going anywhere where rows say nothing. But a few rows often make a function
-#: of no variance most likely. So the centre for the smooth function is not below the variance of the targets.
+#: likely values, and only keeps draws from going anywhere where rows say nothing.
 DEVIATION = 3.0
+
+#: The same for the variance of the smooth function. A few rows often make a function of no variance most likely. So the
+#: centre is not below the variance of the targets.
+SMOOTH_DEVIATION = 1.5
+
+#: The noise's excess of a table about which nothing is known, as a share of the variance of the targets, and the number
+#: of rows that this knowledge counts for. A few rows often make no noise most likely, if they happen to lie on a line.
+USUAL_NOISE, USUAL_ROWS = 0.05, 10
 
 #: Step of the differences of gradients that give the curvature.
 STEP = 1e-2
@@ -82,8 +89,13 @@ class HyperparameterPosterior:
         self.start = torch.round(torch.cat(parts), decimals=DIGITS)
         self.n_lengthscales = cast(StationaryKernel, kernel.kernels[0]).log_lengthscale.numel()
         self.centre = self.start[self.n_lengthscales :].clone()
-        square = (rows.weight @ rows.y.square()).mean() / rows.weight.sum()
-        self.centre[0] = torch.maximum(self.centre[0], square.clamp(min=TINY).log())
+        size = ((rows.weight @ rows.y.square()).mean() / rows.weight.sum()).clamp(min=TINY).log()
+        self.centre[0] = torch.maximum(self.centre[0], size)
+        known = observed.number / (observed.number + USUAL_ROWS)
+        noise = self.centre[-self.sizes[-1] :]
+        noise.copy_(known * noise + (1 - known) * (size + math.log(USUAL_NOISE)))
+        self.deviation = torch.full_like(self.centre, DEVIATION)
+        self.deviation[0] = SMOOTH_DEVIATION
 
     def log_density(self, theta: Tensor) -> Tensor:
         """log p(y | θ) p(θ) (S,) up to a constant, for logarithms θ (S, d); −∞ where it cannot be computed."""
@@ -103,7 +115,7 @@ class HyperparameterPosterior:
         apart = number - n_rows
         density = density - 0.5 * ((within / noise).sum(-1) + apart * copies * (LOG_2PI + noise.log()).sum(-1))
         smooth = cast(StationaryKernel, kernel.kernels[0])
-        free = (theta[:, self.n_lengthscales :] - self.centre) / DEVIATION
+        free = (theta[:, self.n_lengthscales :] - self.centre) / self.deviation
         prior = smooth.log_prior_of_each() - 0.5 * free.square().sum(-1)
         total = density + prior
         return torch.where((failed > 0).any(-1) | ~total.isfinite(), -math.inf, total)
@@ -128,10 +140,8 @@ class HyperparameterPosterior:
 
     def _proposals(self) -> tuple[Tensor, Tensor]:
         """Proposals (S, d), evenly spread, with the logarithms (S,) of their density up to a constant."""
-        values, directions = torch.linalg.eigh(self._curvature())
-        deviation = values.clamp(min=WIDEST**-2).rsqrt()  # (d,), along the columns of the directions
-        root = directions * deviation
-        mode, n_dims = self._mode(root), len(deviation)
+        mode = self._mode(self._laplace(self.start))
+        root, n_dims = self._laplace(mode), len(mode)
         points = spread(Streams([0], mode.device), 1, PROPOSALS, n_dims + 1)[0, 0].to(mode)
         normal = torch.special.ndtri(points[:, 1:])
         gamma = gamma_quantiles(0.5 * FREEDOM, points[:, 0])
@@ -154,10 +164,15 @@ class HyperparameterPosterior:
             theta, density = later, denser
         return theta
 
-    def _curvature(self) -> Tensor:
-        """Minus the matrix (d, d) of second derivatives at the start, by central differences of gradients."""
-        steps = STEP * torch.eye(len(self.start), dtype=self.start.dtype, device=self.start.device)
-        slopes = self._by_parts(torch.cat([self.start + steps, self.start - steps]), slopes=True)
+    def _laplace(self, theta: Tensor) -> Tensor:
+        """A root (d, d) of the covariance that Laplace's approximation has at a place (d,)."""
+        values, directions = torch.linalg.eigh(self._curvature(theta))
+        return directions * values.clamp(min=WIDEST**-2).rsqrt()
+
+    def _curvature(self, theta: Tensor) -> Tensor:
+        """Minus the matrix (d, d) of second derivatives at a place (d,), by central differences of gradients."""
+        steps = STEP * torch.eye(len(theta), dtype=theta.dtype, device=theta.device)
+        slopes = self._by_parts(torch.cat([theta + steps, theta - steps]), slopes=True)
         forward, backward = slopes.chunk(2)
         curvature = (backward - forward) / (2 * STEP)
         curvature = 0.5 * (curvature + curvature.mT)
