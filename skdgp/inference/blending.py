@@ -159,7 +159,9 @@ class _Density:
         self.spread = self.spread_at(0.0)
         self.near = near_data(correlation, (s + between)[:, :n_outputs], self.edge, self.spread)
         self.g, self.s, self.between = (like_deep(values, self.h) for values in (g, s, between))
-        self.multiplied = (torch.arange(self.h.shape[1], device=self.h.device) < n_outputs).to(self.h)  # that of the noise stays
+        self.multiplied = (torch.arange(self.h.shape[1], device=self.h.device) < n_outputs).to(
+            self.h
+        )  # that of the noise stays
 
     def by_value(self, weight: Tensor) -> Tensor:
         """Weights of all function values, (1,) or (D,), from those of each kind of function."""

@@ -41,9 +41,9 @@ WIDEST = 2.0
 #: likely values, and only keeps draws from going anywhere where rows say nothing.
 DEVIATION = 3.0
 
-#: The same for the variance of the smooth function. A few rows often make a function of no variance most likely. So the
-#: centre is not below the variance of the targets.
-SMOOTH_DEVIATION = 1.5
+#: The same for the variance of the smooth function. A few rows often make a function of no variance most likely, and
+#: they see a part of what a function does. So the centre is at least so many times the variance of the targets.
+SMOOTH_DEVIATION, LARGER = 2.0, math.e**2
 
 #: The noise's excess of a table about which nothing is known, as a share of the variance of the targets, and the number
 #: of rows that this knowledge counts for. A few rows often make no noise most likely, if they happen to lie on a line.
@@ -90,7 +90,7 @@ class HyperparameterPosterior:
         self.n_lengthscales = cast(StationaryKernel, kernel.kernels[0]).log_lengthscale.numel()
         self.centre = self.start[self.n_lengthscales :].clone()
         size = ((rows.weight @ rows.y.square()).mean() / rows.weight.sum()).clamp(min=TINY).log()
-        self.centre[0] = torch.maximum(self.centre[0], size)
+        self.centre[0] = torch.maximum(self.centre[0], size + math.log(LARGER))
         known = observed.number / (observed.number + USUAL_ROWS)
         noise = self.centre[-self.sizes[-1] :]
         noise.copy_(known * noise + (1 - known) * (size + math.log(USUAL_NOISE)))
