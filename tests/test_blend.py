@@ -304,3 +304,38 @@ class TestClassifiers:
 def test_streams_have_no_base(wave):
     model = REGRESSORS[0]().partial_fit(*wave)
     assert model.base_weight_ == 0.0
+
+
+def wild_rows(rng):
+    """Twenty collinear features, of which some values are far out, as in tables of measurements."""
+    causes = rng.normal(size=(700, 5))
+    X = causes @ rng.normal(size=(5, 20)) + 0.05 * rng.normal(size=(700, 20))
+    far = rng.random(700) < 0.01
+    X[far] *= np.exp(rng.uniform(1, 5, size=(far.sum(), 20)))
+    return X, causes[:, 0] + 0.5 * np.sin(2 * causes[:, 1]) + 0.1 * rng.normal(size=700)
+
+
+def panel(rng):
+    """Seven rows of each subject, whose own level and features they share."""
+    subject = np.repeat(np.arange(100), 7)
+    features, level, time = rng.normal(size=(100, 4)), rng.normal(size=100), rng.random(700)
+    y = np.sin(features[subject, 0]) + 0.7 * level[subject] + time + 0.1 * rng.normal(size=700)
+    return np.c_[features[subject], time], y
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [wild_rows, panel])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_few_rows_far_out_do_not_give_weight_to_the_worse_part(make, seed):
+    """Members that have hardly learnt must not spoil the predictions of the base, however rows are distributed."""
+    rng = np.random.default_rng(seed)
+    X, y = make(rng)
+    order = rng.permutation(700)
+    train, test = order[:550], order[550:]
+    model = AVDGPRegressor((2,), n_estimators=1, max_iter=3, n_neighbors=0, random_state=0).fit(X[train], y[train])
+    blend = predictor_of(model).blend
+    chosen, errors = blend.weight.clone(), []
+    for weight in (chosen, 0 * chosen, 0 * chosen + 1):
+        blend.weight.copy_(weight)
+        errors.append(np.sqrt(np.mean((model.predict(X[test]) - y[test]) ** 2)))
+    assert errors[0] < 1.05 * min(errors[1:])
