@@ -304,20 +304,28 @@ def _n_neighbors(estimator) -> int | None:
 
 def _warn_of_few_rows(ensemble: Ensemble, split: Split, n_rows: int) -> None:
     """Warn if rows are too few to judge members, or to tell anything."""
-    if split.unjudged:
-        wrong = f"{n_rows} rows are too few to judge members, which hold rows out of {MIN_ROWS_TO_SPLIT} or more"
-        if ensemble.predictor.blend is not None:
-            done = "predictions are those of the base alone, a GP of one layer"
-            cure = "give more rows, pass X_val and y_val, or set early_stopping=False and base=None for members alone"
-        else:
-            done = "nothing has corrected their predictions, which may be far too certain"
-            cure = "give more rows, or pass X_val and y_val"
+    if split.unjudged and ensemble.predictor.blend is not None:
+        warnings.warn(
+            f"No rows have judged the members, which hold rows out of {MIN_ROWS_TO_SPLIT} or more, got {n_rows}. So "
+            "predictions are those of the base alone, a GP of one layer: give more rows, pass X_val and y_val, or set "
+            "early_stopping=False and base=None for members alone.",
+            UserWarning,
+            stacklevel=users_level(),
+        )
+    elif split.unjudged:
+        warnings.warn(
+            f"No rows have judged the members, which hold rows out of {MIN_ROWS_TO_SPLIT} or more, got {n_rows}. So "
+            "their predictions may be far too certain: give more rows, or pass X_val and y_val.",
+            UserWarning,
+            stacklevel=users_level(),
+        )
     elif n_rows < FEW_ROWS:
-        wrong = f"{n_rows} {'row tells' if n_rows == 1 else 'rows tell'} hardly anything about how the function varies"
-        done, cure = "predictions rest on what a model assumes before it sees rows", f"give {FEW_ROWS} or more"
-    else:
-        return
-    warnings.warn(f"{wrong}. So {done}: {cure}.", UserWarning, stacklevel=users_level())
+        warnings.warn(
+            f"Fewer than {FEW_ROWS} rows tell hardly anything about how the function varies, got {n_rows}. So "
+            "predictions rest on what a model assumes before it sees rows: give more.",
+            UserWarning,
+            stacklevel=users_level(),
+        )
 
 
 def _warn_of_small_targets(likelihood: Likelihood, y: np.ndarray, normalize_y: bool) -> None:
