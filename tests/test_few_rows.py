@@ -31,9 +31,7 @@ def make_rows(n_rows, n_outputs=1, seed=0):
 def test_the_base_predicts_alone_if_nothing_judges_members(model, n_outputs, likelihood):
     X, y = make_rows(12, n_outputs)
     model = type(model)(**model.get_params() | {"likelihood": likelihood})
-    with pytest.warns(
-        UserWarning, match="No rows have judged the members, .+ got 12. So predictions are those of the base alone"
-    ):
+    with pytest.warns(UserWarning, match="No rows have judged .+ got 12. So predictions are those of the base alone"):
         model.fit(X, y)
     assert model.base_weight_ == 1.0
     predictor, new = predictor_of(model), table_of(model).prepared(make_rows(30, seed=1)[0])
@@ -49,9 +47,7 @@ def test_the_base_predicts_alone_if_nothing_judges_members(model, n_outputs, lik
 @every_deep
 def test_members_alone_are_not_corrected(model):
     model = type(model)(**model.get_params() | {"base": None})
-    with pytest.warns(
-        UserWarning, match="No rows have judged the members, .+ got 12. So their predictions may be far too certain"
-    ):
+    with pytest.warns(UserWarning, match="No rows have judged .+ got 12. So their predictions may be far too certain"):
         model.fit(*make_rows(12))
     assert predictor_of(model).blend is None
 
@@ -87,9 +83,7 @@ def test_fits_that_are_judged_do_not_warn():
 def test_every_fit_of_hardly_any_rows_warns(n_rows):
     X, y = make_rows(n_rows)
     model = SOLVEGPRegressor(max_iter=2, random_state=0)
-    with pytest.warns(
-        UserWarning, match=f"Fewer than 5 rows tell hardly anything about how the function varies, got {n_rows}"
-    ):
+    with pytest.warns(UserWarning, match=f"Fewer than 5 rows tell hardly anything .+ got {n_rows}"):
         model.fit(X, y)
     with pytest.warns(UserWarning, match=f"No rows have judged the members, .+ got {n_rows}"):
         deep = DSDGPRegressor((), 1, n_estimators=1, max_iter=1).fit(X, y)
