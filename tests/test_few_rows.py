@@ -112,3 +112,13 @@ def test_noise_that_varies_around_an_exact_function():
     model.fit(X, y)
     assert predictor_of(model).models[0].likelihood.log_level.exp().item() >= 0.99e-3
     assert abs(model.predict(X) - y).mean() < 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_an_exact_function_are_met(seed):
+    """Neighbours add nothing if they gain next to nothing: their residuals are those of rows that were left out."""
+    rng = np.random.default_rng(seed)
+    x, z = (15 * rng.random((15, 2)) - [5, 0]).T
+    y = (z - 5.1 / (4 * np.pi**2) * x**2 + 5 / np.pi * x - 6) ** 2 + 10 * (1 - 1 / (8 * np.pi)) * np.cos(x) + 10
+    mean, std = SOLVEGPRegressor(random_state=0).fit(np.c_[x, z], y).predict(np.c_[x, z], return_std=True)
+    assert abs((y - mean) / std).max() < 4

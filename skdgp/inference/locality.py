@@ -35,6 +35,10 @@ VALIDATION_NUMBERS = 2**25
 #: Number of standard errors by which the mean log density must gain, unless the user asks for neighbours.
 ERRORS = 2.0
 
+#: Least gain that counts, in nats a row. With the smallest one, a correction would add what a row has left over without
+#: itself to a model that knows the row exactly.
+LEAST_GAIN = 1e-3
+
 #: The neighbour whose median distance decides the initial lengthscales.
 START_NEIGHBOR = 8
 

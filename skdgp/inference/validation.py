@@ -18,7 +18,7 @@ from .batches import Batch, Part
 from .blending import OutOfSample, blend
 from .calibration import MAX_ROWS, marginals_of
 from .callers import users_level
-from .locality import ERRORS, MOST_ROWS, MOST_VALIDATION_ROWS, N_NEIGHBORS, Predicted, best_correction
+from .locality import ERRORS, LEAST_GAIN, MOST_ROWS, MOST_VALIDATION_ROWS, N_NEIGHBORS, Predicted, best_correction
 from .plan import HeldOut, LeftOut, Plan, Split
 from .predictor import Predictor
 from .twins import distinct, mostly_twins
@@ -161,7 +161,9 @@ class Validation(NamedTuple):
                 stacklevel=users_level(),
             )
             return None
-        if correction is None or (n_neighbors is None and correction.gain <= ERRORS * correction.error):
+        if correction is None:
+            return None
+        if n_neighbors is None and correction.gain <= max(ERRORS * correction.error, LEAST_GAIN):
             return None
         return correction
 
