@@ -35,8 +35,8 @@ VALIDATION_NUMBERS = 2**25
 #: Number of standard errors by which the mean log density must gain, unless the user asks for neighbours.
 ERRORS = 2.0
 
-#: Least gain that counts, in nats a row. With the smallest one, a correction would add what a row has left over without
-#: itself to a model that knows the row exactly.
+#: Least gain that counts, in nats a row. A correction that gains less than this is no use. And it does harm where the
+#: model meets its rows exactly: it would add residuals that rows have only if they are left out.
 LEAST_GAIN = 1e-3
 
 #: The neighbour whose median distance decides the initial lengthscales.

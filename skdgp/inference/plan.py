@@ -70,8 +70,8 @@ class Split(NamedTuple):
     def of(self, data: Batch, index: int) -> tuple[Part, Part | None]:
         """Rows that the model of this number learns from, and those that it holds out, by which it may be judged.
 
-        The model does not learn from the rows at either end of its part either if they have twins outside. But they do
-        not judge it, since it has learnt from these, unless there are no others.
+        Twins may be parted where its part begins and ends. Such rows do not judge the model, since it learns from their
+        twins. They judge it all the same if there are no others.
         """
         if not self.n_rows:
             return Part(data), None if self.rows is None else Part(self.rows)
