@@ -161,6 +161,7 @@ def name_of(tiny):
 
 
 every_family = pytest.mark.parametrize("tiny", FAMILIES, ids=name_of)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 #: For tests that combine options whatever these do together. Those without effect are named in a warning.
@@ -205,7 +206,9 @@ class Line(nn.Module):
         mean = self.slope[..., None, None, None] * X.unsqueeze(-3)
         if generator is not None:
             sources = [generator] if isinstance(generator, torch.Generator) else generator
-            noise = [torch.randn(mean.shape[-3:], generator=each, dtype=mean.dtype) for each in sources]
+            noise = [
+                torch.randn(mean.shape[-3:], generator=each, dtype=mean.dtype, device=each.device) for each in sources
+            ]
             mean = mean + self.jiggle * torch.stack(noise).reshape(mean.shape)
         return Marginals(mean, torch.zeros_like(mean), mean.new_zeros(1, 1), torch.zeros_like(self.slope))
 

@@ -1,11 +1,8 @@
 """Minibatches, parameters as one vector, and steps that are recorded."""
 
-from functools import partial
-
-import numpy as np
 import pytest
 import torch
-from helpers import ELBO, Line, climb, generator, make_data, settings
+from helpers import ELBO, Line, climb, generator, make_data, needs_gpu, settings
 from torch import nn
 
 from skdgp.inference import batches as batches_module
@@ -16,8 +13,6 @@ from skdgp.inference.graphs import RecordedStepper
 from skdgp.inference.objectives import elbo
 from skdgp.inference.settings import Member
 from skdgp.inference.steps import Stepper
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 class TestShuffled:
@@ -144,18 +139,6 @@ class TestRecordedStepper:
         model, losses, _ = take_steps(RecordedStepper, "cuda")
         torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=1e-6, atol=1e-9)
         assert losses == pytest.approx(expected_losses, rel=1e-6)
-
-
-@needs_gpu
-@pytest.mark.parametrize("family", ["AVDGPRegressor", "DSDGPRegressor", "SOLVEGPRegressor"])
-def test_fits_with_and_without_recordings_are_alike(family, wave):
-    import skdgp
-
-    X, y = wave
-    options = {"method": "svi", "n_orthogonal": 8} if family == "SOLVEGPRegressor" else {"n_estimators": 1}
-    make = partial(getattr(skdgp, family), device="cuda", n_inducing=8, max_iter=3, random_state=0, **options)
-    recorded, plain = (make(cuda_graphs=flag).fit(X, y) for flag in (True, False))
-    np.testing.assert_allclose(recorded.predict(X), plain.predict(X), rtol=0, atol=1e-3)
 
 
 def test_a_stepper_shares_nothing_with_the_optimiser_of_another():

@@ -409,13 +409,11 @@ def _seeds(rng: np.random.RandomState, number: int) -> list[int]:
 
 
 def _resolve_device(name: str) -> torch.device:
-    """The device called ``name``. If it cannot be used, a ValueError says which devices there are."""
+    """The device called ``name``, with its number. If it cannot be used, a ValueError says which devices there are."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
+        return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError) as error:
         available = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
         raise ValueError(f"device={name!r} cannot be used here. Available: 'auto', {available}.") from error
-    return device

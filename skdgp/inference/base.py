@@ -442,7 +442,8 @@ def _model(kernel: Kernel, likelihood: Gaussian, points: Tensor, n_outputs: int)
         jitter=JITTER,
         share_covariance=len(likelihood.floor) == 1,
     )
-    return DeepGP([layer], make_propagation("monte_carlo", (), 1, torch.Generator("cpu").manual_seed(0)), likelihood)
+    propagation = make_propagation("monte_carlo", (), 1, torch.Generator("cpu").manual_seed(0))
+    return DeepGP([layer], propagation.to(points), likelihood)
 
 
 def _error_left_out(model: DeepGP, rows: Batch) -> Tensor:

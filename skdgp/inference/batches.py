@@ -133,7 +133,7 @@ def shuffled(parts: Sequence[Part], batch_size: int, generators: Sequence[torch.
     rows of all parts side by side.
     """
     n_rows, data, device = len(parts[0]), parts[0].data, generators[0].device
-    n_steps, away = -(-n_rows // batch_size), data.X.device != device
+    n_steps, away = -(-n_rows // batch_size), data.X.device.type != device.type
     orders = [torch.randperm(n_rows, generator=generator, device=device).to(data.X.device) for generator in generators]
     mixed = [part.at(order) for part, order in zip(parts, orders, strict=True)]
     n_together = max(1, GATHERED_ROWS // (batch_size * len(parts)))

@@ -131,7 +131,7 @@ def blend(
     edges = {"edge": density.edge, "spread": density.spread_at(log_factor)}
     likelihood, weights = density.likelihood.requires_grad_(False), density.by_value(torch.from_numpy(weight))
     best_blend = Blend(base.model, likelihood, weight=weights, **edges, n_alternatives=base.n_alternatives, noise=noise)
-    return best_blend, score
+    return best_blend.to(density.y.device), score
 
 
 class _Density:

@@ -74,9 +74,7 @@ class Validation(NamedTuple):
         alone = self.split.unjudged and (likelihood.base_kind in AVERAGED or len(self.data) >= FEWEST_ALONE)
         if not likelihood.has_base or not (self.possible or alone):
             return None
-        basis = rows_of_posterior(
-            Batch(self.data.X, likelihood.regressands(self.data.y), self.data.weight), self.split.order
-        )
+        basis = rows_of_posterior(Batch(self.data.X, self._regressands(likelihood), self.data.weight), self.split.order)
         try:
             rows = Part(self.data, basis.index).rows().to(self.device, torch.float64)
             if likelihood.base_kind == "varying":
@@ -94,6 +92,10 @@ class Validation(NamedTuple):
             )
             return None
         return Foundation(base, basis if learnt is None else basis.with_targets(learnt))
+
+    def _regressands(self, likelihood: Likelihood) -> Tensor:
+        """Targets of least squares for all rows; the likelihood's parameters are on the device of training."""
+        return likelihood.regressands(self.data.y.to(self.device)).to(self.data.y.device)
 
     def blend(self, models: Sequence[DeepGP], foundation: Foundation) -> tuple[Blend, HeldOut]:
         """The blend of members and base that makes held-out rows most likely.
