@@ -22,13 +22,13 @@ from skdgp.inference.base import (
     Base,
     fit_base,
     fit_base_of_classes,
-    greedy_points,
     left_out_moments,
     rows_of_posterior,
 )
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.blending import EDGE, OutOfSample, _Density, _Probability, blend
 from skdgp.inference.collapsed import left_out, set_posteriors
+from skdgp.inference.starts import greedy_points
 
 
 def make_data(n_rows=60, noise=0.1, n_outputs=1, seed=0):
@@ -79,11 +79,10 @@ def test_has_the_kernel_that_makes_the_rows_most_likely():
     assert profiles == ["rbf", "matern52"]
 
 
-def test_points_are_those_of_largest_variance_left(monkeypatch):
-    monkeypatch.setattr(base_module, "FEWEST_POINTS", 1)
+def test_points_are_those_of_largest_variance_left():
     X, kernel = normal(30, 2), SumKernel([StationaryKernel("rbf", 2), LinearKernel(2, variance=0.3)]).double()
     with torch.no_grad():
-        chosen = greedy_points(kernel, X, 0.05)
+        chosen = greedy_points(kernel, X, 0.05, fewest=1, most=30)
         K = kernel(X, X)[0]
     left = K.diagonal()
     for number, pivot in enumerate(chosen):
@@ -93,7 +92,8 @@ def test_points_are_those_of_largest_variance_left(monkeypatch):
         left = (K - K[:, some] @ torch.linalg.pinv(K[some][:, some]) @ K[some]).diagonal()
     assert left.mean() <= 0.05
     with torch.no_grad():
-        assert len(greedy_points(kernel, X, 1e9)) == 1 and len(greedy_points(kernel, X.repeat(2, 1), 0.0)) <= 30
+        assert len(greedy_points(kernel, X, 1e9, fewest=1, most=30)) == 1
+        assert len(greedy_points(kernel, X.repeat(2, 1), 0.0, fewest=1, most=60)) <= 30
 
 
 @pytest.mark.parametrize("n_outputs", [1, 2])

@@ -1,5 +1,8 @@
 """Callbacks, and interruptions by the user."""
 
+import textwrap
+from pathlib import Path
+
 import numpy as np
 import pytest
 from helpers import any_options
@@ -146,10 +149,23 @@ class TestCallbacks:
         scores = [row for run in (log if isinstance(log, list) else [log]) for row in run.data]
         assert sum(row["task_name"] == "epoch" for row in scores) == 3
 
+    def test_a_fit_without_hope_ends(self, tiny, wave):
+        """The example of the documentation."""
+        X, y = wave
+        page = (Path(__file__).parents[1] / "doc/predictions.rst").read_text(encoding="utf-8")
+        code = textwrap.dedent(page[page.index("    class Pruner") : page.index("    pruner = Pruner")])
+        space: dict = {}
+        exec(code, space)
+        seen = []
+        pruner = space["Pruner"](X, y, lambda score, epoch: seen.append((score, epoch)) or epoch >= 20)
+        model = by_minibatches(tiny, max_iter=45).set_callbacks(pruner).fit(X, y)
+        assert model.n_iter_ == 20 and [epoch for _, epoch in seen] == [10, 20]
+        assert all(np.isfinite(score) for score, _ in seen)
+
     def test_are_torn_down_when_a_fit_fails(self, tiny, wave, monkeypatch):
         watch = Recorder()
         model = tiny().set_callbacks(watch)
-        monkeypatch.setattr(Stepper, "epoch", lambda *args: 1 / 0)
+        monkeypatch.setattr(Stepper, "epoch", lambda *args, **options: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             model.fit(*wave)
         assert watch.told[-1] == "teardown"
@@ -176,8 +192,8 @@ class TestInterruption:
         def at_epoch(number):
             run, count = Stepper.epoch, iter(range(1, 100))
 
-            def run_epoch(stepper, rate):
-                losses = run(stepper, rate)
+            def run_epoch(stepper, rate, **options):
+                losses = run(stepper, rate, **options)
                 if next(count) == number:
                     raise KeyboardInterrupt
                 return losses
@@ -247,7 +263,7 @@ class TestInterruption:
 
     @pytest.mark.parametrize("decision", ["blend", "correction"])
     def test_after_training_keeps_the_members_and_what_is_decided(self, tiny, wave, monkeypatch, decision):
-        def interrupt(*args):
+        def interrupt(*args, **options):
             raise KeyboardInterrupt
 
         monkeypatch.setattr(Validation, decision, interrupt)

@@ -9,7 +9,7 @@ from helpers import ELBO, generator, settings
 from test_collapsed import N_ROWS, make_data, make_model
 
 from skdgp import SOLVEGPRegressor
-from skdgp.inference import minibatches, solved
+from skdgp.inference import minibatches, solved, starts
 from skdgp.inference.batches import Part
 from skdgp.inference.collapsed import set_posteriors
 from skdgp.inference.evidence import log_evidence, observations
@@ -92,7 +92,7 @@ def test_what_cannot_be_solved_is_left_to_minibatches(monkeypatch):
         raise np.linalg.LinAlgError("never")
 
     monkeypatch.setattr(solved, "set_posteriors", fail)
-    monkeypatch.setattr(solved, "most_likely", fail)
+    monkeypatch.setattr(starts, "most_likely", fail)
     data = make_data()
     found = []
     for train in (solved.train, minibatches.train):

@@ -31,6 +31,7 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
     device: str = parameter(computing.DEVICE, "auto")
     warm_start: bool = parameter(training.WARM_START, False)
     random_state: int | np.random.RandomState | None = parameter(computing.RANDOM_STATE, None)
+    max_time: float | None = parameter(training.MAX_TIME, None)
     verbose: int = parameter(computing.VERBOSE, 0)
 
     def _kind_of_targets(self) -> Labels:

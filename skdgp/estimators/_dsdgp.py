@@ -157,6 +157,12 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
     warm_start : bool, default=False
         Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
         classifier, then stay those of the last fit.
+    max_time : float or None, default=None
+        Seconds that a ``fit`` may take, all of it counted. The base is computed first, since it brings most. The
+        schedule of training then ends after three quarters of the time, and neighbours are left out if there is no time
+        for them. A warning says what was cut. What cannot be divided may take longer: the base, an epoch of a collapsed
+        fit, and the judging after training. Results depend on the speed of the machine then. ``partial_fit`` has no
+        limit.
     target_transform : "log", transformer or None, default=None
         Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
         ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
@@ -239,6 +245,9 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         Variance of the observation noise, mean over members, in the square of the units of ``y``. With
         ``target_transform`` it is in the square of the units of the transformed targets. It exists only if the noise is
         the same for all rows.
+    fit_times_ : dict of float
+        Seconds that ``fit`` took for "base", "training", "judging" by held-out rows, "neighbors" and "leave_one_out",
+        as far as it had these parts, and in "total".
     device_ : torch.device
         Device on which the members are.
     n_features_in_ : int
@@ -398,6 +407,12 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
     warm_start : bool, default=False
         Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
         classifier, then stay those of the last fit.
+    max_time : float or None, default=None
+        Seconds that a ``fit`` may take, all of it counted. The base is computed first, since it brings most. The
+        schedule of training then ends after three quarters of the time, and neighbours are left out if there is no time
+        for them. A warning says what was cut. What cannot be divided may take longer: the base, an epoch of a collapsed
+        fit, and the judging after training. Results depend on the speed of the machine then. ``partial_fit`` has no
+        limit.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
         "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
@@ -464,6 +479,9 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
     inducing_points_ : list of ndarray of shape (n_estimators, M, Q)
         Inducing points of each layer, in the units of the layer's inputs. The inputs of the first layer are
         standardised features.
+    fit_times_ : dict of float
+        Seconds that ``fit`` took for "base", "training", "judging" by held-out rows, "neighbors" and "leave_one_out",
+        as far as it had these parts, and in "total".
     device_ : torch.device
         Device on which the members are.
     n_features_in_ : int

@@ -5,6 +5,7 @@ from typing import Self
 
 import numpy as np
 
+from ..inference.clock import Clock
 from ..inference.ensemble import Ensemble
 from ..inference.settings import History
 from ._callbacks import FitTasks
@@ -31,6 +32,7 @@ class Monitor:
         self._tasks = FitTasks(estimator, n_epochs, hooks, self._attributes_so_far)
         self._attributes = attributes
         self._so_far: Callable[[], Ensemble] | None = None  # set after the first epoch
+        self._seconds: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -38,7 +40,7 @@ class Monitor:
     def __exit__(self, kind, *_) -> None:
         if kind is None:
             self._tasks.close()
-            self._line.close()
+            self._line.close(self._seconds)
 
     def epoch(self, histories: Sequence[History], so_far: Callable[[], Ensemble]) -> bool:
         """Report that some models have ended an epoch. Return whether a callback wants the training to end."""
@@ -48,7 +50,7 @@ class Monitor:
 
     def end(self, ensemble: Ensemble) -> None:
         """Take notice that training has ended."""
-        self._so_far = lambda: ensemble
+        self._so_far, self._seconds = lambda: ensemble, ensemble.clock.seconds
 
     def _attributes_so_far(self) -> dict | None:
         """Attributes that a fitted copy of the estimator would have now, or None before the first epoch."""
@@ -63,6 +65,11 @@ def curves(histories: list[History]) -> dict:
         "validation_scores_": _mean_curve([history.score for history in histories]),
         "best_iter_": [history.best_epoch for history in histories],
     }
+
+
+def times(clock: Clock) -> dict[str, float]:
+    """Seconds that each part of a fit took, and the whole fit."""
+    return clock.seconds | {"total": clock.total}
 
 
 def _mean_curve(lines: list[list[float]]) -> np.ndarray:

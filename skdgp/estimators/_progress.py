@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from ..inference.settings import History
@@ -49,11 +49,12 @@ class ProgressLine:
             f"  {elapsed:.0f} s, {elapsed * (1 - fraction) / fraction:.0f} s to go at most"
         )
 
-    def close(self) -> None:
-        """Replace the line by the time that training took."""
+    def close(self, seconds: Mapping[str, float]) -> None:
+        """Replace the line by the time that the fit took, and its longer parts."""
         if self.silent:
             return
-        self._write(f"{self.name} fitted in {time.monotonic() - self.start:.1f} s")
+        parts = ", ".join(f"{part} {taken:.1f} s" for part, taken in seconds.items() if taken >= 0.05)
+        self._write(f"{self.name} fitted in {time.monotonic() - self.start:.1f} s" + (f": {parts}" if parts else ""))
         sys.stdout.write("\n")
         sys.stdout.flush()
 

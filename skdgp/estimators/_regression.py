@@ -51,6 +51,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     device: str = parameter(computing.DEVICE, "auto")
     warm_start: bool = parameter(training.WARM_START, False)
     random_state: int | np.random.RandomState | None = parameter(computing.RANDOM_STATE, None)
+    max_time: float | None = parameter(training.MAX_TIME, None)
     verbose: int = parameter(computing.VERBOSE, 0)
 
     def __sklearn_tags__(self):

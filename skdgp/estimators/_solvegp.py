@@ -48,9 +48,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         suits which function.
     max_iter : "auto" or int, default="auto"
         Largest number of epochs, which are passes over the data, for each member; in a collapsed fit, of iterations of
-        L-BFGS. "auto" is 200 iterations in a collapsed fit. By minibatches it takes about 1000 steps, or 2000 from 4000
-        rows on, in 20 to 400 epochs. If the posterior is computed in closed form every few epochs, it takes 500 and 700
-        steps instead.
+        L-BFGS. "auto" is at most 40 iterations in a collapsed fit. By minibatches it takes about 1000 steps, or 2000
+        from 4000 rows on, in 20 to 400 epochs. If the posterior is computed in closed form every few epochs, it takes
+        500 and 700 steps instead.
     likelihood : str, likelihood or its class, default="gaussian"
         Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
         rows; "heteroskedastic" is Gaussian noise whose variance depends on the row; "student_t" is for targets with
@@ -145,6 +145,12 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
     warm_start : bool, default=False
         Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
         classifier, then stay those of the last fit.
+    max_time : float or None, default=None
+        Seconds that a ``fit`` may take, all of it counted. The base is computed first, since it brings most. The
+        schedule of training then ends after three quarters of the time, and neighbours are left out if there is no time
+        for them. A warning says what was cut. What cannot be divided may take longer: the base, an epoch of a collapsed
+        fit, and the judging after training. Results depend on the speed of the machine then. ``partial_fit`` has no
+        limit.
     target_transform : "log", transformer or None, default=None
         Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
         ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
@@ -230,6 +236,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         the same for all rows.
     method_ : str
         Method that ``fit`` took: "svi" or "collapsed".
+    fit_times_ : dict of float
+        Seconds that ``fit`` took for "base", "training", "judging" by held-out rows, "neighbors" and "leave_one_out",
+        as far as it had these parts, and in "total".
     device_ : torch.device
         Device on which the members are.
     n_features_in_ : int
@@ -298,9 +307,9 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         suits which function.
     max_iter : "auto" or int, default="auto"
         Largest number of epochs, which are passes over the data, for each member; in a collapsed fit, of iterations of
-        L-BFGS. "auto" is 200 iterations in a collapsed fit. By minibatches it takes about 1000 steps, or 2000 from 4000
-        rows on, in 20 to 400 epochs. If the posterior is computed in closed form every few epochs, it takes 500 and 700
-        steps instead.
+        L-BFGS. "auto" is at most 40 iterations in a collapsed fit. By minibatches it takes about 1000 steps, or 2000
+        from 4000 rows on, in 20 to 400 epochs. If the posterior is computed in closed form every few epochs, it takes
+        500 and 700 steps instead.
     random_state : int, RandomState instance or None, default=None
         Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
         repeatable.
@@ -367,6 +376,12 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
     warm_start : bool, default=False
         Whether ``fit`` continues from the parameters of the last fit. The scaling of the data, and the classes of a
         classifier, then stay those of the last fit.
+    max_time : float or None, default=None
+        Seconds that a ``fit`` may take, all of it counted. The base is computed first, since it brings most. The
+        schedule of training then ends after three quarters of the time, and neighbours are left out if there is no time
+        for them. A warning says what was cut. What cannot be divided may take longer: the base, an epoch of a collapsed
+        fit, and the judging after training. Results depend on the speed of the machine then. ``partial_fit`` has no
+        limit.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
         "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
@@ -434,6 +449,9 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         Inducing points of the first set, in units of standardised features.
     orthogonal_points_ : ndarray of shape (n_estimators, M, Q)
         Inducing points of the second set, in units of standardised features; M may be 0.
+    fit_times_ : dict of float
+        Seconds that ``fit`` took for "base", "training", "judging" by held-out rows, "neighbors" and "leave_one_out",
+        as far as it had these parts, and in "total".
     device_ : torch.device
         Device on which the members are.
     n_features_in_ : int

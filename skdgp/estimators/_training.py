@@ -20,6 +20,7 @@ from ..gp.likelihoods import NOISE_FLOOR, Gaussian, Likelihood
 from ..inference.batches import Batch
 from ..inference.calibration import MAX_ROWS
 from ..inference.callers import users_level
+from ..inference.clock import TRAINED, Clock
 from ..inference.ensemble import Ensemble, Start, Training
 from ..inference.ensemble import learn as learn_chunk
 from ..inference.leave_one_out import LeftOutRows, few_enough
@@ -37,7 +38,7 @@ from ..tables import learn as learn_table
 from ..tables.encoding import has_missing
 from ..tables.rows import Rows
 from ._fitted import Learnt, keep, warn_of_kernels
-from ._monitor import Monitor, curves
+from ._monitor import Monitor, curves, times
 from ._parameters import check_structure, method_of, structure_of
 from ._refusals import check
 from ._wishes import Wishes, warn_of_idle
@@ -66,6 +67,7 @@ MAX_VALIDATION_ROWS = 1000
 @torch.enable_grad()
 def fit(estimator, X, y, sample_weight, X_val, y_val):
     """Train an ensemble on all rows; see the estimators."""
+    clock = Clock(estimator.max_time)
     with threads_for():
         method = method_of(estimator)
         check(wishes := Wishes(estimator, method, by_chunks=False))
@@ -88,13 +90,14 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         hooks = {"X": rows.given.X, "y": rows.given.y, "metadata": {"sample_weight": rows.given.weight}}
 
         def attributes(ensemble: Ensemble) -> dict:
-            return Learnt(ensemble, table, structure, len(data)).attributes() | curves(ensemble.histories)
+            course = curves(ensemble.histories) | {"fit_times_": times(clock)}
+            return Learnt(ensemble, table, structure, len(data)).attributes() | course
 
         with (
             Monitor(estimator, plan.n_epochs(len(seeds)), hooks, attributes) as monitor,
             _blaming_units(likelihood, data),
         ):
-            ensemble = Training(data, split, plan, monitor, device).run(
+            ensemble = Training(data, split, plan, monitor, device, clock).run(
                 start,
                 seeds,
                 base=_has_base(estimator),
@@ -104,6 +107,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         ensemble.left_out = _in_table(ensemble, table, checker, X, rows.given)
         _warn_of_few_rows(ensemble, split, len(data))
         _warn_of_failure(ensemble, data, order)
+        _warn_of_time(ensemble, plan)
         bound = ensemble.objective(data, plan.settings.batch_size) + likelihood.log_jacobian(data.y, data.weight)
         warn_of_kernels(ensemble.models[0], table, estimator.kernel)
         return keep(estimator, attributes(ensemble) | {"lower_bound_": bound})
@@ -113,6 +117,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
 @torch.enable_grad()
 def learn(estimator, X, y, sample_weight, total_size, classes=None):
     """Learn from one chunk of rows; see the estimators' ``partial_fit``."""
+    clock = Clock()
     with threads_for():
         method = method_of(estimator)
         check(wishes := Wishes(estimator, method, by_chunks=True))
@@ -142,6 +147,7 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None):
         losses = np.append(losses, np.mean([history.loss[-1] for history in ensemble.histories]))
         course = {"n_iter_": len(losses), "loss_curve_": losses, "validation_scores_": np.empty(0)}
         course["best_iter_"] = [len(losses)] * n_members
+        course["fit_times_"] = times(clock)
         return keep(estimator, Learnt(ensemble, table, structure, n_seen).attributes() | course)
 
 
@@ -339,6 +345,20 @@ def _warn_of_small_targets(likelihood: Likelihood, y: np.ndarray, normalize_y: b
             f"of at least {least:g} while a model learns. So intervals may be far too wide: set normalize_y=True, or "
             "choose another unit.",
             UserWarning,
+            stacklevel=users_level(),
+        )
+
+
+def _warn_of_time(ensemble: Ensemble, plan: Plan) -> None:
+    """Warn of what ``max_time`` has left no time for."""
+    clock, n_epochs = ensemble.clock, max(len(history.loss) for history in ensemble.histories)
+    cut = plan.settings.max_iter > n_epochs and clock.total >= TRAINED * clock.max_time
+    missing = [f"training ended after {n_epochs} of {plan.settings.max_iter} epochs"] if cut else []
+    missing += ["neighbours were left out"] if "neighbors" in clock.left_out else []
+    if missing:
+        warnings.warn(
+            f"The time was too short, and {' and '.join(missing)}: raise max_time={clock.max_time:g}, or leave it out.",
+            ConvergenceWarning,
             stacklevel=users_level(),
         )
 

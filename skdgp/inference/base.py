@@ -32,7 +32,7 @@ from .calibration import marginals_of
 from .collapsed import left_out, set_posteriors
 from .evidence import LIFT, most_likely, observations
 from .hyperparameters import HyperparameterPosterior
-from .threads import threads_for
+from .starts import CANDIDATES, greedy_points
 
 #: Kernels that compete.
 PROFILES = ("matern52", "rbf")
@@ -94,9 +94,6 @@ FEWEST_POINTS = 100
 #: Largest number of inducing points. The cost of the posterior grows with its square.
 POINTS = 1000
 
-#: Number of rows that inducing points are chosen from.
-CANDIDATES = 2000
-
 #: Variance that inducing points may leave unexplained, relative to the noise.
 LEFT_OVER = 0.1
 
@@ -138,9 +135,6 @@ LOG_SQUARE = (-1.2703628, 0.5 * math.pi**2)
 
 #: How far linear functions continue beyond the data, as a share of each feature's range.
 BEYOND = 0.1
-
-#: If less than this share of the mean variance of a row is unexplained, the row would only add rounding errors.
-LEAST_LEFT = 1e-12
 
 #: Largest number of rows that the posterior learns from.
 POSTERIOR_ROWS = 20_000
@@ -416,7 +410,8 @@ def _fit(rows: Batch, floor: Tensor, groups: Groups) -> DeepGP:
     kernel, likelihood = _kernel_and_noise(rows, floor, groups)
     candidates = rows.X[-CANDIDATES:]
     with torch.no_grad():
-        points = candidates[greedy_points(kernel, candidates, LEFT_OVER * likelihood.variance.min().item())]
+        tolerance = LEFT_OVER * likelihood.variance.min().item()
+        points = candidates[greedy_points(kernel, candidates, tolerance, fewest=FEWEST_POINTS, most=POINTS)]
     while True:
         model = _model(kernel, likelihood, points, rows.y.shape[1])
         try:
@@ -575,36 +570,3 @@ def _search_with_less_noise(kernel: SumKernel, likelihood: Gaussian, rows: Batch
         score = again
         kernel.load_state_dict(pair[0].state_dict())
         likelihood.load_state_dict(pair[1].state_dict())
-
-
-def greedy_points(kernel: Kernel, X: Tensor, tolerance: float) -> Tensor:
-    """Numbers of the rows that explain the others best, by a partial Cholesky factorisation with pivots.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Kernel of one output.
-    X : Tensor of shape (n, Q)
-        The rows.
-    tolerance : float
-        Mean variance that may be left unexplained.
-
-    Returns
-    -------
-    Tensor of shape (M,)
-        M is at least :data:`FEWEST_POINTS`, if so many rows are distinct, and at most :data:`POINTS`.
-    """
-    most = min(POINTS, len(X))
-    left, factor, chosen = kernel.diagonal(X)[0].clone(), X.new_empty(most, len(X)), list[int]()
-    tiny = LEAST_LEFT * left.mean()
-    with threads_for(most * len(X)):
-        while len(chosen) < most:
-            n, pivot = len(chosen), int(left.argmax())
-            k = kernel.covariance(X[pivot, None], X)[0, 0]  # (n,)
-            factor[n] = (k - factor[:n, pivot] @ factor[:n]) / left[pivot].sqrt()
-            left = (left - factor[n].square()).clamp_(min=0.0)
-            left[pivot] = 0.0
-            chosen.append(pivot)
-            if (len(chosen) >= FEWEST_POINTS and left.mean() <= tolerance) or left.max() <= tiny:
-                break
-    return torch.tensor(chosen, device=X.device)

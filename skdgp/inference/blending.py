@@ -108,7 +108,7 @@ def blend(
     noise : DeepGP, default=None
         If noise varies, the base of the logarithms of its variances. It does not change.
     judged : bool, default=True
-        Whether the members' moments are known. If they are not, members have no weight.
+        Whether members may have weight.
 
     Returns
     -------
@@ -117,14 +117,8 @@ def blend(
     score : float
         Mean log density or probability of the rows, in the members' units.
     """
-    if likelihood.base_kind == "classes":
-        density: _Density = _Probability(base, likelihood, held_out, class_rows)
-    else:
-        density = _Density(base, likelihood, held_out)
-    if judged:
-        best = min((density.maximise(weight) for weight in STARTS), key=lambda optimum: optimum.fun)
-    else:
-        best = density.maximise(0.0, most=0.0)
+    density = _density(base, likelihood, held_out, class_rows)
+    best = density.best() if judged else density.without_members()
     score = density.score(best.x)
     weight, log_factor = density.take(best.x)
     density.multiply(base.model, log_factor)
@@ -132,6 +126,27 @@ def blend(
     likelihood, weights = density.likelihood.requires_grad_(False), density.by_value(torch.from_numpy(weight))
     best_blend = Blend(base.model, likelihood, weight=weights, **edges, n_alternatives=base.n_alternatives, noise=noise)
     return best_blend.to(density.y.device), score
+
+
+def gain_of_members(
+    base: Base, likelihood: Likelihood, held_out: Sequence[OutOfSample], class_rows: tuple[Tensor, Tensor] | None = None
+) -> float:
+    """What members add to the mean log density that held-out rows have by the base alone; see :func:`blend`.
+
+    Neither the base nor the likelihood changes.
+    """
+    density = _density(base, likelihood, held_out, class_rows)
+    together, alone = density.best(), density.without_members()
+    return density.score(together.x) - density.score(alone.x)
+
+
+def _density(
+    base: Base, likelihood: Likelihood, held_out: Sequence[OutOfSample], class_rows: tuple[Tensor, Tensor] | None
+) -> "_Density":
+    """What a blend of such a likelihood maximises."""
+    if likelihood.base_kind == "classes":
+        return _Probability(base, likelihood, held_out, class_rows)
+    return _Density(base, likelihood, held_out)
 
 
 class _Density:
@@ -203,6 +218,14 @@ class _Density:
         """Mean log density (), with the present noise."""
         mean, variance = self.moments(weight, log_factor)
         return (self.row_weight * self.likelihood.log_predictive(self.y, mean[None], variance[None])[0]).sum()
+
+    def best(self) -> OptimizeResult:
+        """The vector that maximises it."""
+        return min((self.maximise(weight) for weight in STARTS), key=lambda optimum: optimum.fun)
+
+    def without_members(self) -> OptimizeResult:
+        """The same for members without weight."""
+        return self.maximise(0.0, most=0.0)
 
     def maximise(self, weight: float, most: float = 1.0) -> OptimizeResult:
         """Maximise it from a weight, which is at most ``most``, and from the noise that goes with it."""

@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from itertools import accumulate, pairwise, product
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ from ..gp.linalg import NO_JITTER, cholesky
 from .batches import Batch
 from .lbfgs import lbfgs
 from .settings import History, Member, OneByOne, Settings
+from .starts import of_points, parts_of, start
 from .threads import threads_for
 from .twins import merged, weight_of_twins
 
@@ -50,6 +51,9 @@ CHUNKS = 8
 #: others explain come as close to one as 1e-12. Rounding errors of float64 are smaller still.
 MOST_LEVERAGE = 1.0 - 1e-13
 
+#: What the last iteration gains, in nats per row, or as a share of them if they are more than one.
+TOLERANCE = 1e-4
+
 #: Factors of lengthscales from which a fit with Fourier features may start. A long series needs the smallest.
 SHORTER = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.008, 0.004)
 
@@ -58,18 +62,6 @@ EXCESSES = (0.01, 0.1, 0.5, 0.9)
 
 #: Largest number of entries in the whitened cross-covariances of a chunk of rows: 32 MiB in float64.
 CHUNK_NUMBERS = 2**22
-
-
-class Parts(NamedTuple):
-    """The parts of a model of one whitened global layer with one kernel."""
-
-    layer: GlobalLayer
-    likelihood: Gaussian
-
-
-def parts_of(model: DeepGP) -> Parts:
-    """Layer and likelihood of such a model, with their types."""
-    return Parts(cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood))
 
 
 class Statistics(NamedTuple):
@@ -227,8 +219,10 @@ def train(member: Member, settings: Settings, on_epoch: Callable[[History], bool
     untrained = not layer.q.mean.any()
     if untrained and isinstance(kernel, StationaryKernel) and isinstance(layer.inducing, Fourier):
         _try_starts(kernel, likelihood, loss)
+    elif untrained and of_points(layer):
+        start(model, judged)
     try:
-        lbfgs(loss, not_solved(model), settings.max_iter, model.products(len(data)), record)
+        lbfgs(loss, not_solved(model), settings.max_iter, model.products(len(data)), record, tolerance=TOLERANCE)
     except KeyboardInterrupt:
         if not history.loss:
             raise

@@ -1,9 +1,10 @@
 """Training of ensembles: models that are trained in the same way and predict together."""
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, Self
 
@@ -14,6 +15,7 @@ from ..gp.deep_gp import DeepGP
 from .batches import Batch, Part
 from .calibration import FIRST_PRIOR_ROWS, MAX_ROWS, PRIOR_ROWS, recalibrate
 from .callers import users_level
+from .clock import Clock
 from .leave_one_out import REASONS, LeftOutRows, leave_one_out
 from .objectives import elbo
 from .plan import HeldOut, Plan, Split
@@ -24,6 +26,15 @@ from .streaming import Stream
 from .threads import threads_for
 from .trusted import refuse
 from .validation import Foundation, Validation
+
+#: Share of the epochs after which held-out rows decide whether the base is good enough alone.
+TRIAL = 0.2
+
+#: It is, and training ends, if members add at most this much to the mean log density of held-out rows, in nats.
+LITTLE = 1e-3
+
+#: With fewer epochs there is no trial.
+LEAST_EPOCHS = 20
 
 #: Makes the untrained member with a given number, with a generator on the CPU.
 Start = Callable[[int, torch.Generator], DeepGP]
@@ -49,6 +60,8 @@ class Ensemble:
         What learns from chunks, from which the members are made.
     left_out : LeftOutRows or str, default=""
         Predictions of the training rows, each left out, or the name of the reason why there are none.
+    clock : Clock, default=one that has measured nothing
+        How long the parts of the last fit took. It is not stored.
     """
 
     predictor: Predictor
@@ -57,6 +70,7 @@ class Ensemble:
     held_out: HeldOut | None = None
     streams: Sequence[Stream] = ()
     left_out: LeftOutRows | str = ""
+    clock: Clock = field(default_factory=Clock)
 
     @property
     def models(self) -> Sequence[DeepGP]:
@@ -133,10 +147,14 @@ class Training:
         Follows the training.
     device : torch.device
         Where the models are.
+    clock : Clock
+        Knows how much time there is. What gains least is left out if there is too little.
     """
 
-    def __init__(self, data: Batch, split: Split, plan: Plan, watcher: Watcher, device: torch.device):
+    def __init__(self, data: Batch, split: Split, plan: Plan, watcher: Watcher, device: torch.device, clock: Clock):
+        plan = plan._replace(settings=replace(plan.settings, until=clock.end_of_training))
         self.data, self.split, self.plan, self.watcher, self.device = data, split, plan, watcher, device
+        self.clock, self.base_is_enough = clock, False
         self.validation = Validation(data, split, plan, device, data.X.dtype)
 
     def run(
@@ -175,21 +193,29 @@ class Training:
             model, generator = _untrained(start, index, seed, self.device, self.plan.precision)
             rows, held_out = self.split.of(near, index)
             training.append(Member(model, rows, generator, None if self.split.for_validation else held_out))
-        foundation = self.validation.foundation(training[0].model.likelihood, groups) if base else None
+        with self.clock.timing("base"):
+            foundation = self.validation.foundation(training[0].model.likelihood, groups) if base else None
         if foundation is not None and foundation.level is not None:
             for member in training:
                 member.model.likelihood.fix_level(foundation.level)
-        histories = self._train(training)
-        trained = [member for member, history in zip(training, histories, strict=True) if history.loss]
-        begun = [history for history in histories if history.loss]
-        predictor = Predictor([self._finished(member.model, index) for index, member in enumerate(trained)])
-        ensemble = Ensemble(predictor, self.plan.name, begun)
+        with self.clock.timing("training"):
+            histories = self._train(training, foundation)
+            trained = [member for member, history in zip(training, histories, strict=True) if history.loss]
+            begun = [history for history in histories if history.loss]
+            predictor = Predictor([self._finished(member.model, index) for index, member in enumerate(trained)])
+        ensemble = Ensemble(predictor, self.plan.name, begun, clock=self.clock)
         learnt_with = [deepcopy(model.likelihood) for model in predictor.models]
         try:
-            self._calibrate(ensemble, [member.held_out for member in trained])
-            self._decide(ensemble, foundation, n_neighbors)
+            with self.clock.timing("judging"):
+                self._calibrate(ensemble, [member.held_out for member in trained])
+                if foundation is not None:
+                    predictor.blend, ensemble.held_out = self.validation.blend(
+                        predictor.models, foundation, with_members=not self.base_is_enough
+                    )
+            self._correct(ensemble, foundation, n_neighbors)
             basis = None if foundation is None else foundation.rows
-            ensemble.left_out = leave_one_out(predictor, learnt_with, basis, self.validation)
+            with self.clock.timing("leave_one_out"):
+                ensemble.left_out = leave_one_out(predictor, learnt_with, basis, self.validation)
         except KeyboardInterrupt:
             for history in begun:
                 history.interrupted = True
@@ -197,8 +223,15 @@ class Training:
         self.watcher.end(ensemble)
         return ensemble
 
-    def _train(self, members: Sequence[Member]) -> list[History]:
-        """Train the members. Meanwhile the watcher can ask what they would be if training ended."""
+    def _train(self, members: Sequence[Member], foundation: Foundation | None) -> list[History]:
+        """Train the members. Meanwhile the watcher can ask what they would be if training ended.
+
+        If they are blended with a base, training ends early if this gains hardly anything after a trial.
+        """
+        settings = self.plan.settings
+        tried = foundation is not None and self.plan.name == "svi" and settings.until == math.inf
+        if tried and settings.max_iter >= LEAST_EPOCHS:
+            settings = replace(settings, trial=round(TRIAL * settings.max_iter))
 
         def copied(index: int) -> DeepGP:
             member = members[index]
@@ -214,9 +247,20 @@ class Training:
             return Ensemble(Predictor(copies), self.plan.name, [histories[index] for index in begun])
 
         def on_epoch(histories: Sequence[History]) -> bool:
-            return self.watcher.epoch(histories, partial(so_far, histories))
+            ended = self.watcher.epoch(histories, partial(so_far, histories))
+            if foundation is not None and max(len(history.loss) for history in histories) == settings.trial:
+                self.base_is_enough = not ended and self._gains_little(so_far(histories), members, foundation)
+                ended = ended or self.base_is_enough
+            return ended or settings.out_of_time()
 
-        return self.plan.trainer(members, self.plan.settings, on_epoch)
+        return self.plan.trainer(members, settings, on_epoch)
+
+    def _gains_little(self, ensemble: Ensemble, members: Sequence[Member], foundation: Foundation) -> bool:
+        """Whether a blend of the members with the base is hardly better than the base."""
+        with self.clock.timing("judging"), shared_among(ALONE):
+            begun = zip(members, ensemble.histories, strict=True)
+            self._calibrate(ensemble, [member.held_out for member, history in begun if history.loss])
+            return self.validation.gain_of_members(ensemble.models, foundation) <= LITTLE
 
     def _finished(self, model: DeepGP, index: int) -> DeepGP:
         """The trained model of this number, in the precision of predictions."""
@@ -238,13 +282,16 @@ class Training:
         n_rows = sum(map(len, rows)) if self.split.rows is None else len(rows[0])
         ensemble.held_out = HeldOut(float(np.mean(scores)), n_rows) if scores else None
 
-    def _decide(self, ensemble: Ensemble, foundation: Foundation | None, n_neighbors: int | None) -> None:
-        """Let rows decide on base and neighbours. Members then learn from rows that were held out for this alone."""
+    def _correct(self, ensemble: Ensemble, foundation: Foundation | None, n_neighbors: int | None) -> None:
+        """Let rows decide on neighbours. Members then learn from rows that were held out to judge them alone."""
         predictor, models = ensemble.predictor, ensemble.models
-        if foundation is not None:
-            predictor.blend, ensemble.held_out = self.validation.blend(models, foundation)
         if n_neighbors != 0 and self.validation.possible and models[0].likelihood.kriged:
-            predictor.correction = self.validation.correction(predictor, foundation, n_neighbors)
+            # They take about as long as a base.
+            if self.clock.left < self.clock.seconds["base"]:
+                self.clock.left_out.append("neighbors")
+            else:
+                with self.clock.timing("neighbors"):
+                    predictor.correction = self.validation.correction(predictor, foundation, n_neighbors)
         if self.split.for_validation and self.plan.solve is not None:
             for model in models:
                 self.plan.solve(model, self.data.to(self.device, self.data.X.dtype), self.plan.settings)

@@ -157,7 +157,7 @@ def _mixture(mean: Tensor, variance: Tensor) -> Marginals:
 
 def _member_moments(model: DeepGP, index: int, data: Batch, split: Split, plan: Plan) -> tuple[Tensor, Tensor]:
     """Means and variances (1, n, P) that a member predicts for all rows, in float64."""
-    learnt = Part(data) if split.for_validation else split.of(data, index)[0]  # see Training._decide
+    learnt = Part(data) if split.for_validation else split.of(data, index)[0]  # see Training._correct
     like = next(model.parameters())
     rows, everything = (part.to(like.device, like.dtype) for part in (learnt.rows(), data))
     own = cast(LeftOut, plan.closed)(model, rows, rows, plan.settings)

@@ -4,6 +4,7 @@ A step itself is in :mod:`.steps`.
 """
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -35,6 +36,13 @@ def one_cycle(progress: float) -> float:
     if progress < WARM_UP:
         return WARM_UP_FROM + (1 - WARM_UP_FROM) * 0.5 * (1 - math.cos(math.pi * progress / WARM_UP))
     return 0.5 * (1 + math.cos(math.pi * (progress - WARM_UP) / (1 - WARM_UP)))
+
+
+def schedule(progress: float, trial: float) -> float:
+    """The same after a share of all steps of which a ``trial``, and then all others, have a cycle of their own."""
+    if progress < trial:
+        return one_cycle(progress / trial)
+    return one_cycle((progress - trial) / (1 - trial))
 
 
 def train(members: Sequence[Member], settings: Settings, on_epoch: OnEpoch = go_on) -> list[History]:
@@ -113,6 +121,7 @@ class _Group:
         recorded = settings.cuda_graphs and on_gpu and processes.size == 1
         self.stepper = (RecordedStepper if recorded else Stepper)(members, settings, processes)
         self.best = self.stepper.flat.vector.clone()
+        self.start, self.alone = time.monotonic(), processes.size == 1
         self._hold_out()
 
     def _hold_out(self) -> None:
@@ -139,12 +148,23 @@ class _Group:
         settings, stepper = self.settings, self.stepper
 
         def rate(step: int) -> float:
-            return settings.learning_rate * one_cycle((epoch + step / stepper.n_steps) / settings.max_iter)
+            progress = self._progress(epoch + step / stepper.n_steps)
+            return settings.learning_rate * schedule(progress, settings.trial / settings.max_iter)
 
-        losses = stepper.epoch(rate)
+        losses = stepper.epoch(rate, over=lambda: self.alone and settings.out_of_time())
         if self.scored is None:
             return losses, [None] * len(stepper)
         return losses, mean_log_density(stepper, self.scored, n_together(stepper))
+
+    def _progress(self, n_epochs: float) -> float:
+        """Share of the schedule that is over after so many epochs, or after so much of the time."""
+        settings, share = self.settings, n_epochs / self.settings.max_iter
+        if (
+            settings.until == math.inf or not self.alone
+        ):  # processes have clocks of their own, and must take equal steps
+            return share
+        spent, allowed = time.monotonic() - self.start, settings.until - self.start
+        return 1.0 if spent >= allowed else max(share, spent / allowed)
 
     def dismiss_stalled(self) -> None:
         """Let members leave whose scores no longer improve."""

@@ -150,11 +150,14 @@ class Predictor(nn.Module):
 
     def _blended(self, X: Tensor) -> list[Marginals]:
         """Marginals without the correction."""
-        marginals = [model(X) for model in self.models]
         if self.blend is None:
-            return marginals
+            return [model(X) for model in self.models]
         base = self.blend.of_base(X.double())
         t = self.blend.share(X, base)
+        if self.blend.weight.any():
+            marginals = [model(X) for model in self.models]
+        else:  # members may be anything, and what takes most of the time is left out
+            marginals = len(self) * [Marginals.zeros(X, self.blend.likelihood.n_outputs)]
         return [self.blend.joined(t, deep, base, part) for deep, part in zip(marginals, self.parts, strict=True)]
 
     def joint(self, X: Tensor, *, joint: bool = True, observed: bool = False) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ come one after another.
 """
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import update_wrapper
@@ -25,7 +26,9 @@ class Settings:
     """Settings of training; the estimators' parameters of the same names explain them.
 
     ``n_rows`` is the number of rows N that decides the weight β/N of the penalty. With None it is the number of rows
-    that the trainer gets, which does not include held-out rows.
+    that the trainer gets, which does not include held-out rows. ``until`` is when training has to end, on the monotonic
+    clock: what is scheduled then ends by that time. The first ``trial`` epochs are a training of their own, with a
+    whole cycle of the learning rate, after which it may turn out that more would gain nothing.
     """
 
     objective: Objective
@@ -36,6 +39,12 @@ class Settings:
     n_iter_no_change: int = 1000
     cuda_graphs: bool = False
     n_rows: int | None = None
+    until: float = math.inf
+    trial: int = 0
+
+    def out_of_time(self) -> bool:
+        """Whether training has to end."""
+        return time.monotonic() >= self.until
 
     def kl_weight(self, n_rows: int, mean_weight: float) -> float:
         """β/N, where N is the sum of weights of ``n_rows`` rows with this mean weight."""
@@ -69,9 +78,10 @@ class History:
         return best
 
     def stalled(self, settings: Settings) -> bool:
-        """Whether the last ``n_iter_no_change`` scores brought no improvement."""
+        """Whether the last ``n_iter_no_change`` scores brought no improvement; those after the trial are apart."""
         patience = settings.n_iter_no_change
-        before, last = self.score[:-patience], self.score[-patience:]
+        scores = self.score[settings.trial :] or self.score
+        before, last = scores[:-patience], scores[-patience:]
         return bool(before) and max(last) <= max(before)
 
 

@@ -10,7 +10,6 @@ predictions in float64 do not have.
 
 import warnings
 from collections.abc import Sequence
-from copy import deepcopy
 
 import numpy as np
 import torch
@@ -20,20 +19,11 @@ from ..gp.deep_gp import DeepGP
 from . import minibatches
 from .batches import Batch
 from .callers import users_level
-from .collapsed import left_out, parts_of, set_posteriors
-from .evidence import most_likely
+from .collapsed import left_out, set_posteriors
 from .processes import current
 from .settings import History, Member, OnEpoch, Settings, go_on
+from .starts import CANDIDATES, parts_of, start
 from .twins import merged
-
-#: Number of rows whose evidence decides where kernel and noise start.
-START_ROWS = 700
-
-#: Number of iterations of L-BFGS for that.
-START_ITERATIONS = 25
-
-#: How far logarithms may move: if there is no noise, the evidence has its peak where float32 is not precise enough.
-REACH = 3.0
 
 #: Number of epochs from one solution to the next.
 EPOCHS_BETWEEN = 4
@@ -47,7 +37,7 @@ def train(members: Sequence[Member], settings: Settings, on_epoch: OnEpoch = go_
     """
     for member in members:
         if not any(posterior.mean.any() for posterior in parts_of(member.model).layer.posteriors):
-            _start(member.model, merged(member.at_once(START_ROWS)).relative()[0])
+            start(member.model, merged(member.at_once(CANDIDATES)).relative()[0])
             solve(member.model, merged(member.at_once()).relative()[0], settings)
 
     def after_epoch(histories: Sequence[History]) -> bool:
@@ -57,26 +47,6 @@ def train(members: Sequence[Member], settings: Settings, on_epoch: OnEpoch = go_
         return on_epoch(histories)
 
     return minibatches.train(members, settings, after_epoch)
-
-
-def _start(model: DeepGP, rows: Batch) -> None:
-    """Give the model the kernel and the noise that these rows make most likely."""
-    exact, rows = deepcopy(model).double(), rows.to(rows.X.device, torch.float64)
-    layer, likelihood = parts_of(exact)
-    try:
-        most_likely(layer.kernel, likelihood, rows, START_ITERATIONS, REACH)
-    except np.linalg.LinAlgError:
-        warnings.warn(
-            "The evidence of some rows could not be computed, and training starts from initial values: a covariance "
-            "matrix has no Cholesky factor. The likely cause is features or targets with values far from all others: "
-            "remove or transform these.",
-            RuntimeWarning,
-            stacklevel=users_level(),
-        )
-        return
-    with torch.no_grad():
-        for parameter, best in zip(model.parameters(), exact.parameters(), strict=True):
-            parameter.copy_(best)
 
 
 @torch.no_grad()

@@ -56,6 +56,11 @@ def do_nothing(step: int) -> None:
     """What there is to do after a step by default."""
 
 
+def never() -> bool:
+    """When an epoch ends early by default."""
+    return False
+
+
 class Stepper:
     """Members that are trained as one model: their parameters, Adam's moments, and the step that changes both.
 
@@ -117,15 +122,26 @@ class Stepper:
         """Number of steps in an epoch."""
         return -(-len(self.members[0].rows) // self.settings.batch_size)
 
-    def epoch(self, rate: Callable[[int], float], after_step: Callable[[int], None] = do_nothing) -> list[float]:
-        """Pass once over the rows in random order, at the rate of each step; return the members' mean losses."""
-        parts = [member.rows for member in self.members]
+    def epoch(
+        self,
+        rate: Callable[[int], float],
+        after_step: Callable[[int], None] = do_nothing,
+        over: Callable[[], bool] = never,
+    ) -> list[float]:
+        """Pass once over the rows in random order, at the rate of each step; return the members' mean losses.
+
+        The pass ends early, but not before its first step, if it is ``over``.
+        """
+        parts, n_rows = [member.rows for member in self.members], 0
         total = torch.zeros(len(self), dtype=torch.float64, device=self.flat.vector.device)
         for number, batch in enumerate(shuffled(parts, self.settings.batch_size, self.generators)):
             total += len(batch) * self.step(batch.weighing(self._weighing), rate(number)).double()
             after_step(number)
+            n_rows += len(batch)
+            if over():
+                break
         self.check_parameters()
-        return (total / len(parts[0])).tolist()
+        return (total / n_rows).tolist()
 
     def step(self, batch: Batch, rate: float) -> Tensor:
         """Take a step of Adam; return the losses (E,) before it: negative objectives."""

@@ -15,7 +15,7 @@ from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.neighbours import Correction
 from .base import PREDICT_ROWS, Base, BaseMoments, base_for, fit_base_of_varying, left_out_moments, rows_of_posterior
 from .batches import Batch, Part
-from .blending import OutOfSample, blend
+from .blending import OutOfSample, blend, gain_of_members
 from .calibration import MAX_ROWS, marginals_of
 from .callers import users_level
 from .locality import ERRORS, LEAST_GAIN, MOST_ROWS, MOST_VALIDATION_ROWS, N_NEIGHBORS, Predicted, best_correction
@@ -97,14 +97,34 @@ class Validation(NamedTuple):
         """Targets of least squares for all rows; the likelihood's parameters are on the device of training."""
         return likelihood.regressands(self.data.y.to(self.device)).to(self.data.y.device)
 
-    def blend(self, models: Sequence[DeepGP], foundation: Foundation) -> tuple[Blend, HeldOut]:
-        """The blend of members and base that makes held-out rows most likely.
+    def blend(
+        self, models: Sequence[DeepGP], foundation: Foundation, *, with_members: bool = True
+    ) -> tuple[Blend, HeldOut]:
+        """The blend of members and base that makes held-out rows most likely; members may be left without weight.
 
-        If there are too few rows to judge members, the base alone is judged, by all rows. Members then have no weight.
+        If there are too few rows to judge members, the base alone is judged, by all rows, and members have no weight.
         """
-        base, basis, noise, _ = foundation
+        base, _, noise, _ = foundation
+        judged, out_of_sample = with_members and not self.split.unjudged, self._out_of_sample(models, foundation)
+        noise_model = None if noise is None else noise.base.model
+        best, score = blend(base, models[0].likelihood, out_of_sample, self._targets(), noise_model, judged=judged)
+        # Rows that the user gave judge every member. They are still the same rows.
+        sizes = [len(predicted.rows) for predicted in out_of_sample]
+        return best, HeldOut(score, sizes[0] if self.split.rows is not None else sum(sizes))
+
+    def gain_of_members(self, models: Sequence[DeepGP], foundation: Foundation) -> float:
+        """What members add to the mean log density of held-out rows; zero if there are too few rows to judge them."""
+        if self.split.unjudged:
+            return 0.0
+        out_of_sample = self._out_of_sample(models, foundation)
+        return gain_of_members(foundation.base, models[0].likelihood, out_of_sample, self._targets())
+
+    def _out_of_sample(self, models: Sequence[DeepGP], foundation: Foundation) -> list[OutOfSample]:
+        """Predictions of members and base for rows that judge them; if there are none, of the base for all rows."""
         held_out = (self.split.of(self.data, index)[1] for index in range(len(models)))
-        parts = [(Part(self.data, basis.index) if part is None else part).spread(MAX_ROWS) for part in held_out]
+        parts = [
+            (Part(self.data, foundation.rows.index) if part is None else part).spread(MAX_ROWS) for part in held_out
+        ]
         judged = not self.split.unjudged
         parts = parts if judged else parts[:1]
         out_of_sample = []
@@ -112,11 +132,7 @@ class Validation(NamedTuple):
             rows = part.rows().to(self.device, self.dtype)
             mean, variance = self._moments(model, part, rows) if judged else (of_base.mean, of_base.variance)
             out_of_sample.append(OutOfSample(rows, mean.double(), variance.double(), *of_base))
-        noise_model = None if noise is None else noise.base.model
-        best, score = blend(base, models[0].likelihood, out_of_sample, self._targets(), noise_model, judged=judged)
-        # Rows that the user gave judge every member. They are still the same rows.
-        sizes = [len(predicted.rows) for predicted in out_of_sample]
-        return best, HeldOut(score, sizes[0] if self.split.rows is not None else sum(sizes))
+        return out_of_sample
 
     def _targets(self) -> tuple[Tensor, Tensor]:
         """Targets and weights of rows that have the classes' shares where the model will predict.

@@ -63,7 +63,7 @@ SOLVED_ROWS = 100_000
 COLLAPSED_ROWS = 2000
 
 #: Iterations that "auto" then stands for.
-COLLAPSED_ITERATIONS = 200
+COLLAPSED_ITERATIONS = 40
 
 #: What posteriors in closed form need. A collapsed fit also needs a penalty of weight ``BETA``.
 CLOSED_NEEDS = {

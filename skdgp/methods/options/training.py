@@ -29,9 +29,9 @@ MAX_ITER_AVDGP = MAX_ITER.but(
 MAX_ITER_SOLVEGP = MAX_ITER.but(
     text="""
     Largest number of epochs, which are passes over the data, for each member; in a collapsed fit, of iterations of
-    L-BFGS. "auto" is 200 iterations in a collapsed fit. By minibatches it takes about 1000 steps, or 2000 from 4000
-    rows on, in 20 to 400 epochs. If the posterior is computed in closed form every few epochs, it takes 500 and 700
-    steps instead.
+    L-BFGS. "auto" is at most 40 iterations in a collapsed fit. By minibatches it takes about 1000 steps, or 2000 from
+    4000 rows on, in 20 to 400 epochs. If the posterior is computed in closed form every few epochs, it takes 500 and
+    700 steps instead.
     """,
 )
 
@@ -58,6 +58,18 @@ OBJECTIVE = Option(
     of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
     minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
     worse.
+    """,
+)
+
+MAX_TIME = Option(
+    [Interval(Real, 0, None, closed="neither"), None],
+    "float or None",
+    TRAINING,
+    """
+    Seconds that a ``fit`` may take, all of it counted. The base is computed first, since it brings most. The schedule
+    of training then ends after three quarters of the time, and neighbours are left out if there is no time for them. A
+    warning says what was cut. What cannot be divided may take longer: the base, an epoch of a collapsed fit, and the
+    judging after training. Results depend on the speed of the machine then. ``partial_fit`` has no limit.
     """,
 )
 
