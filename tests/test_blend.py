@@ -5,7 +5,18 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, name_of, normal, predictor_of
+from helpers import (
+    AVDGP,
+    DSDGP,
+    SOLVEGP,
+    Tiny,
+    any_options,
+    every_family,
+    name_of,
+    normal,
+    predictor_of,
+    targets,
+)
 from sklearn.base import clone
 from sklearn.metrics import log_loss
 from test_base import make_data, make_likelihood
@@ -20,6 +31,7 @@ from skdgp import (
     SOLVEGPRegressor,
 )
 from skdgp.gp.blend import Blend
+from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.noise import Heteroskedastic
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
@@ -339,3 +351,33 @@ def test_a_few_rows_far_out_do_not_give_weight_to_the_worse_part(make, seed):
         blend.weight.copy_(weight)
         errors.append(np.sqrt(np.mean((model.predict(X[test]) - y[test]) ** 2)))
     assert errors[0] < 1.05 * min(errors[1:])
+
+
+@every_family
+def test_members_without_weight_are_not_computed(tiny, wave, monkeypatch):
+    """With hardly any weight they are, and predictions are the same."""
+    X, y = wave
+    model = tiny(base="gp", n_estimators=2).fit(X, targets(tiny, y))
+    calls, forward = [], DeepGP.forward
+    monkeypatch.setattr(
+        DeepGP, "forward", lambda self, *rows, **options: calls.append(0) or forward(self, *rows, **options)
+    )
+
+    def predictions(weight):
+        calls.clear()
+        predictor_of(model).blend.weight.fill_(weight)
+        if hasattr(model, "predict_proba"):
+            return [model.predict_proba(X)]
+        dist = model.predict_dist(X)
+        return [
+            dist.mean,
+            dist.std,
+            dist.ppf(0.1),
+            model.predict_gradient(X),
+            model.predict(X, return_cov=True)[1],
+        ]
+
+    expected, n_calls = predictions(1e-30), len(calls)
+    for ours, theirs in zip(predictions(0.0), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
+    assert len(calls) < n_calls

@@ -1,6 +1,7 @@
 """A fitted estimator as plain data, and back."""
 
 import inspect
+from dataclasses import fields
 from types import FunctionType
 from typing import Any
 
@@ -38,13 +39,16 @@ def to_state(state: dict) -> dict:
 
 
 def from_state(state: dict, kind: type) -> dict:
-    """The inverse of :func:`to_state` for an estimator of a class, which also reads files of version 0.1."""
+    """The inverse of :func:`to_state` for an estimator of a class, which also reads files of earlier versions.
+
+    Parameters that a version did not have get their defaults.
+    """
     if "module_" in state:  # version 0.1 had no checksums
         state = upgraded(state)
     elif "_ensemble" in state or "_checksums" in state:
         state = _unharmed(state)
     warn_of_lost(state)
-    state = without_removed(state)
+    state = {field.name: field.default for field in fields(kind) if "option" in field.metadata} | without_removed(state)
     for name in state:
         if isinstance(inspect.getattr_static(kind, name, None), FunctionType | property | classmethod | staticmethod):
             refuse(f"has an attribute {name!r} in place of what {kind.__name__} has under this name")

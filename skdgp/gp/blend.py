@@ -140,6 +140,14 @@ class Blend(nn.Module):
         log_weight = deep.log_weight.repeat_interleave(n_parts, 0) - math.log(n_parts)
         return deep._replace(mean=mean.flatten(0, 1), variance=variance.flatten(0, 1), log_weight=log_weight)
 
+    def without_members(self, base: Marginals, part: slice, dtype: torch.dtype) -> Marginals:
+        """What :meth:`joined` returns for t = 0, whatever the deep GP is; in the precision of members."""
+        missing = self.likelihood.n_outputs - base.mean.shape[-1]  # function values that only members have
+        mean, variance = (nn.functional.pad(g[part].to(dtype), (0, missing)) for g in (base.mean, base.variance))
+        return base._replace(
+            mean=mean, variance=variance, log_weight=mean.new_full((len(mean), 1), -math.log(len(mean)))
+        )
+
     def draw(
         self, deep: DeepGP, streams: Streams, part: slice = ALL, *, of_rows: bool = False
     ) -> Callable[[Tensor], Tensor]:

@@ -35,12 +35,6 @@ class Marginals(NamedTuple):
         log_weight = route.log_weight if mixed else route.log_weight.new_zeros(1, 1)
         return cls(mean, variance, log_weight, kl, route.log_ratio, route.n_replicates)
 
-    @classmethod
-    def zeros(cls, X: Tensor, n_outputs: int) -> "Marginals":
-        """Function values at rows X (B, Q) that are certainly zero."""
-        values = X.new_zeros(1, len(X), n_outputs)
-        return cls(values, values, X.new_zeros(1, 1), X.new_zeros(()))
-
     def moments(self) -> tuple[Tensor, Tensor]:
         """Mean and variance (B, D) of the mixture."""
         weight = self.log_weight.exp()[..., None]

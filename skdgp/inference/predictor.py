@@ -153,12 +153,11 @@ class Predictor(nn.Module):
         if self.blend is None:
             return [model(X) for model in self.models]
         base = self.blend.of_base(X.double())
+        if not self.blend.weight.any():  # members may be anything, and they take most of the time
+            return [self.blend.without_members(base, part, X.dtype) for part in self.parts]
         t = self.blend.share(X, base)
-        if self.blend.weight.any():
-            marginals = [model(X) for model in self.models]
-        else:  # members may be anything, and what takes most of the time is left out
-            marginals = len(self) * [Marginals.zeros(X, self.blend.likelihood.n_outputs)]
-        return [self.blend.joined(t, deep, base, part) for deep, part in zip(marginals, self.parts, strict=True)]
+        pairs = zip(self.models, self.parts, strict=True)
+        return [self.blend.joined(t, model(X), base, part) for model, part in pairs]
 
     def joint(self, X: Tensor, *, joint: bool = True, observed: bool = False) -> tuple[Tensor, Tensor]:
         """Means (P, B) and covariances (P, B, B) of function values, in float64. They can be differentiated.
