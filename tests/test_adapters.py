@@ -255,9 +255,11 @@ def test_a_module_has_several_outputs():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["shallow", "deep with a base", "deep alone"])
 @pytest.mark.filterwarnings("ignore")  # PyTorch's exporter and what it imports
-def test_onnx_computes_what_predict_does(name, tmp_path):
+def test_onnx_computes_what_predict_does(name, tmp_path, capfd):
     model = MODELS[name].fit(*rows())
+    capfd.readouterr()
     to_onnx(model, tmp_path / "model.onnx")
+    assert capfd.readouterr().err == ""
     X, _ = rows(9, seed=1)
     mean, std = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"X": X})
     expected = model.predict(X, return_std=True)

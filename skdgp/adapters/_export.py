@@ -1,5 +1,10 @@
 """Mean and deviation of a fitted regressor as a PyTorch module, which can be exported."""
 
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
@@ -89,6 +94,20 @@ class MomentsModule(nn.Module):
         return mean.mT * self.target_scale + self.target_shift, std
 
 
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Without PyTorch's messages about its own deprecated functions, and about packages that are not needed."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning, message=".*LeafSpec")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
 def to_onnx(regressor, file):
     """Save a fitted regressor as an ONNX file, which computes means and standard deviations.
 
@@ -126,7 +145,7 @@ def to_onnx(regressor, file):
         )
     example = torch.zeros(3, regressor.n_features_in_, dtype=torch.float64, device=module.shift.device)
     rows = {0: torch.export.Dim("n_samples", min=2)}
-    with torch.no_grad():
+    with torch.no_grad(), _silence():
         program = torch.export.export(module, (example,), dynamic_shapes=(rows,), strict=False)
         names = {"input_names": ["X"], "output_names": ["y_mean", "y_std"]}
         torch.onnx.export(program, (example,), str(file), dynamo=True, verbose=False, **names)

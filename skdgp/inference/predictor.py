@@ -69,6 +69,7 @@ class Predictor(nn.Module):
         self.members = nn.ModuleList(members)
         self.blend, self.correction = blend, correction
         self._given_parts = parts
+        self._with_members: bool | None = None  # of a frozen one, which may become a program without branches
         self._kept = Kept[Predictor]()
 
     def __len__(self) -> int:
@@ -81,6 +82,13 @@ class Predictor(nn.Module):
             return self._given_parts or len(self) * [ALL]
         n_parts = min(len(self), self.blend.n_alternatives)
         return [slice(number % n_parts, None, n_parts) for number in range(len(self))]
+
+    @property
+    def with_members(self) -> bool:
+        """Whether members have a weight in predictions."""
+        if self._with_members is not None:
+            return self._with_members
+        return self.blend is None or bool(self.blend.weight.any())
 
     @property
     def models(self) -> Sequence[DeepGP]:
@@ -128,7 +136,9 @@ class Predictor(nn.Module):
                 members = [_in_precision(model, dtype).frozen(turned=turned) for model in self.models]
                 blend = None if self.blend is None else self.blend.frozen(turned=turned)
                 correction = None if self.correction is None else self.correction.frozen()
-                return Predictor(members, blend, correction, self.parts)
+                frozen = Predictor(members, blend, correction, self.parts)
+                frozen._with_members = self.with_members
+                return frozen
 
         return self._kept.copy(self, (dtype, turned), make)
 
@@ -153,7 +163,7 @@ class Predictor(nn.Module):
         if self.blend is None:
             return [model(X) for model in self.models]
         base = self.blend.of_base(X.double())
-        if not self.blend.weight.any():  # members may be anything, and they take most of the time
+        if not self.with_members:  # they may be anything, and they take most of the time
             return [self.blend.without_members(base, part, X.dtype) for part in self.parts]
         t = self.blend.share(X, base)
         pairs = zip(self.models, self.parts, strict=True)
