@@ -426,3 +426,30 @@ def test_joint_moments_are_those_of_single_rows(wave, n_outputs):
     torch.testing.assert_close(mean, means.mean(0).mT)
     expected = (variances.mean(0) + means.var(0, correction=0)).mT
     torch.testing.assert_close(covariance.diagonal(dim1=-2, dim2=-1), expected, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("estimator", [AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor])
+def test_rows_of_an_exact_function_are_met(estimator):
+    """Neighbours would lead away from them: residuals are only those of rows that are left out."""
+    for seed in (100, 102):
+        X = np.random.RandomState(seed).uniform(size=(30, 1))
+        y = (6 * X[:, 0] - 2) ** 2 * np.sin(12 * X[:, 0] - 4)
+        mean, std = estimator(max_iter=5, random_state=2).fit(X, y).predict(X, return_std=True)
+        assert np.abs((y - mean) / std).max() < 4
+
+
+def test_a_correction_that_leads_away_is_left_out_unless_it_is_asked_for(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(500, 2))
+    y = (np.floor(12 * X[:, 0]) % 2) + 0.1 * rng.normal(size=500)
+    model = DSDGPRegressor(n_inducing=10, max_iter=5, n_estimators=1, base=None, random_state=0)
+    assert model.fit(X, y).neighbors_ is not None
+    moments = Neighbours.moments
+
+    def away(self, X, near=None):
+        mean, variance = moments(self, X, near)
+        return -mean, variance
+
+    monkeypatch.setattr(Neighbours, "moments", lambda *args: moments(*args) if len(args) > 2 else away(*args))
+    assert model.fit(X, y).neighbors_ is None
+    assert model.set_params(n_neighbors=24).fit(X, y).neighbors_ is not None

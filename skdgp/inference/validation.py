@@ -18,7 +18,16 @@ from .batches import Batch, Part
 from .blending import OutOfSample, blend, gain_of_members
 from .calibration import MAX_ROWS, marginals_of
 from .callers import users_level
-from .locality import ERRORS, LEAST_GAIN, MOST_ROWS, MOST_VALIDATION_ROWS, N_NEIGHBORS, Predicted, best_correction
+from .locality import (
+    ERRORS,
+    LEAST_GAIN,
+    MOST_ROWS,
+    MOST_VALIDATION_ROWS,
+    N_NEIGHBORS,
+    SEARCH_ROWS,
+    Predicted,
+    best_correction,
+)
 from .plan import HeldOut, LeftOut, Plan, Split
 from .predictor import Predictor
 from .twins import distinct, mostly_twins
@@ -183,7 +192,23 @@ class Validation(NamedTuple):
             return None
         if n_neighbors is None and correction.gain <= max(ERRORS * correction.error, LEAST_GAIN):
             return None
+        if n_neighbors is None and self._leads_away(predictor, correction, stored.spread(SEARCH_ROWS)):
+            return None
         return correction
+
+    @torch.no_grad()
+    def _leads_away(self, predictor: Predictor, correction: Correction, part: Part) -> bool:
+        """Whether predictions of rows that were learnt from are worse with the correction.
+
+        Each of these rows is the nearest neighbour of itself. So the correction brings it nearer to its target, unless
+        the model meets its rows exactly, and residuals are only those of rows that are left out.
+        """
+        rows = part.rows().to(self.device, self.dtype)
+        means = [marginals.moments()[0].double() for marginals in predictor.marginals(rows.X)]
+        left = rows.y.double() - torch.stack(means).mean(0)
+        shift, _ = correction.local.moments(rows.X.double())
+        weight = rows.weight.double()[:, None]
+        return bool((weight * (left - shift).square()).sum() > (weight * left.square()).sum())
 
     def stored(self) -> tuple[Part, Tensor]:
         """Rows that may become neighbours, with their weights.
