@@ -11,7 +11,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
 from skdgp import AVDGPClassifier, AVDGPRegressor
-from skdgp.estimators import _training
+from skdgp.estimators import _warnings
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.inference.batches import Batch
 from skdgp.inference.ensemble import Ensemble
@@ -92,7 +92,7 @@ def test_a_gap_that_chance_explains_is_no_failure():
     ensemble.models[0].likelihood = likelihood
     score = linear_score(rows) - 0.2
     ensemble.held_out = HeldOut(score, 12)
-    _training._warn_of_failure(ensemble, rows, np.arange(120))
+    _warnings.warn_of_failure(ensemble, rows, np.arange(120))
     ensemble.held_out = HeldOut(score, 1000)
     with pytest.raises(ConvergenceWarning):
-        _training._warn_of_failure(ensemble, rows, np.arange(120))
+        _warnings.warn_of_failure(ensemble, rows, np.arange(120))

@@ -1,7 +1,5 @@
 """Training of an estimator: a table is learnt, an ensemble learns from its rows, and the results are stored."""
 
-import math
-import warnings
 from contextlib import contextmanager
 from copy import deepcopy
 from numbers import Real
@@ -10,21 +8,18 @@ from typing import cast
 import numpy as np
 import torch
 from sklearn.base import is_classifier
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..gp.composed import Part
 from ..gp.deep_gp import DeepGP
 from ..gp.layers import Layer
-from ..gp.likelihoods import NOISE_FLOOR, Gaussian, Likelihood
+from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.batches import Batch
 from ..inference.calibration import MAX_ROWS
-from ..inference.callers import users_level
-from ..inference.clock import TRAINED, Clock
+from ..inference.clock import Clock
 from ..inference.ensemble import Ensemble, Start, Training
 from ..inference.ensemble import learn as learn_chunk
 from ..inference.leave_one_out import LeftOutRows, few_enough
-from ..inference.linear import linear_score
 from ..inference.plan import Plan, Split
 from ..inference.processes import agree
 from ..inference.restarts import start_from_evidence
@@ -41,19 +36,11 @@ from ._fitted import Learnt, keep, warn_of_kernels
 from ._monitor import Monitor, curves, times
 from ._parameters import check_structure, method_of, structure_of
 from ._refusals import check
+from ._warnings import warn_of_failure, warn_of_few_rows, warn_of_small_targets, warn_of_time
 from ._wishes import Wishes, warn_of_idle
 
 #: With fewer rows than this, none are held out.
 MIN_ROWS_TO_SPLIT = 20
-
-#: With fewer rows every fit warns.
-FEW_ROWS = 5
-
-#: Rows from which on a fit is compared with a linear model.
-MIN_ROWS_TO_COMPARE = 100
-
-#: How much worse than that it must be, beyond chance.
-MARGIN = 0.1
 
 #: Variances of kernels and noise start near one. If training fails, the cause are targets whose root mean square is
 #: larger than this, or smaller than one over this.
@@ -105,9 +92,9 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
                 n_neighbors=_n_neighbors(estimator),
             )
         ensemble.left_out = _in_table(ensemble, table, checker, X, rows.given)
-        _warn_of_few_rows(ensemble, split, len(data))
-        _warn_of_failure(ensemble, data, order)
-        _warn_of_time(ensemble, plan)
+        warn_of_few_rows(ensemble, split, len(data), MIN_ROWS_TO_SPLIT)
+        warn_of_failure(ensemble, data, order)
+        warn_of_time(ensemble, plan)
         bound = ensemble.objective(data, plan.settings.batch_size) + likelihood.log_jacobian(data.y, data.weight)
         warn_of_kernels(ensemble.models[0], table, estimator.kernel)
         return keep(estimator, attributes(ensemble) | {"lower_bound_": bound})
@@ -224,7 +211,7 @@ def _likelihood(estimator, before: Learnt | None, table: Table, rows: Encoded) -
     likelihood = estimator._make_likelihood(table.targets, rows.y.shape[1])
     normalize_y = getattr(estimator, "normalize_y", False)  # only a regressor has it
     likelihood.learn_units(rows.y, rows.given.weight, normalize=normalize_y)
-    _warn_of_small_targets(likelihood, rows.given.y, normalize_y)
+    warn_of_small_targets(likelihood, rows.given.y, normalize_y)
     return likelihood
 
 
@@ -306,79 +293,6 @@ def _n_neighbors(estimator) -> int | None:
     if is_classifier(estimator) or _is_alone(estimator):
         return 0
     return None if estimator.n_neighbors == "auto" else int(estimator.n_neighbors)
-
-
-def _warn_of_few_rows(ensemble: Ensemble, split: Split, n_rows: int) -> None:
-    """Warn if rows are too few to judge members, or to tell anything."""
-    if split.unjudged and ensemble.predictor.blend is not None:
-        warnings.warn(
-            f"No rows have judged the members, which hold rows out of {MIN_ROWS_TO_SPLIT} or more, got {n_rows}. So "
-            "predictions are those of the base alone, a GP of one layer: give more rows, pass X_val and y_val, or set "
-            "early_stopping=False and base=None for members alone.",
-            UserWarning,
-            stacklevel=users_level(),
-        )
-    elif split.unjudged:
-        warnings.warn(
-            f"No rows have judged the members, which hold rows out of {MIN_ROWS_TO_SPLIT} or more, got {n_rows}. So "
-            "their predictions may be far too certain: give more rows, or pass X_val and y_val.",
-            UserWarning,
-            stacklevel=users_level(),
-        )
-    elif n_rows < FEW_ROWS:
-        warnings.warn(
-            f"Fewer than {FEW_ROWS} rows tell hardly anything about how the function varies, got {n_rows}. So "
-            "predictions rest on what a model assumes before it sees rows: give more.",
-            UserWarning,
-            stacklevel=users_level(),
-        )
-
-
-def _warn_of_small_targets(likelihood: Likelihood, y: np.ndarray, normalize_y: bool) -> None:
-    """Warn if the noise is wider than targets that are not standardised, since it has a smallest value."""
-    if normalize_y or not likelihood.standardised:
-        return
-    deviation, least = float(np.nanstd(y)), math.sqrt(NOISE_FLOOR)
-    if 0 < deviation < least:
-        warnings.warn(
-            f"The targets have a standard deviation of {deviation:.1e}, and with normalize_y=False the noise has one "
-            f"of at least {least:g} while a model learns. So intervals may be far too wide: set normalize_y=True, or "
-            "choose another unit.",
-            UserWarning,
-            stacklevel=users_level(),
-        )
-
-
-def _warn_of_time(ensemble: Ensemble, plan: Plan) -> None:
-    """Warn of what ``max_time`` has left no time for."""
-    clock, n_epochs = ensemble.clock, max(len(history.loss) for history in ensemble.histories)
-    cut = plan.settings.max_iter > n_epochs and clock.total >= TRAINED * clock.max_time
-    missing = [f"training ended after {n_epochs} of {plan.settings.max_iter} epochs"] if cut else []
-    missing += ["neighbours were left out"] if "neighbors" in clock.left_out else []
-    if missing:
-        warnings.warn(
-            f"The time was too short, and {' and '.join(missing)}: raise max_time={clock.max_time:g}, or leave it out.",
-            ConvergenceWarning,
-            stacklevel=users_level(),
-        )
-
-
-def _warn_of_failure(ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:
-    """Warn if a linear model predicts rows that it has not learnt from better."""
-    held_out = ensemble.held_out
-    comparable = ensemble.models[0].likelihood.standardised  # their densities are those of standardised targets
-    if held_out is None or not comparable or len(data) < MIN_ROWS_TO_COMPARE or data.y.isnan().any():
-        return
-    line = linear_score(data.rows(torch.from_numpy(order[:INITIAL_ROWS])))
-    chance = math.sqrt(2.0 / held_out.n_rows)  # two standard errors: a Gaussian's log density varies by 1/2
-    if line is not None and (score := held_out.score) < line - MARGIN - chance:
-        warnings.warn(
-            f"A linear model predicts held-out rows better: their mean log density is {score:.2f} by this model, and "
-            f"{line:.2f} by least squares, for standardised targets. Training may have failed: raise max_iter, change "
-            'learning_rate, or set base="auto".',
-            ConvergenceWarning,
-            stacklevel=users_level(),
-        )
 
 
 def _start(estimator, method, table: Table, data: Batch, order: np.ndarray, likelihood: Likelihood) -> Start:

@@ -251,6 +251,8 @@ class Training:
             if foundation is not None and max(len(history.loss) for history in histories) == settings.trial:
                 self.base_is_enough = not ended and self._gains_little(so_far(histories), members, foundation)
                 ended = ended or self.base_is_enough
+            if settings.out_of_time():
+                self.clock.left_out.append("training")
             return ended or settings.out_of_time()
 
         return self.plan.trainer(members, settings, on_epoch)
