@@ -87,9 +87,10 @@ def of_points(layer: GlobalLayer) -> bool:
 def take_points_from(rows: Tensor, layer: GlobalLayer) -> None:
     """Make those rows (n, Q) inducing points that explain the others best; see :func:`of_points`.
 
-    The points stay where they are if there are fewer distinct rows.
+    The points stay where they are if there are fewer distinct rows. The order of rows does not matter. They are sorted,
+    since the first point is the first row: to a stationary kernel all rows are alike.
     """
-    sets = layer.feature_sets
+    sets, rows = layer.feature_sets, torch.unique(rows, dim=0)
     ends = np.cumsum([0, *map(len, sets)])
     chosen = greedy_points(deepcopy(layer.kernel).double(), rows.double(), 0.0, fewest=ends[-1], most=ends[-1])
     if len(chosen) < ends[-1]:
