@@ -12,6 +12,7 @@ from botorch.models import ModelList
 from botorch.optim import optimize_acqf
 from mapie.conformity_scores import ResidualNormalisedScore
 from mapie.regression import ConformalizedQuantileRegressor, SplitConformalRegressor
+from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -182,6 +183,21 @@ def test_models_of_several_outputs_stand_in_a_list(smooth):
     X, y = rows()
     with pytest.raises(ValueError, match="BoTorchModel takes models of one output, got one of 2"):
         BoTorchModel(shallow().fit(X, np.column_stack([y, -y])))
+
+
+def test_new_observations_make_a_new_model(smooth):
+    X, y = rows()
+    model = BoTorchModel(smooth)
+    x, target = torch.full((1, X.shape[1]), 0.3, dtype=torch.float64), torch.tensor([[2.0]], dtype=torch.float64)
+    before = model.posterior(x).variance
+    later = model.condition_on_observations(x, target)
+    assert later.posterior(x).variance < before == model.posterior(x).variance
+    expected = clone(smooth).fit(X, y).update(x.numpy(), target[:, 0].numpy()).predict(x.numpy())
+    assert later.posterior(x).mean.item() == pytest.approx(expected[0], abs=1e-6)
+    with pytest.raises(ValueError, match=r"must be \(q, n_features\) and \(q, 1\): add one batch"):
+        model.condition_on_observations(x[None], target[None])
+    with pytest.raises(ValueError, match="noise must be None"):
+        model.condition_on_observations(x, target, noise=target)
 
 
 # MAPIE

@@ -1,5 +1,7 @@
 """A fitted regressor as a model of BoTorch, for acquisition functions with gradients."""
 
+from copy import deepcopy
+
 import torch
 from torch import Tensor
 
@@ -54,7 +56,7 @@ class BoTorchModel(Model):
 
     def __init__(self, regressor):
         super().__init__()
-        self.moments = MomentsModule(regressor)
+        self.moments, self.regressor = MomentsModule(regressor), regressor
         if len(self.moments.target_scale) > 1:
             raise ValueError(
                 f"BoTorchModel takes models of one output, got one of {len(self.moments.target_scale)}: fit one for "
@@ -112,6 +114,40 @@ class BoTorchModel(Model):
         covariance = to_linear_operator(covariance.reshape(*batch, q, q).to(X))  # it is factorised when needed
         posterior = GPyTorchPosterior(MultivariateNormal(mean.reshape(*batch, q).to(X), covariance))
         return posterior if posterior_transform is None else posterior_transform(posterior)
+
+    def condition_on_observations(self, X, Y, noise=None, **kwargs):
+        """A model that has also learnt from new observations, by ``update`` of a copy of the regressor.
+
+        Parameters
+        ----------
+        X : Tensor of shape (q, n_features)
+            New rows in the units of ``fit``.
+        Y : Tensor of shape (q, 1)
+            Their targets.
+        noise : None
+            The noise is that of the regressor.
+        **kwargs
+            Not used.
+
+        Returns
+        -------
+        BoTorchModel
+            The new model. This one stays as it is.
+
+        Raises
+        ------
+        ValueError
+            If ``X`` has batches, if ``noise`` is given, or if no part of the regressor can learn in this way.
+        """
+        if X.dim() != 2 or Y.shape != (len(X), 1):
+            raise ValueError(
+                f"X of shape {tuple(X.shape)} and Y of shape {tuple(Y.shape)} must be (q, n_features) and (q, 1): add "
+                "one batch of observations at a time."
+            )
+        if noise is not None:
+            raise ValueError("noise must be None, since the regressor has learnt its own: leave it out.")
+        x, y = (values.detach().cpu().numpy() for values in (X, Y[:, 0]))
+        return type(self)(deepcopy(self.regressor).update(x, y))
 
     def _moments(self, rows: Tensor, *, joint: bool = True) -> tuple[Tensor, Tensor]:
         """Means (n,) and joint covariance (n, n) of rows; or means (n, 1) and variances (n, 1, 1) of single rows."""

@@ -47,8 +47,9 @@ def check_structure(now: dict[str, Any], before: dict[str, Any]) -> None:
     for name, value in now.items():
         if not same(value, before[name]):
             raise ValueError(
-                f"warm_start=True and partial_fit go on with a model that was built with {name}={before[name]!r}, but "
-                f"{name} is now {value!r}: set it back, or start anew with fit and warm_start=False."
+                f"warm_start=True, partial_fit and update go on with a model that was built with {name}="
+                f"{before[name]!r}, but {name} is now {value!r}: set it back, or start anew with fit and "
+                "warm_start=False."
             )
 
 

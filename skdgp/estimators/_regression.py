@@ -193,6 +193,64 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         return _training.learn(self, X, y, sample_weight, total_size)
 
+    @fit_context(prefer_skip_nested_validation=True)
+    def update(self, X, y, sample_weight=None):
+        """Learn from new rows without training, in a moment. Hyperparameters stay as they are.
+
+        A posterior that has a closed form learns from the new rows as if they had been among the rows of ``fit``:
+
+        * the base, if the noise is Gaussian or Student's t;
+        * the posterior of the last layer, if the noise is Gaussian and layers have inducing points that rows share. So
+          it does for SOLVEGPRegressor, exactly, and for DSDGPRegressor, where hidden layers stay as they are. It does
+          not for AVDGPRegressor, whose members stay as they are;
+        * the neighbours, which new rows join.
+
+        New rows that the inducing points of the base, or of a SOLVEGPRegressor, do not explain become inducing points,
+        as long as a layer has no more than 2000. Call ``fit`` again with all rows from time to time, so that
+        hyperparameters learn, too.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of the new rows, with the columns of ``fit``.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Non-negative weights of the rows.
+
+        Returns
+        -------
+        self : object
+            The estimator, which has also learnt from the new rows, without ``lower_bound_``. If that fails, it stays
+            as it was before.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            If the estimator is not fitted.
+        TypeError, ValueError
+            If no part of the model can learn in this way; if the data are not valid; or if a parameter that shapes the
+            model has changed since ``fit``.
+        numpy.linalg.LinAlgError
+            If a covariance matrix has no Cholesky factor.
+
+        References
+        ----------
+        T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NeurIPS 2017.
+
+        Examples
+        --------
+        >>> from skdgp import SOLVEGPRegressor
+        >>> from skdgp.datasets import make_waves
+        >>> X, y = make_waves(100, random_state=0)
+        >>> model = SOLVEGPRegressor(max_iter=5, random_state=0).fit(X[:80], y[:80])
+        >>> before = model.predict_dist(X[80:]).logpdf(y[80:]).mean()
+        >>> after = model.update(X[80:], y[80:]).predict_dist(X[80:]).logpdf(y[80:]).mean()
+        >>> bool(after > before)
+        True
+        """
+        return _training.condition(self, X, y, sample_weight)
+
     @property
     def noise_variance_(self):
         """Variance of the observation noise, mean over members: a float, or an array of shape (n_outputs,).

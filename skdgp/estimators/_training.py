@@ -17,6 +17,7 @@ from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.batches import Batch
 from ..inference.calibration import MAX_ROWS
 from ..inference.clock import Clock
+from ..inference.conditioning import conditioned
 from ..inference.ensemble import Ensemble, Start, Training
 from ..inference.ensemble import learn as learn_chunk
 from ..inference.leave_one_out import LeftOutRows, few_enough
@@ -32,7 +33,7 @@ from ..tables import Encoded, Table
 from ..tables import learn as learn_table
 from ..tables.encoding import has_missing
 from ..tables.rows import Rows
-from ._fitted import Learnt, keep, warn_of_kernels
+from ._fitted import Learnt, keep, learnt, warn_of_kernels
 from ._monitor import Monitor, curves, times
 from ._parameters import check_structure, method_of, structure_of
 from ._refusals import check
@@ -136,6 +137,18 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None):
         course["best_iter_"] = [len(losses)] * n_members
         course["fit_times_"] = times(clock)
         return keep(estimator, Learnt(ensemble, table, structure, n_seen).attributes() | course)
+
+
+@torch.inference_mode(False)
+def condition(estimator, X, y, sample_weight):
+    """Let closed posteriors learn from new rows; see the estimators' ``update``."""
+    with threads_for():
+        before, structure = learnt(estimator), structure_of(estimator)
+        table, rows = _read(estimator, before, structure, X, y, sample_weight, by_chunks=True)
+        chunk = _to_batch(rows, _likelihood(estimator, before, table, rows), np.dtype(np.float64))
+        predictor = conditioned(before.predictor, chunk, torch.Generator("cpu").manual_seed(before.n_rows))
+        ensemble = Ensemble(predictor, before.ensemble.plan_name, left_out="update")
+        return keep(estimator, Learnt(ensemble, table, structure, before.n_rows + len(chunk)).attributes())
 
 
 def _checker(estimator, before: Learnt | None):

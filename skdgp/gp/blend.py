@@ -71,6 +71,10 @@ class Blend(nn.Module):
 
     n_alternatives: int = 1  # files of earlier versions do not say
 
+    #: Number of inducing points of the base that tell where the data are; 0 for all. Points that were added after
+    #: training do not count, if members know nothing of the rows there.
+    n_near: int = 0
+
     def __init__(
         self,
         base: DeepGP,
@@ -124,7 +128,7 @@ class Blend(nn.Module):
         variance = base.moments()[1]
         if len(self.bases) > 1:
             variance = variance[:, : self.likelihood.n_targets]  # without that of the noise's logarithm
-        near = near_data(nearness(self.base, X), variance, self.edge, self.spread)
+        near = near_data(nearness(self.base, X, self.n_near), variance, self.edge, self.spread)
         return self.weight.reshape(-1).to(near) * near  # a single number in files of earlier versions
 
     def joined(self, t: Tensor, deep: Marginals, base: Marginals, part: slice = ALL) -> Marginals:
@@ -237,9 +241,13 @@ class _Both(NamedTuple):
         return of_deep
 
 
-def nearness(base: DeepGP, X: Tensor) -> Tensor:
-    """Largest correlations r (B, 1) of rows X (B, Q) with an inducing point of the base; mean over its kernels."""
+def nearness(base: DeepGP, X: Tensor, n_points: int = 0) -> Tensor:
+    """Largest correlations r (B, 1) of rows X (B, Q) with an inducing point of the base; mean over its kernels.
+
+    With ``n_points`` only so many of the points count, the first of all.
+    """
     [Z] = base.inducing_points()
+    Z = Z[: n_points or len(Z)]
     smooth = cast(SumKernel, base.layers[0].kernel).kernels[0]
     return smooth.relative_covariance(Z, X.to(Z)).amax(-2).mean(-2)[:, None]
 

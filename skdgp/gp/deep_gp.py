@@ -269,11 +269,15 @@ class DeepGP(nn.Module):
 
     def output_covariance(self, X: Tensor) -> Tensor:
         """Covariances (B, P, P) between the function values of a row, of the mixture of the stored points."""
-        route = self.propagation(X)
-        *before, (marginals, _, _) = self._travel(X, route)
+        *before, (marginals, _, _) = self._travel(X, route := self.propagation(X))
         F, anchor = before[-1][1:] if before else (route.inputs, X)
         within = self.layers[-1].between_outputs(F, anchor, marginals.log_weight.exp())
         return marginals.output_covariance(within)
+
+    def last_inputs(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs (S, B, D) of the last layer at rows X (B, Q), at the stored points, and their weights (S, 1)."""
+        *before, (marginals, _, _) = self._travel(X, route := self.propagation(X))
+        return before[-1][1] if before else route.inputs, marginals.log_weight.exp()
 
     def gradient_variance(self, X: Tensor) -> Tensor | None:
         """Variances (B, P, Q) of partial derivatives of functions at the rows of ``X``; None if they are not known."""

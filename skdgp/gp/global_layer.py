@@ -173,6 +173,17 @@ class GlobalLayer(Layer):
         """The posterior of each set."""
         return [self.q]
 
+    def remember(self, noise: Tensor, cross: Tensor) -> None:
+        """Keep with what noise (P,) the best posteriors were computed, and Σ w φ_u φ_vᵀ (M, M₂) of the two sets."""
+        self.register_buffer("learnt_noise", noise.detach().to(self.q.mean))
+        self.register_buffer("learnt_cross", cross.detach().to(self.q.mean))
+
+    @property
+    def remembered(self) -> tuple[Tensor, Tensor] | None:
+        """Noise and sum that :meth:`remember` has kept; None if posteriors have been learnt in another way."""
+        noise, cross = (self._buffers.get(name) for name in ("learnt_noise", "learnt_cross"))
+        return None if noise is None or cross is None else (noise, cross)
+
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of whitened cross-correlations, and of their products with the posteriors' roots."""
         below = [posterior.below for posterior in self.posteriors if posterior.below is not None]

@@ -75,13 +75,18 @@ class Statistics(NamedTuple):
 
 
 class Optimum(NamedTuple):
-    """The best bound, and its posteriors: means (P, M) and covariances (P or 1, M, M)."""
+    """The best bound, and its posteriors: means (P, M) and covariances (P or 1, M, M).
+
+    ``noise`` (P,) or (1,) and ``cross`` (M, M₂), which is G_uv, are what later rows need beside the posteriors.
+    """
 
     bound: Tensor
     u_mean: Tensor
     u_covariance: Tensor
     v_mean: Tensor
     v_covariance: Tensor
+    noise: Tensor
+    cross: Tensor
 
 
 def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
@@ -181,7 +186,8 @@ def optimum(sums: Statistics, n_inducing: int, noise: Tensor) -> Optimum:
     bound = (fit - 0.5 * left_over / noise - kl_v).sum()
 
     u_mean = torch.cholesky_solve(b_u - G_uv @ v_mean, L)
-    return Optimum(bound, u_mean[..., 0], s2 * torch.cholesky_inverse(L), v_mean[..., 0], v_covariance)
+    u_covariance = s2 * torch.cholesky_inverse(L)
+    return Optimum(bound, u_mean[..., 0], u_covariance, v_mean[..., 0], v_covariance, noise, G_uv)
 
 
 def _log_diagonal(L: Tensor) -> Tensor:
@@ -230,7 +236,7 @@ def train(member: Member, settings: Settings, on_epoch: Callable[[History], bool
     if not history.loss:  # training started at an optimum, so that no step has gained anything
         with torch.no_grad():
             record(loss().item())
-    history.bound = set_posteriors(model, data)
+    history.bound = set_posteriors(model, data, remember=True)
     return history
 
 
@@ -267,16 +273,22 @@ def not_solved(model: DeepGP) -> list[nn.Parameter]:
 
 @torch.no_grad()
 def set_posteriors(
-    model: DeepGP, data: Batch, beta: float = 1.0, sums: Callable[[], Statistics] | None = None
+    model: DeepGP,
+    data: Batch,
+    beta: float = 1.0,
+    sums: Callable[[], Statistics] | None = None,
+    *,
+    remember: bool = False,
 ) -> float:
     """Give the layer of ``model`` the best posteriors for these rows; return the bound that they reach.
 
     ``beta`` is the weight of the penalty. Up to a constant, log N(y | f, σ²) is β log N(y | f, βσ²). So the posteriors
     that maximise E log p(y | f) − β KL are those that maximise the bound for a noise of βσ². Covariances of rows are
     computed in the model's precision. The posteriors are then the best ones for the model with its rounding errors.
-    Everything else is in float64.
+    Everything else is in float64. With ``remember`` the layer also keeps what :mod:`.conditioning` needs.
     """
-    posteriors = parts_of(model).layer.posteriors
+    layer = parts_of(model).layer
+    posteriors = layer.posteriors
     with threads_for(model.products(len(data))):
         best = collapsed(model, data, sums, beta)
     moments = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)][
@@ -285,6 +297,8 @@ def set_posteriors(
     roots = [cholesky(covariance, NO_JITTER) for _, covariance in moments]  # all before any is set, since one may fail
     for posterior, (mean, _), root in zip(posteriors, moments, roots, strict=True):
         posterior.set(mean, root)
+    if remember:
+        layer.remember(best.noise, best.cross)
     return best.bound.item()
 
 
@@ -350,7 +364,7 @@ def _kept(weight: Tensor, s: Tensor) -> Tensor:
 
 def solve_copy(model: DeepGP, rows: Batch, settings: Settings) -> None:
     """Give a copy of a model in training the posteriors that :func:`train` sets in the end."""
-    set_posteriors(model, rows)
+    set_posteriors(model, rows, remember=True)
 
 
 def predict_left_out(model: DeepGP, rows: Batch, data: Batch, settings: Settings) -> tuple[Tensor, Tensor]:

@@ -39,6 +39,7 @@ REASONS = {
     "": "it was interrupted or has not ended, or comes from a file of an earlier version of skdgp: fit again",
     "chunks": "partial_fit has learnt from chunks of rows, and does not keep them: call fit with all rows, or predict "
     "rows that are held out",
+    "update": "update has added rows since: call fit with all rows, or predict rows that are held out",
     "minibatches": "its members have learnt by minibatches and have no posteriors in closed form: score the estimator "
     "by cross_validate, with a scorer of skdgp.metrics, or take a SOLVEGPRegressor with Gaussian noise",
     "rows": f"predictions are kept for at most {MOST_ROWS} rows, and {MOST_NUMBERS} numbers of all outputs, members "

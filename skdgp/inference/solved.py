@@ -53,7 +53,7 @@ def train(members: Sequence[Member], settings: Settings, on_epoch: OnEpoch = go_
 def solve(model: DeepGP, rows: Batch, settings: Settings) -> None:
     """Give a model the best posterior for rows, with the weight of the penalty in its training."""
     try:
-        set_posteriors(model, rows, settings.beta)
+        set_posteriors(model, rows, settings.beta, remember=True)
     except np.linalg.LinAlgError:
         warnings.warn(
             "The best posterior could not be computed, and the one that minibatches have found remains: a covariance "

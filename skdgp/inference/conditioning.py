@@ -1,0 +1,263 @@
+r"""New rows for models that are trained, with all hyperparameters as they are.
+
+The posterior of whitened inducing variables, N(m, RRᵀ), takes the place of the prior, and rows with weights w and noise
+of variance σ² are added to it. Let φ be the whitened cross-covariances of a row (see :mod:`.collapsed`), ψ = Rᵀφ, and
+r = y − φᵀm. Then
+
+    m ← m + R Λ⁻¹ Σ w ψ r/σ²,    RRᵀ ← R Λ⁻¹ Rᵀ,    Λ = I + Σ w ψψᵀ/σ²
+
+(a step of Kalman's filter; for sparse GPs: Bui, Nguyen and Turner, NeurIPS 2017). If the posterior was the best one for
+the earlier rows, the new one is the best one for all rows together. In terms of R⁻¹(v − m) no digits are lost, however
+little noise there is.
+
+Two sets of inducing variables have independent posteriors. The means of both together still need the sum G_uv of the
+earlier rows, which makes R_uᵀ G_uv R_v/σ² a block of Λ when it is solved for means.
+
+New rows may be where no inducing point is. Then the rows that are explained least become inducing points. Whitened by
+a triangular factor, the values that older points leave over have the prior N(0, I), so that the posterior of the older
+ones does not change.
+"""
+
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ..gp.blend import Blend
+from ..gp.deep_gp import DeepGP
+from ..gp.features import Points
+from ..gp.global_layer import GlobalLayer, Posterior
+from ..gp.likelihoods import Gaussian
+from ..gp.linalg import NO_JITTER, cholesky
+from ..gp.neighbours import Correction, Neighbours
+from .base import FAR_OUT, LEFT_OVER, PREDICT_ROWS
+from .batches import Batch
+from .collapsed import CHUNK_NUMBERS
+from .locality import MOST_ROWS
+from .predictor import Predictor
+from .threads import threads_for
+
+#: Kinds of bases that learn from new rows: those whose numbers are the targets.
+KINDS = ("numbers", "tails")
+
+#: Largest number of inducing points that a layer can have when rows become points.
+MOST_POINTS = 2000
+
+#: Largest number of new rows that may become inducing points at once.
+CANDIDATES = 1000
+
+
+@torch.no_grad()
+def conditioned(predictor: Predictor, rows: Batch, generator: torch.Generator) -> Predictor:
+    """A copy of a predictor that has also learnt from some rows, if a part of it can; else a ValueError.
+
+    Base, neighbours and members with Gaussian noise and a posterior of the last layer learn. Other members stay as they
+    are. They have no weight where only new rows are.
+
+    Parameters
+    ----------
+    predictor : Predictor
+        What has been learnt from earlier rows.
+    rows : Batch
+        New rows, encoded.
+    generator : Generator
+        Decides which neighbours leave if there are too many.
+    """
+    models, blend = deepcopy(list(predictor.models)), deepcopy(predictor.blend)
+    rows = rows.to(predictor.device, torch.float64)
+    residual = rows.y - _means(predictor, rows)
+    able = [model for model in models if _can_learn(model)]
+    with_base = blend is not None and blend.likelihood.base_kind in KINDS
+    if not (able or with_base or predictor.correction is not None):
+        raise ValueError(
+            "No part of the model can learn from new rows without training: this needs Gaussian or Student t noise and "
+            "a base, or Gaussian noise and an estimator whose last layer has inducing points that rows share. Call "
+            "partial_fit to go on with training, or fit with all rows."
+        )
+    with threads_for(predictor.products(len(rows))):
+        for model in able:
+            _learn(model, rows)
+        if blend is not None and with_base:
+            _learn_base(blend, rows, keep_near=len(able) < len(models))
+    correction = predictor.correction
+    if correction is not None:
+        correction = _with_neighbours(correction, rows, residual, generator)
+    return Predictor(models, blend, correction)
+
+
+def _means(predictor: Predictor, rows: Batch) -> Tensor:
+    """Means (n, P) of function values."""
+    frozen = predictor.frozen(predictor.dtype)
+    parts = []
+    for X in rows.X.split(PREDICT_ROWS):
+        members = [marginals.moments()[0].double() for marginals in frozen.marginals(X.to(predictor.dtype))]
+        parts.append(torch.stack(members).mean(0))
+    return torch.cat(parts)
+
+
+def _can_learn(model: DeepGP) -> bool:
+    """Whether the posterior of the last layer can be conditioned on rows."""
+    layer = model.layers[-1]
+    plain = type(model) is DeepGP and isinstance(layer, GlobalLayer) and layer.whiten and layer.log_white_noise is None
+    return plain and type(model.likelihood) is Gaussian and not model.has_latents
+
+
+def _learn_base(blend: Blend, rows: Batch, *, keep_near: bool) -> None:
+    """Condition a base on rows. With ``keep_near`` new inducing points do not tell where members have weight."""
+    layer = cast(GlobalLayer, blend.base.layers[0])
+    noise = cast(Gaussian, blend.base.likelihood).variance.double()
+    n_before = len(layer.inducing)
+    _add_points(layer, rows, noise)
+    if keep_near:
+        blend.n_near = blend.n_near or n_before
+    y = rows.y.repeat(1, blend.n_alternatives)
+    if blend.likelihood.base_kind == "tails":
+        mean, variance = (values[0] for values in blend.base(rows.X)[:2])
+        outlying = ((y - mean).square() > FAR_OUT**2 * (variance + noise)).all(-1)
+        rows = Batch(rows.X, rows.y, rows.weight * ~outlying)
+    _update(layer, noise, [(rows.X, y, rows.weight)])
+
+
+def _learn(model: DeepGP, rows: Batch) -> None:
+    """Condition the last layer of a model on rows, averaged over the inputs that hidden layers make of them."""
+    layer, noise = cast(GlobalLayer, model.layers[-1]), cast(Gaussian, model.likelihood).variance.double()
+    if layer.remembered is not None:
+        noise = layer.remembered[0].double()
+        _add_points(layer, rows, noise)
+    like = layer.q.mean
+    S = model.propagation.n_samples if len(model.layers) > 1 else 1
+
+    def chunks() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        n_chunk = max(1, CHUNK_NUMBERS // (S * sum(layer.sizes)))
+        for start in range(0, len(rows), n_chunk):
+            some = rows.rows(slice(start, start + n_chunk))
+            inputs, weight = model.last_inputs(some.X.to(like))
+            weight = (weight.double() * some.weight).expand(len(inputs), -1)
+            yield inputs.flatten(0, 1), some.y.repeat(len(inputs), 1), weight.flatten()
+
+    _update(layer, noise, chunks())
+
+
+def _update(layer: GlobalLayer, noise: Tensor, chunks: Iterable[tuple[Tensor, Tensor, Tensor]]) -> None:
+    """Condition the posteriors of a layer on rows: inputs (n, Q), targets (n, D) and weights (n,), in chunks."""
+    means = torch.cat([posterior.mean.double() for posterior in layer.posteriors], dim=-1)  # (D, T)
+    roots = [_root_of(posterior) for posterior in layer.posteriors]  # (D or 1, M, M) each
+    total = torch.eye(means.shape[1], dtype=means.dtype, device=means.device)  # Λ
+    shift = torch.zeros_like(means)
+    for X, y, weight in chunks:
+        phi = _phi(layer, X)
+        psi = torch.cat([root.mT @ part for root, part in zip(roots, phi.split(layer.sizes, -2), strict=True)], dim=-2)
+        scaled = psi * (weight / noise[:, None, None])  # (D, T, n)
+        left = y.mT - layer.mean(X).double().mT - (means[:, None] @ phi)[:, 0]  # (D, n)
+        total, shift = total + scaled @ psi.mT, shift + (scaled @ left[..., None])[..., 0]
+    together = total
+    if len(roots) > 1:
+        together = total.clone()
+        n = layer.sizes[0]
+        across = 0.0 if layer.remembered is None else _across(layer, roots, noise)
+        together[:, :n, n:] += across
+        together[:, n:, :n] = together[:, :n, n:].mT
+    change = torch.cholesky_solve(shift[..., None], cholesky(together, NO_JITTER))  # (D, T, 1)
+    end = 0
+    for posterior, root in zip(layer.posteriors, roots, strict=True):
+        start, end = end, end + posterior.mean.shape[-1]
+        own = slice(start, end)
+        mean = posterior.mean.double() + (root @ change[:, own])[..., 0]
+        posterior.mean.copy_(mean)
+        _shrink(posterior, root, total[:, own, own])
+
+
+def _shrink(posterior: Posterior, root: Tensor, Lambda: Tensor) -> None:
+    """Give a posterior the covariance R Λ⁻¹ Rᵀ, or the nearest one of its kind."""
+    if posterior.log_diagonal is None:  # it stays the prior's
+        return
+    if posterior.below is None:
+        diagonal = Lambda.diagonal(dim1=-2, dim2=-1)
+        posterior.log_diagonal.sub_(0.5 * diagonal.log().to(posterior.log_diagonal))
+        return
+    if len(root) == 1:
+        Lambda = Lambda[:1]  # outputs share it
+    half = torch.linalg.solve_triangular(cholesky(Lambda, NO_JITTER), root.mT.expand(len(Lambda), -1, -1), upper=False)
+    triangle = torch.linalg.qr(half, mode="r").R.mT  # (L⁻¹Rᵀ)ᵀ L⁻¹Rᵀ has the factor Rᵀ of its QR decomposition
+    triangle = triangle * triangle.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
+    posterior.set(posterior.mean, triangle)
+
+
+def _root_of(posterior: Posterior) -> Tensor:
+    """Root (D or 1, M, M) of a posterior's covariance in float64."""
+    if posterior.log_diagonal is None:
+        size = posterior.mean.shape[-1]
+        return torch.eye(size, dtype=torch.float64, device=posterior.mean.device)[None]
+    return posterior.triangle.double()
+
+
+def _phi(layer: GlobalLayer, X: Tensor) -> Tensor:
+    """Whitened cross-covariances (D or 1, T, n) of inputs (n, Q) with all inducing variables, in float64."""
+    phi = torch.cat([A for _, A in layer.whitened(X.to(layer.q.mean))], dim=-2).double()
+    phi = phi if phi.dim() == 3 else phi[None]
+    return phi * layer.kernel.deviation.double()[:, None, None]
+
+
+def _across(layer: GlobalLayer, roots: list[Tensor], noise: Tensor) -> Tensor:
+    """R_uᵀ G_uv R_v/σ², (D, M, M₂), of earlier rows."""
+    cross = cast(tuple[Tensor, Tensor], layer.remembered)[1].double()
+    n_new = layer.sizes[1] - cross.shape[1]  # points that were added later, which earlier rows say nothing of
+    cross = nn.functional.pad(cross, (0, n_new))
+    return roots[0].mT @ cross @ roots[1] / noise[:, None, None]
+
+
+def _add_points(layer: GlobalLayer, rows: Batch, noise: Tensor) -> None:
+    """Make rows inducing points of the last set as long as the points leave much of a row's variance unexplained."""
+    features, posterior = layer.feature_sets[-1], layer.posteriors[-1]
+    room = MOST_POINTS - sum(layer.sizes)
+    full = posterior.log_diagonal is not None and posterior.below is not None
+    if room <= 0 or not full or not all(type(part) is Points for part in layer.feature_sets):
+        return
+    X = rows.spread(CANDIDATES).X.to(layer.q.mean)
+    phi, variance = _phi(layer, X), layer.kernel.variance.double()  # (D or 1, T, n), (D or 1,)
+    K = layer.kernel.relative_covariance(X, X).double() * variance[:, None, None]
+    left = (K - phi.mT @ phi) / noise[:, None, None]  # relative to the noise, of each output
+    chosen = _least_explained(left, room)
+    if not chosen:
+        return
+    features.Z = nn.Parameter(torch.cat([features.Z, X[chosen]]), requires_grad=False)
+    n_new = len(chosen)
+    for name, value in {"mean": (0, n_new), "log_diagonal": (0, n_new), "below": (0, n_new, 0, n_new)}.items():
+        setattr(posterior, name, nn.Parameter(nn.functional.pad(getattr(posterior, name), value), requires_grad=False))
+
+
+def _least_explained(left: Tensor, most: int) -> list[int]:
+    """Numbers of rows, chosen one after another, from covariances (D, n, n) that are left, relative to the noise.
+
+    The next is the row of which most is left. It ends when less than ``LEFT_OVER`` of any row is.
+    """
+    chosen, left = list[int](), left.clone()
+    while len(chosen) < most:
+        worst, row = left.diagonal(dim1=-2, dim2=-1).amax(0).max(0)
+        if worst <= LEFT_OVER:
+            break
+        pivot = int(row)
+        column = left[:, :, pivot].clone()
+        scale = column[:, pivot].clamp(min=1e-300)
+        left -= column[:, :, None] * column[:, None, :] / scale[:, None, None]
+        left[:, pivot], left[:, :, pivot] = 0.0, 0.0
+        chosen.append(pivot)
+    return chosen
+
+
+def _with_neighbours(correction: Correction, rows: Batch, residual: Tensor, generator: torch.Generator) -> Correction:
+    """The correction with further rows, whose residuals were those before any part has learnt from them.
+
+    If there are too many rows, some of the old ones leave at random.
+    """
+    old, rows, residual = correction.local, rows.rows(slice(-MOST_ROWS, None)), residual[-MOST_ROWS:]
+    n_kept = min(len(old.X), MOST_ROWS - len(rows))
+    order = torch.randperm(len(old.X), generator=generator, device=generator.device)
+    kept = order[:n_kept].sort().values.to(old.X.device)
+    new = {"X": rows.X, "residual": residual, "weight": rows.weight}
+    columns = {name: torch.cat([getattr(old, name)[kept], values.to(old.X)]) for name, values in new.items()}
+    numbers = {name: getattr(old, name) for name in ("lengthscale", "variance", "noise")}
+    local = Neighbours(**columns, **numbers, n_neighbors=old.n_neighbors)
+    return Correction(local, correction.likelihood, correction.gain, correction.error)
