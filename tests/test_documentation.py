@@ -49,6 +49,7 @@ OF_REGRESSORS = {
     "predict_output_cov",
     "predict_quantiles",
     "sample_y",
+    "update",
 }
 
 

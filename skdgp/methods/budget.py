@@ -11,6 +11,16 @@ from ..inference.plan import Plan
 from ..inference.settings import Settings
 from .inducing import COVARIANCES
 
+#: From so many rows on, fits pass over them less often.
+MANY_ROWS = 20_000
+
+#: The number of passes then falls as this power of the number of rows, so that fits to ten times as many rows take two
+#: and a half times as long.
+FALL = 0.6
+
+#: Smallest number of passes.
+FEWEST_PASSES = 2
+
 #: Smaller chunks have the minibatches of a chunk of this size, since earlier rows are replayed with them.
 SMALL_CHUNK = 400
 
@@ -39,10 +49,12 @@ class Budget(NamedTuple):
         """Number of rows in a minibatch."""
         return self.large_batch if n_rows >= self.large_rows else int(np.clip(n_rows // 4, *self.batch_sizes))
 
-    def max_iter(self, n_rows: int, batch_size: int) -> int:
-        """Number of passes over the data."""
-        steps = self.steps[n_rows >= self.large_rows]
-        return int(np.clip(steps * batch_size / n_rows, *self.epochs))
+    def max_iter(self, n_rows: int, batch_size: int, *, by_chunks: bool) -> int:
+        """Number of passes over the data; or, ``by_chunks``, the largest one over a chunk of so many rows in all."""
+        steps, (fewest, most) = self.steps[n_rows >= self.large_rows], self.epochs
+        if not by_chunks and n_rows > MANY_ROWS:
+            fewest = max(FEWEST_PASSES, round(fewest * (MANY_ROWS / n_rows) ** FALL))
+        return int(np.clip(steps * batch_size / n_rows, fewest, most))
 
 
 def in_double(method) -> bool:
@@ -68,10 +80,11 @@ def plan_minibatches(
     if batch_size == "auto":
         batch_size = budget.batch_size(n_rows if n_chunk is None else max(n_chunk, SMALL_CHUNK))
     batch_size = min(batch_size, n_rows)
+    max_iter = budget.max_iter(n_rows, batch_size, by_chunks=n_chunk is not None)
     settings = Settings(
         objective=OBJECTIVES[method.objective],
         beta=method.beta if beta is None else beta,
-        max_iter=budget.max_iter(n_rows, batch_size) if method.max_iter == "auto" else method.max_iter,
+        max_iter=max_iter if method.max_iter == "auto" else method.max_iter,
         batch_size=batch_size,
         learning_rate=method.learning_rate,
         n_iter_no_change=method.n_iter_no_change,
