@@ -88,7 +88,7 @@ def test_a_model_that_has_learnt_goes_on_from_what_it_knows():
 
 
 def test_what_cannot_be_solved_is_left_to_minibatches(monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise np.linalg.LinAlgError("never")
 
     monkeypatch.setattr(solved, "set_posteriors", fail)
@@ -108,7 +108,7 @@ def test_what_cannot_be_solved_is_left_to_minibatches(monkeypatch):
 
 def test_solves_every_few_epochs(monkeypatch):
     calls, real = [], solved.set_posteriors
-    monkeypatch.setattr(solved, "set_posteriors", lambda *args: calls.append(args) or real(*args))
+    monkeypatch.setattr(solved, "set_posteriors", lambda *args, **options: calls.append(args) or real(*args, **options))
     data = make_data()
     for n_models in (1, 2):
         calls.clear()
@@ -121,10 +121,10 @@ def test_solves_every_few_epochs(monkeypatch):
 def test_solves_once_more_in_the_precision_of_predictions(wave, monkeypatch, dtype):
     precisions, real = [], solved.set_posteriors
 
-    def spy(model, rows, beta):
+    def spy(model, rows, beta, **options):
         precisions.append(rows.X.dtype)
         assert beta == pytest.approx(0.1)  # also where some of the rows are held out
-        real(model, rows, beta)
+        real(model, rows, beta, **options)
 
     monkeypatch.setattr(solved, "set_posteriors", spy)
     X, y = wave[0].astype(dtype), wave[1]

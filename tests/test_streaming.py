@@ -17,12 +17,14 @@ from helpers import (
     every_family,
     generator,
     known,
+    predictor_of,
     targets,
 )
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
+from skdgp.datasets import make_waves
 from skdgp.inference import streaming
 from skdgp.inference.batches import Batch
 from skdgp.inference.settings import Settings
@@ -218,13 +220,30 @@ class TestPartialFit:
         np.testing.assert_allclose(weights, [3 / 120, 3 / 180, 3 / 10_000])
 
     @every_family
-    def test_after_a_fit_predictions_are_of_the_members_alone(self, tiny, wave):
+    def test_after_a_fit_the_base_goes_on_and_neighbours_do_not(self, tiny, wave):
         X, y = wave[0], targets(tiny, wave[1])
         regressor = tiny in REGRESSORS
         model = tiny(base="gp", **({"n_neighbors": 5} if regressor else {})).fit(X, y)
         assert model.base_weight_ > 0 and (model.neighbors_ is not None if regressor else True)
         model.partial_fit(X, y)
-        assert model.base_weight_ == 0 and getattr(model, "neighbors_", None) is None
+        assert model.base_weight_ > 0 and getattr(model, "neighbors_", None) is None
+        assert model.partial_fit(X[:30], y[:30]).base_weight_ == 0  # so few rows cannot judge
+
+    @every_family
+    def test_a_base_goes_along_with_chunks(self, tiny):
+        """It learns from all chunks, and so predicts better than the base of the first one."""
+        X, y = make_waves(900, random_state=0)
+        y = targets(tiny, y)
+        model = tiny.of_chunks(base="gp").partial_fit(X[:60], y[:60], **known(tiny))
+        first = model.score(X[600:], y[600:])
+        for start in range(60, 600, 60):
+            model.partial_fit(X[start : start + 60], y[start : start + 60])
+        assert model.score(X[600:], y[600:]) > first and model.base_weight_ > 0.5
+        again = pickle.loads(pickle.dumps(model))
+        assert predictor_of(again).blend.scale == predictor_of(model).blend.scale
+        for each in (model, again):
+            each.partial_fit(X[:60], y[:60])
+        np.testing.assert_allclose(again.score(X, y), model.score(X, y), atol=1e-6)
 
     @any_options
     @every_family

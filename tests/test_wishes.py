@@ -98,7 +98,7 @@ CASES = [
     ),
     (SOLVEGPRegressor, {"likelihood": "poisson"}, "validation_fraction", 0.3, counts_in_chunks, "in partial_fit"),
     (DSDGPRegressor, {}, "n_neighbors", 5, chunks, "in partial_fit"),
-    (DSDGPRegressor, {}, "base", "gp", chunks, "in partial_fit"),
+    (SOLVEGPRegressor, {"likelihood": "poisson"}, "base", "gp", counts_in_chunks, "in partial_fit with likelihood="),
     (SOLVEGPRegressor, {}, "early_stopping", True, chunks, "in partial_fit"),
     (DSDGPRegressor, {}, "early_stopping", False, held_out, "which choose the best epoch"),
     (DSDGPRegressor, {}, "validation_fraction", 0.3, held_out, "which are held out instead"),

@@ -27,7 +27,7 @@ from ._processes import check_available
 EXPLAINING_SECONDS = 10
 
 
-def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_passes=5, n_workers=None, client=None):
+def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_passes=1, n_workers=None, client=None):
     """Fit an estimator on the workers of a Dask cluster. The rows of the table stay on the cluster.
 
     The result is an ordinary fitted estimator, which predicts without Dask and can be pickled.
@@ -47,8 +47,9 @@ def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_pas
         next chunk. No worker holds more than some partitions, so that the table may be of any size. With "fit" every
         worker loads the whole table, and works on its share of every minibatch. The result is that of
         ``estimator.fit`` with all rows, up to rounding.
-    n_passes : int, default=5
-        With "partial_fit", the number of passes over all rows. With "fit" the estimator's ``max_iter`` decides this.
+    n_passes : int, default=1
+        With "partial_fit", how often all partitions come. ``partial_fit`` itself passes several times over each chunk.
+        With "fit" the estimator's ``max_iter`` decides this.
     n_workers : int, default=None
         With "fit", the number of workers that train together. None is all workers that have joined the cluster when
         ``fit_dask`` is called, or one if there is none yet.

@@ -22,8 +22,9 @@ from ..inference.ensemble import Ensemble, Start, Training
 from ..inference.ensemble import learn as learn_chunk
 from ..inference.leave_one_out import LeftOutRows, few_enough
 from ..inference.plan import Plan, Split
-from ..inference.processes import agree
+from ..inference.processes import agree, current
 from ..inference.restarts import start_from_evidence
+from ..inference.streamed_base import suits
 from ..inference.threads import threads_for
 from ..inference.twins import side_by_side, twins
 from ..methods.budget import in_double
@@ -131,7 +132,11 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None):
             start = before.predictor.continued
         earlier = None if before is None else before.ensemble
         with _blaming_units(likelihood, chunk):
-            ensemble = learn_chunk(earlier, start, _seeds(rng, n_members), chunk, plan, split, device)
+            with_base = _has_base(estimator) and suits(likelihood) and current().size == 1
+            groups = table.encoding.groups
+            ensemble = learn_chunk(
+                earlier, start, _seeds(rng, n_members), chunk, plan, split, device, base=with_base, groups=groups
+            )
         losses = np.append(losses, np.mean([history.loss[-1] for history in ensemble.histories]))
         course = {"n_iter_": len(losses), "loss_curve_": losses, "validation_scores_": np.empty(0)}
         course["best_iter_"] = [len(losses)] * n_members

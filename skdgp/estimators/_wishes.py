@@ -16,6 +16,7 @@ import torch
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.callers import users_level
 from ..inference.plan import Plan, Split
+from ..inference.streamed_base import suits
 from ..methods.inducing import COVARIANCES
 from ..methods.kernels import has_objects, is_additive, is_object, patched
 from ..methods.likelihoods import kind_of
@@ -130,7 +131,7 @@ class Fit(Wishes):
     def n_judges(self) -> float:
         """Number of rows that can judge a base, or a correction by neighbours."""
         if self.by_chunks:
-            return 0
+            return float("inf")  # every later chunk
         if self.split.rows is not None:
             return len(self.split.rows)
         if not self.split.n_rows and self.plan.left_out is not None:
@@ -198,9 +199,15 @@ IDLE = (
     ),
     # Rows that judge.
     Idle(
-        ("n_iter_no_change", "cuda_graphs", *_BLENDED),
+        ("n_iter_no_change", "cuda_graphs", "n_neighbors"),
         lambda fit: fit.by_chunks,
-        "in partial_fit, which has no epochs, no base, no neighbours and no CUDA graphs",
+        "in partial_fit, which has no epochs, no neighbours and no CUDA graphs",
+        "use fit, or leave it out",
+    ),
+    Idle(
+        ("base",),
+        lambda fit: fit.by_chunks and fit.likelihood.has_base and not suits(fit.likelihood),
+        "in partial_fit with likelihood={likelihood!r}, whose base cannot learn from one chunk after another",
         "use fit, or leave it out",
     ),
     Idle(

@@ -63,6 +63,8 @@ class Blend(nn.Module):
         Number of alternatives in the base.
     noise : DeepGP, default=None
         If noise varies, the base of the logarithms of its variances. It has no alternatives.
+    scale : float, default=1.0
+        What the numbers that stand for classes have been multiplied by.
     """
 
     weight: Tensor
@@ -75,6 +77,9 @@ class Blend(nn.Module):
     #: training do not count, if members know nothing of the rows there.
     n_near: int = 0
 
+    #: What numbers that stand for classes have been multiplied by. The base's noise is that of the original numbers.
+    scale: float = 1.0
+
     def __init__(
         self,
         base: DeepGP,
@@ -85,8 +90,10 @@ class Blend(nn.Module):
         spread: float,
         n_alternatives: int = 1,
         noise: DeepGP | None = None,
+        scale: float = 1.0,
     ):
         super().__init__()
+        self.scale = scale
         self.base, self.likelihood, self.n_alternatives = base, likelihood, n_alternatives
         self.add_module("noise", noise)
         self.register_buffer("weight", torch.as_tensor(weight, dtype=torch.float64, device="cpu").reshape(-1).clone())

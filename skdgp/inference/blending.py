@@ -59,6 +59,9 @@ class Prior(NamedTuple):
 #: otherwise fall below that of the base's prior.
 FACTOR = Prior(0.0, 0.5, 0.0, math.log(50.0))
 
+#: Prior of the same logarithm for a base whose variance was chosen before.
+CHOSEN = Prior(0.0, 1.0, 0.0, 0.0)
+
 #: Prior of the same logarithm if the base's numbers stand for classes. The factor's root then multiplies means, too.
 CLASS_FACTOR = Prior(2.0, 3.0, -10.0, 16.0)
 
@@ -89,6 +92,7 @@ def blend(
     noise: DeepGP | None = None,
     *,
     judged: bool = True,
+    earlier: Blend | None = None,
 ) -> tuple[Blend, float]:
     """The blend that makes held-out rows most likely.
 
@@ -109,6 +113,8 @@ def blend(
         If noise varies, the base of the logarithms of its variances. It does not change.
     judged : bool, default=True
         Whether members may have weight.
+    earlier : Blend, default=None
+        A blend with this base, whose factor of the variance remains, with the place of the data's edge.
 
     Returns
     -------
@@ -118,11 +124,15 @@ def blend(
         Mean log density or probability of the rows, in the members' units.
     """
     density = _density(base, likelihood, held_out, class_rows)
+    if earlier is not None:
+        density.factor = CHOSEN
     best = density.best() if judged else density.without_members()
     score = density.score(best.x)
     weight, log_factor = density.take(best.x)
     density.multiply(base.model, log_factor)
-    edges = {"edge": density.edge, "spread": density.spread_at(log_factor)}
+    edges = {"edge": density.edge, "spread": density.spread_at(log_factor), "scale": density.scale_at(log_factor)}
+    if earlier is not None:
+        edges = {name: float(getattr(earlier, name)) for name in edges}
     likelihood, weights = density.likelihood.requires_grad_(False), density.by_value(torch.from_numpy(weight))
     best_blend = Blend(base.model, likelihood, weight=weights, **edges, n_alternatives=base.n_alternatives, noise=noise)
     return best_blend.to(density.y.device), score
@@ -244,6 +254,10 @@ class _Density:
         """Means of the base, or some of them, after its variance has been multiplied: they do not change."""
         return mean
 
+    def scale_at(self, log_factor: float) -> float:
+        """What the base's numbers are multiplied by if its variance is."""
+        return 1.0
+
     def cost_of_noise(self) -> float | Tensor:
         """Negative log prior of the noise. It has no prior, so that this is zero."""
         return 0.0
@@ -312,6 +326,10 @@ class _Probability(_Density):
             log_p = self.likelihood.log_predictive(torch.full_like(self.y, number), mean, variance)[0]  # (n,)
             total = total + share * (log_p + self.log_even).logsumexp(0)
         return total
+
+    def scale_at(self, log_factor: float) -> float:
+        """The root of the factor."""
+        return math.exp(0.5 * log_factor)
 
     def scaled(self, mean: Tensor, log_factor: Tensor | float) -> Tensor:
         """Means, which are multiplied as deviations are."""

@@ -39,8 +39,8 @@ from .locality import MOST_ROWS
 from .predictor import Predictor
 from .threads import threads_for
 
-#: Kinds of bases that learn from new rows: those whose numbers are the targets.
-KINDS = ("numbers", "tails")
+#: Kinds of bases that learn from new rows: those whose numbers are the targets, or stand for classes.
+KINDS = ("numbers", "tails", "classes")
 
 #: Largest number of inducing points that a layer can have when rows become points.
 MOST_POINTS = 2000
@@ -80,7 +80,7 @@ def conditioned(predictor: Predictor, rows: Batch, generator: torch.Generator) -
         for model in able:
             _learn(model, rows)
         if blend is not None and with_base:
-            _learn_base(blend, rows, keep_near=len(able) < len(models))
+            learn_base(blend, rows, keep_near=len(able) < len(models))
     correction = predictor.correction
     if correction is not None:
         correction = _with_neighbours(correction, rows, residual, generator)
@@ -104,10 +104,15 @@ def _can_learn(model: DeepGP) -> bool:
     return plain and type(model.likelihood) is Gaussian and not model.has_latents
 
 
-def _learn_base(blend: Blend, rows: Batch, *, keep_near: bool) -> None:
-    """Condition a base on rows. With ``keep_near`` new inducing points do not tell where members have weight."""
+@torch.no_grad()
+def learn_base(blend: Blend, rows: Batch, *, keep_near: bool = False) -> None:
+    """Condition a base on rows of float64, in place.
+
+    With ``keep_near`` new inducing points do not tell where members have weight.
+    """
     layer = cast(GlobalLayer, blend.base.layers[0])
-    noise = cast(Gaussian, blend.base.likelihood).variance.double()
+    noise = blend.scale**2 * cast(Gaussian, blend.base.likelihood).variance.double()
+    rows = Batch(rows.X, blend.scale * blend.likelihood.regressands(rows.y), rows.weight)
     n_before = len(layer.inducing)
     _add_points(layer, rows, noise)
     if keep_near:

@@ -22,6 +22,7 @@ from .plan import HeldOut, Plan, Split
 from .predictor import Predictor
 from .processes import ALONE, shared_among
 from .settings import History, Member
+from .streamed_base import first_blend, next_blend
 from .streaming import Stream
 from .threads import threads_for
 from .trusted import refuse
@@ -335,6 +336,9 @@ def learn(
     plan: Plan,
     split: Split,
     device: torch.device,
+    *,
+    base: bool = False,
+    groups: Sequence[int] | None = None,
 ) -> Ensemble:
     """An ensemble that has also learnt from one more chunk; the one before does not change.
 
@@ -357,14 +361,20 @@ def learn(
         Says which rows of the chunk each member holds out, if it is the first chunk.
     device : torch.device
         Where the models are.
+    base : bool, default=False
+        Whether members are blended with a base.
+    groups : sequence of int, default=None
+        Which inputs share a lengthscale in the base.
     """
     before = deepcopy(before)
     dtype = chunk.X.dtype if before is None else before.predictor.dtype
-    streams = [] if before is None else list(before.streams)
-    if not streams:
-        for index, seed in enumerate(seeds):
-            untrained = _untrained(start, index, seed, device, plan.precision)
-            streams.append(Stream(*untrained, continues=before is not None))
+    streams = list(before.streams) if before is not None and before.streams else []
+    for index, seed in enumerate([] if streams else seeds):
+        untrained = _untrained(start, index, seed, device, plan.precision)
+        streams.append(Stream(*untrained, continues=before is not None))
+    blend = None
+    if base and before is not None:
+        blend = next_blend(before.predictor, streams[0], chunk.to("cpu", dtype), groups)
     near, held_out, histories, members = chunk.to("cpu", plan.precision).near(device), [], [], []
     for index, stream in enumerate(streams):
         rows, others = split.of(near, index)
@@ -382,4 +392,6 @@ def learn(
         pairs = zip(member.likelihood.calibrated(), calibrated.likelihood.calibrated(), strict=True)
         for logarithm, value in pairs:
             logarithm.copy_(value)
-    return Ensemble(Predictor(members), plan.name, histories, streams=streams, left_out="chunks")
+    if base and before is None:
+        blend = first_blend(members, chunk, split, plan, groups)
+    return Ensemble(Predictor(members, blend), plan.name, histories, streams=streams, left_out="chunks")

@@ -28,7 +28,8 @@ class Settings:
     ``n_rows`` is the number of rows N that decides the weight β/N of the penalty. With None it is the number of rows
     that the trainer gets, which does not include held-out rows. ``until`` is when training has to end, on the monotonic
     clock: what is scheduled then ends by that time. The first ``trial`` epochs are a training of their own, with a
-    whole cycle of the learning rate, after which it may turn out that more would gain nothing.
+    whole cycle of the learning rate, after which it may turn out that more would gain nothing. ``n_passes`` is the
+    number of passes of a stream over each chunk.
     """
 
     objective: Objective
@@ -41,6 +42,7 @@ class Settings:
     n_rows: int | None = None
     until: float = math.inf
     trial: int = 0
+    n_passes: int = 1
 
     def out_of_time(self) -> bool:
         """Whether training has to end."""

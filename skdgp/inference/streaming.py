@@ -1,7 +1,8 @@
 """Training by chunks of rows that come one after another, without knowing how many there will be.
 
-The model passes once over a large chunk. A small chunk would be only a few steps, while a new model needs hundreds. So
-a new model passes several times over its first chunk. A stream also keeps a uniform sample of the rows so far, and
+The model passes over a chunk as often as a fit to all rows would, but no more than ten times. A small chunk would be
+only a few steps even so, while a new model needs hundreds. So a new model passes more often over its first chunk. A
+stream also keeps a uniform sample of the rows so far, and
 replays some of them with each small chunk, in the same minibatches. This makes more steps, and the model does not
 forget earlier rows if later rows differ from them. The work is bounded for each row, for each chunk, and for the stream
 as a whole.
@@ -45,7 +46,7 @@ REMEMBERED_ROWS = 4000
 #: many passes over ``REMEMBERED_ROWS`` rows.
 PASSES = 25
 
-#: A later chunk that is small takes no more work than one pass over this many rows.
+#: A later chunk that is small takes no more work than one pass over this many rows, or than the passes of large ones.
 ROWS_OF_WORK = 10_000
 
 #: Attributes of a stream that are not part of its memory. Files have them beside it.
@@ -188,12 +189,23 @@ class Stream:
     def _with_replayed(self, chunk: Batch, sample: Sample, settings: Settings) -> Part:
         """The rows of a chunk, and those that are replayed with it."""
         n_replayed = self._n_replayed(len(chunk), settings)
-        if not n_replayed:
+        n_more = int(settings.n_passes * self._share(len(chunk), settings) * len(chunk)) - len(chunk) - n_replayed
+        if n_more <= 0 and not n_replayed:
             return Part(chunk)
-        replayed = chunk if self._begins else sample.rows
         numbers = torch.arange(len(chunk), device=chunk.X.device)
+        if n_more > 0:
+            again = draw(len(chunk), n_more, self.generator).to(chunk.X.device)
+            numbers = torch.cat([numbers, again])
+        if not n_replayed:
+            return Part(chunk, numbers)
+        replayed = chunk if self._begins else sample.rows
         drawn = len(chunk) + draw(len(replayed), n_replayed, self.generator).to(chunk.X.device)
         return Part(chunk.joined(replayed), torch.cat([numbers, drawn]))
+
+    def _share(self, n_rows: int, settings: Settings) -> float:
+        """Share of the rows that a model has learnt from which the stream has seen, with ``n_rows`` more."""
+        n_seen = self.n_seen + n_rows
+        return min(1.0, n_seen / (settings.n_rows or n_seen)) if self.continues else 1.0
 
     @property
     def _begins(self) -> bool:
@@ -208,9 +220,7 @@ class Stream:
     def _n_replayed(self, n_rows: int, settings: Settings) -> int:
         """Number of rows that are replayed with a chunk of ``n_rows`` rows."""
         n_seen = self.n_seen + n_rows
-        passes = PASSES * min(1.0, REMEMBERED_ROWS / n_seen)
-        if self.continues:
-            passes *= min(1.0, n_seen / (settings.n_rows or n_seen))
+        passes = PASSES * min(1.0, REMEMBERED_ROWS / n_seen) * self._share(n_rows, settings)
         passes = min(passes, settings.max_iter)
         work = passes * n_rows if self._begins else min(passes * n_rows, ROWS_OF_WORK)
         return max(0, int(work) - n_rows)

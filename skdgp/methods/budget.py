@@ -21,6 +21,9 @@ FALL = 0.6
 #: Smallest number of passes.
 FEWEST_PASSES = 2
 
+#: Largest number of passes over a chunk of a stream.
+MOST_PASSES = 10
+
 #: Smaller chunks have the minibatches of a chunk of this size, since earlier rows are replayed with them.
 SMALL_CHUNK = 400
 
@@ -81,14 +84,16 @@ def plan_minibatches(
         batch_size = budget.batch_size(n_rows if n_chunk is None else max(n_chunk, SMALL_CHUNK))
     batch_size = min(batch_size, n_rows)
     max_iter = budget.max_iter(n_rows, batch_size, by_chunks=n_chunk is not None)
+    max_iter = max_iter if method.max_iter == "auto" else method.max_iter
     settings = Settings(
         objective=OBJECTIVES[method.objective],
         beta=method.beta if beta is None else beta,
-        max_iter=max_iter if method.max_iter == "auto" else method.max_iter,
+        max_iter=max_iter,
         batch_size=batch_size,
         learning_rate=method.learning_rate,
         n_iter_no_change=method.n_iter_no_change,
         cuda_graphs=method.cuda_graphs,
         n_rows=None if n_chunk is None else n_rows,
+        n_passes=min(MOST_PASSES, max_iter, budget.max_iter(n_rows, batch_size, by_chunks=False)),
     )
     return Plan(minibatches.train, settings, torch.float64 if in_double(method) else torch.float32, "svi")
