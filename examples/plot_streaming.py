@@ -52,6 +52,9 @@ print(f"{N_ROWS:,} rows, {table_size:.0f} MiB in memory")
 # function's values at 128 *inducing points*, however many rows there are. A penalty holds these values near what was
 # plausible without any data. The more rows there are in all, the less the penalty counts, and ``total_size`` is this
 # number of rows. After each chunk we note the error on test rows, and by how much the memory of the process has grown.
+#
+# To compare training alone, the model passes once over each chunk (``max_iter=1``), and predicts without a base
+# (``base=None``). By default it would pass several times over each chunk, and a base would learn from each chunk, too.
 
 import psutil
 

@@ -48,8 +48,9 @@ def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_pas
         worker loads the whole table, and works on its share of every minibatch. The result is that of
         ``estimator.fit`` with all rows, up to rounding.
     n_passes : int, default=1
-        With "partial_fit", how often all partitions come. ``partial_fit`` itself passes several times over each chunk.
-        With "fit" the estimator's ``max_iter`` decides this.
+        With "partial_fit", how often all partitions come. ``partial_fit`` itself passes several times over each chunk,
+        and rows that come again are no longer new to the model that they judge. With "fit" the estimator's
+        ``max_iter`` decides the number of passes.
     n_workers : int, default=None
         With "fit", the number of workers that train together. None is all workers that have joined the cluster when
         ``fit_dask`` is called, or one if there is none yet.

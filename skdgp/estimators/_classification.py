@@ -102,15 +102,20 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
         """Learn from one chunk of rows. Call it again with the next chunk.
 
         The first chunk decides how features are scaled and where inducing points start. So the first chunk should be a
-        random sample of the data, of a few thousand rows. You may pass the same chunks again, for more passes over the
-        data. The learning rate climbs in the first hundred steps and then falls slowly. Predictions come from an
-        average of the parameters in recent steps. No rows are held out, and ``early_stopping`` has no effect.
+        random sample of the data, of a few thousand rows. Each row should come once, since a chunk judges the model
+        before the model learns from it. The learning rate climbs in the first hundred steps and then falls slowly.
+        Predictions come from an average of the parameters in recent steps. No rows are held out, and
+        ``early_stopping`` has no effect.
 
-        A new model passes up to 25 times over its first chunk, but over no more than 100 000 rows together, and at
-        least once. Later it passes once over a chunk of 10 000 rows or more. A smaller chunk alone would be too few
-        steps. So the estimator keeps a random sample of up to 4000 earlier rows, and learns from some of these again
-        with each small chunk. Together that is as much work as up to 25 passes over the chunk, but no more than
-        ``max_iter`` passes or 10 000 rows.
+        From the second chunk on, predictions are blended with a base if ``base`` is not None. The base learns from each
+        chunk in closed form, and every chunk decides its weight, ``base_weight_``, before anything learns from it. A
+        chunk of fewer than 50 rows cannot, and members predict alone after it. See :doc:`/large_data`.
+
+        Over each chunk there are as many passes as ``fit`` would take for ``total_size`` rows, but at most ten, and at
+        most ``max_iter``. A small chunk would be too few steps even so. So the estimator keeps a random sample of up to
+        4000 earlier rows, and learns from some of these again with each small chunk. If it is more work than the passes
+        above, the first chunk is as much work as up to 25 passes over it, but no more than 100 000 rows. A later chunk
+        is as much work as up to 25 passes over it, but no more than 10 000 rows.
 
         Parameters
         ----------

@@ -136,18 +136,23 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Learn from one chunk of rows. Call it again with the next chunk.
 
         The first chunk decides how features and targets are scaled and where inducing points start. So the first chunk
-        should be a random sample of the data, of a few thousand rows. You may pass the same chunks again, for more
-        passes over the data. The learning rate climbs in the first hundred steps and then falls slowly. Predictions
-        come from an average of the parameters in recent steps. Of the first chunk each member holds out
-        ``validation_fraction`` of the rows, at most 5000, and none of fewer than 20. They calibrate the noise, and are
-        replayed later. Each later chunk calibrates the noise before the model learns from it. ``early_stopping`` has no
-        effect.
+        should be a random sample of the data, of a few thousand rows. Each row should come once, since a chunk judges
+        the model before the model learns from it. The learning rate climbs in the first hundred steps and then falls
+        slowly. Predictions come from an average of the parameters in recent steps. Of the first chunk each member holds
+        out ``validation_fraction`` of the rows, at most 5000, and none of fewer than 20. They calibrate the noise, and
+        are replayed later. Each later chunk calibrates the noise before the model learns from it. ``early_stopping``
+        has no effect.
 
-        A new model passes up to 25 times over its first chunk, but over no more than 100 000 rows together, and at
-        least once. Later it passes once over a chunk of 10 000 rows or more. A smaller chunk alone would be too few
-        steps. So the estimator keeps a random sample of up to 4000 earlier rows, and learns from some of these again
-        with each small chunk. Together that is as much work as up to 25 passes over the chunk, but no more than
-        ``max_iter`` passes or 10 000 rows.
+        Predictions are blended with a base if ``base`` is not None, and if the likelihood is neither "heteroskedastic"
+        nor one of counts or positive numbers. The base learns from each chunk in closed form. Held-out rows of the
+        first chunk, and every later chunk, decide its weight, ``base_weight_``. A later chunk of fewer than 50 rows
+        cannot, and members predict alone after it. There is no correction by neighbours. See :doc:`/large_data`.
+
+        Over each chunk there are as many passes as ``fit`` would take for ``total_size`` rows, but at most ten, and at
+        most ``max_iter``. A small chunk would be too few steps even so. So the estimator keeps a random sample of up to
+        4000 earlier rows, and learns from some of these again with each small chunk. If it is more work than the passes
+        above, the first chunk is as much work as up to 25 passes over it, but no more than 100 000 rows. A later chunk
+        is as much work as up to 25 passes over it, but no more than 10 000 rows.
 
         Parameters
         ----------

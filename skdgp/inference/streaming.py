@@ -2,10 +2,9 @@
 
 The model passes over a chunk as often as a fit to all rows would, but no more than ten times. A small chunk would be
 only a few steps even so, while a new model needs hundreds. So a new model passes more often over its first chunk. A
-stream also keeps a uniform sample of the rows so far, and
-replays some of them with each small chunk, in the same minibatches. This makes more steps, and the model does not
-forget earlier rows if later rows differ from them. The work is bounded for each row, for each chunk, and for the stream
-as a whole.
+stream also keeps a uniform sample of the rows so far, and replays some of them with each small chunk, in the same
+minibatches. This makes more steps, and the model does not forget earlier rows if later rows differ from them. The work
+is bounded for each row and for each chunk.
 
 A learning rate that falls to zero would have to know the end of the stream. Here it falls as 1/√t in the long run.
 Predictions use an average of the parameters of all steps, in which later steps weigh more (Shamir and Zhang,
