@@ -90,7 +90,8 @@ class TestChunks:
         assert there.index.equals(frame.index)
 
     @every_family
-    def test_of_all_families(self, client, tiny, wave):
+    def test_of_all_families(self, client, tiny, wave, monkeypatch):
+        monkeypatch.setattr(_dask, "INITIAL_ROWS", 60)  # so that there is a second chunk
         y = targets(tiny, wave[1])
         if tiny not in REGRESSORS:
             y = np.sort(y)  # no chunk but the first has all classes
@@ -173,7 +174,8 @@ class Mortal(DSDGPRegressor):
 
 @pytest.mark.slow
 class TestLostWorkers:
-    def test_another_learns_from_the_chunks(self, losing, wave, tmp_path):
+    def test_another_learns_from_the_chunks(self, losing, wave, tmp_path, monkeypatch):
+        monkeypatch.setattr(_dask, "INITIAL_ROWS", 60)
         X, y = arrays(*wave)
         model = fit_dask(Mortal(**SMALL, grave=str(tmp_path / "grave")), X, y, n_passes=2)
         expected = fit_dask(DSDGPRegressor(**SMALL), X, y, n_passes=2)

@@ -25,7 +25,8 @@ from sklearn.datasets import make_friedman1
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.datasets import make_waves
-from skdgp.inference import streaming
+from skdgp.estimators._training import learn_again
+from skdgp.inference import conditioning, streaming
 from skdgp.inference.batches import Batch
 from skdgp.inference.settings import Settings
 from skdgp.inference.steps import Failure, Stepper
@@ -225,9 +226,9 @@ class TestPartialFit:
         regressor = tiny in REGRESSORS
         model = tiny(base="gp", **({"n_neighbors": 5} if regressor else {})).fit(X, y)
         assert model.base_weight_ > 0 and (model.neighbors_ is not None if regressor else True)
-        model.partial_fit(X, y)
-        assert model.base_weight_ > 0 and getattr(model, "neighbors_", None) is None
-        assert model.partial_fit(X[:30], y[:30]).base_weight_ == 0  # so few rows cannot judge
+        weight = model.partial_fit(X, y).base_weight_
+        assert weight > 0 and getattr(model, "neighbors_", None) is None
+        assert model.partial_fit(X[:30], y[:30]).base_weight_ == weight  # so few rows cannot judge
 
     @every_family
     def test_a_base_goes_along_with_chunks(self, tiny):
@@ -386,3 +387,44 @@ class TestStream:
         assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
         assert any(not torch.equal(before[name], value) for name, value in state.items())
         assert stream.rate == 0.25 and stream.n_steps == 4 and stream.n_seen == 64
+
+
+@pytest.mark.parametrize("family", [AVDGPRegressor, SOLVEGPRegressor])
+def test_a_small_chunk_keeps_a_base_of_many_rows(family):
+    X, y = make_friedman1(700, noise=1.0, random_state=0)
+    options = {"max_iter": 20, "n_estimators": 1, "random_state": 0}
+    model = family(**options).fit(X[:600], y[:600])
+    weight, before = model.base_weight_, model.predict_dist(X[600:]).logpdf(y[600:]).mean()
+    model.partial_fit(X[600:630], y[600:630])
+    after = model.predict_dist(X[630:]).logpdf(y[630:]).mean()
+    assert model.base_weight_ == pytest.approx(weight)
+    assert after > before - 0.3  # members alone lose 0.8 after a few passes
+
+
+def test_a_small_chunk_drops_a_base_of_few_rows():
+    X, y = make_friedman1(80, noise=1.0, random_state=0)
+    model = SOLVEGPRegressor(random_state=0).partial_fit(X[:60], y[:60])
+    assert model.base_weight_ > 0
+    assert model.partial_fit(X[60:], y[60:]).base_weight_ == 0
+
+
+def test_the_base_learns_from_a_chunk_in_parts(monkeypatch):
+    X, y = make_friedman1(400, noise=1.0, random_state=0)
+    predictions = []
+    for numbers in (conditioning.CHUNK_NUMBERS, 5000):
+        monkeypatch.setattr(conditioning, "CHUNK_NUMBERS", numbers)
+        model = SOLVEGPRegressor(random_state=0, max_iter=2).partial_fit(X[:200], y[:200]).partial_fit(X[200:], y[200:])
+        predictions.append(model.predict(X))
+    np.testing.assert_allclose(*predictions, rtol=1e-6)
+
+
+def test_rows_that_come_again_judge_nothing():
+    X, y = make_friedman1(400, noise=1.0, random_state=0)
+    model = SOLVEGPRegressor(random_state=0, max_iter=2).partial_fit(X[:200], y[:200]).partial_fit(X[200:], y[200:])
+    weight, noise = model.base_weight_, predictor_of(model).blend.likelihood.noise_variance()
+    base = deepcopy(predictor_of(model).blend.base)
+    learn_again(model, X[200:], y[200:], None, 400)
+    assert model.base_weight_ == weight
+    assert predictor_of(model).blend.likelihood.noise_variance() == noise
+    for now, then in zip(predictor_of(model).blend.base.parameters(), base.parameters(), strict=True):
+        torch.testing.assert_close(now, then)

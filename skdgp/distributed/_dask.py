@@ -17,6 +17,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
 
 from ..estimators._shell import Shell
+from ..estimators._training import learn_again
 from ..inference.processes import ALONE, shared_among
 from ..methods.inducing import INITIAL_ROWS
 from ._meeting import Place, Wanted, check_wanted, meeting_place, met, stopped_on_error
@@ -77,7 +78,8 @@ def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_pas
     Notes
     -----
     "partial_fit" first reads the table to count its rows and find its labels. Then it draws a random sample of 10 000
-    rows, which is the first chunk. The other chunks are partitions in random order. Partitions of less than 20 000 rows
+    rows, which is the first chunk. It is the first pass over a table that has no more rows. The other chunks are
+    partitions in random order. Partitions of less than 20 000 rows
     are joined to larger chunks. Each pass computes the partitions again. ``X.persist()`` before the call keeps them in
     the memory of the cluster, if there is room.
 
@@ -96,8 +98,8 @@ def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_pas
     >>> X, y = (da.from_array(each, chunks=50) for each in make_waves(200, random_state=0))
     >>> with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as client:
     ...     model = fit_dask(DSDGPRegressor((), n_inducing=10, random_state=0), X, y, n_passes=2)
-    >>> model.n_iter_  # a random sample, and two passes
-    3
+    >>> model.n_iter_  # the rows fit into one chunk, and come twice
+    2
     """
     get_client = _import_dask()
     if not isinstance(estimator, Shell):
@@ -153,12 +155,15 @@ def _stream(client, model, blocks: list[Partition], n_passes: int, random_state:
     if is_classifier(model):
         of_all["classes"] = np.unique(np.concatenate([result.labels for result in surveys]))
     rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
+    first, passes = blocks, list[list[list[int]]]()  # without rows the estimator itself raises an error
     if n_rows.any():
-        first, groups = _sample(blocks, n_rows, rng), [group for _ in range(n_passes) for group in mixed(n_rows, rng)]
-    else:
-        first, groups = blocks, []  # the estimator itself raises an error
+        first, passes = _sample(blocks, n_rows, rng), [mixed(n_rows, rng) for _ in range(n_passes)]
+    if n_rows.sum() <= INITIAL_ROWS:
+        passes = passes[1:]  # the sample is all rows
+    new = len(passes[0]) if len(passes) == n_passes else 0
+    groups = [group for one_pass in passes for group in one_pass]
     with stopped_on_error(client) as job:
-        return client.submit(_learn, model, dumps((first, blocks)), groups, of_all, job, pure=False).result()
+        return client.submit(_learn, model, dumps((first, blocks)), groups, new, of_all, job, pure=False).result()
 
 
 def _sample(blocks: list[Partition], n_rows: np.ndarray, rng: np.random.Generator) -> list[Partition]:
@@ -172,10 +177,11 @@ def _sample(blocks: list[Partition], n_rows: np.ndarray, rng: np.random.Generato
     return [delayed(draw)(*blocks[i], int(drawn[i]), int(seeds[i])) for i in np.flatnonzero(drawn)]
 
 
-def _learn(model, pickled: bytes, groups: list[list[int]], of_all: dict[str, Any], job: str):
+def _learn(model, pickled: bytes, groups: list[list[int]], new: int, of_all: dict[str, Any], job: str):
     """The task of the worker that trains; other tasks read the next chunk meanwhile.
 
-    ``of_all`` has the arguments of ``partial_fit`` that depend on all rows.
+    The rows of the first chunk and of so many groups are ``new`` to the model, and so judge it. ``of_all`` has the
+    arguments of ``partial_fit`` that depend on all rows.
     """
     from dask import delayed
     from distributed import worker_client
@@ -184,9 +190,12 @@ def _learn(model, pickled: bytes, groups: list[list[int]], of_all: dict[str, Any
     with worker_client() as client:
         first, blocks = pickle.loads(pickled)
         chunks = chain([first], ([blocks[number] for number in group] for group in groups))
-        for X, y, weight in _ahead(client, (delayed(together)(chunk) for chunk in chunks)):
+        for number, (X, y, weight) in enumerate(_ahead(client, (delayed(together)(chunk) for chunk in chunks))):
             check_wanted(job)
-            model.partial_fit(X, y, sample_weight=weight, **of_all)
+            if number <= new:
+                model.partial_fit(X, y, sample_weight=weight, **of_all)
+            else:
+                learn_again(model, X, y, weight, **of_all)
     return model
 
 

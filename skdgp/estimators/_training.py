@@ -102,10 +102,18 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         return keep(estimator, attributes(ensemble) | {"lower_bound_": bound})
 
 
+def learn_again(estimator, X, y, sample_weight, total_size, classes=None):
+    """Learn from a chunk of rows that the estimator knows, and that cannot judge it therefore."""
+    return learn(estimator, X, y, sample_weight, total_size, classes, new=False)
+
+
 @torch.inference_mode(False)
 @torch.enable_grad()
-def learn(estimator, X, y, sample_weight, total_size, classes=None):
-    """Learn from one chunk of rows; see the estimators' ``partial_fit``."""
+def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool = True):
+    """Learn from one chunk of rows; see the estimators' ``partial_fit``.
+
+    Rows that are not ``new`` train members, and judge nothing.
+    """
     clock = Clock()
     with threads_for():
         method = method_of(estimator)
@@ -135,7 +143,16 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None):
             with_base = _has_base(estimator) and suits(likelihood) and current().size == 1
             groups = table.encoding.groups
             ensemble = learn_chunk(
-                earlier, start, _seeds(rng, n_members), chunk, plan, split, device, base=with_base, groups=groups
+                earlier,
+                start,
+                _seeds(rng, n_members),
+                chunk,
+                plan,
+                split,
+                device,
+                base=with_base,
+                groups=groups,
+                new=new,
             )
         losses = np.append(losses, np.mean([history.loss[-1] for history in ensemble.histories]))
         course = {"n_iter_": len(losses), "loss_curve_": losses, "validation_scores_": np.empty(0)}

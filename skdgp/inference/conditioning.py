@@ -117,12 +117,17 @@ def learn_base(blend: Blend, rows: Batch, *, keep_near: bool = False) -> None:
     _add_points(layer, rows, noise)
     if keep_near:
         blend.n_near = blend.n_near or n_before
-    y = rows.y.repeat(1, blend.n_alternatives)
-    if blend.likelihood.base_kind == "tails":
-        mean, variance = (values[0] for values in blend.base(rows.X)[:2])
-        outlying = ((y - mean).square() > FAR_OUT**2 * (variance + noise)).all(-1)
-        rows = Batch(rows.X, rows.y, rows.weight * ~outlying)
-    _update(layer, noise, [(rows.X, y, rows.weight)])
+    base, tails = deepcopy(blend.base).frozen(), blend.likelihood.base_kind == "tails"
+
+    def chunks() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for some in _in_chunks(rows, sum(layer.sizes)):
+            y, weight = some.y.repeat(1, blend.n_alternatives), some.weight
+            if tails:
+                mean, variance = (values[0] for values in base(some.X)[:2])
+                weight = weight * ~((y - mean).square() > FAR_OUT**2 * (variance + noise)).all(-1)
+            yield some.X, y, weight
+
+    _update(layer, noise, chunks())
 
 
 def _learn(model: DeepGP, rows: Batch) -> None:
@@ -135,14 +140,19 @@ def _learn(model: DeepGP, rows: Batch) -> None:
     S = model.propagation.n_samples if len(model.layers) > 1 else 1
 
     def chunks() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        n_chunk = max(1, CHUNK_NUMBERS // (S * sum(layer.sizes)))
-        for start in range(0, len(rows), n_chunk):
-            some = rows.rows(slice(start, start + n_chunk))
+        for some in _in_chunks(rows, S * sum(layer.sizes)):
             inputs, weight = model.last_inputs(some.X.to(like))
             weight = (weight.double() * some.weight).expand(len(inputs), -1)
             yield inputs.flatten(0, 1), some.y.repeat(len(inputs), 1), weight.flatten()
 
     _update(layer, noise, chunks())
+
+
+def _in_chunks(rows: Batch, numbers_per_row: int) -> Iterator[Batch]:
+    """The rows, so many at a time that matrices of so many numbers for each row stay small."""
+    n_chunk = max(1, CHUNK_NUMBERS // numbers_per_row)
+    for start in range(0, len(rows), n_chunk):
+        yield rows.rows(slice(start, start + n_chunk))
 
 
 def _update(layer: GlobalLayer, noise: Tensor, chunks: Iterable[tuple[Tensor, Tensor, Tensor]]) -> None:

@@ -339,6 +339,7 @@ def learn(
     *,
     base: bool = False,
     groups: Sequence[int] | None = None,
+    new: bool = True,
 ) -> Ensemble:
     """An ensemble that has also learnt from one more chunk; the one before does not change.
 
@@ -365,6 +366,8 @@ def learn(
         Whether members are blended with a base.
     groups : sequence of int, default=None
         Which inputs share a lengthscale in the base.
+    new : bool, default=True
+        Whether the ensemble has not learnt from these rows before. Only new rows judge, and change the base.
     """
     before = deepcopy(before)
     dtype = chunk.X.dtype if before is None else before.predictor.dtype
@@ -374,7 +377,8 @@ def learn(
         streams.append(Stream(*untrained, continues=before is not None))
     blend = None
     if base and before is not None:
-        blend = next_blend(before.predictor, streams[0], chunk.to("cpu", dtype), groups)
+        known = before.predictor.blend
+        blend = next_blend(before.predictor, streams[0], chunk.to("cpu", dtype), groups) if new else known
     near, held_out, histories, members = chunk.to("cpu", plan.precision).near(device), [], [], []
     for index, stream in enumerate(streams):
         rows, others = split.of(near, index)
@@ -384,7 +388,7 @@ def learn(
             stream.remember(near.rows(torch.as_tensor(split.parts(index)[1], device=near.X.device)))
             held_out.append(others.rows().to(device, dtype))
     models, n_earlier = (members, FIRST_PRIOR_ROWS) if before is None else (before.models, PRIOR_ROWS)
-    if before is not None:
+    if before is not None and new:
         held_out = len(models) * [chunk.spread(MAX_ROWS).to(device, dtype)]
     if held_out:
         recalibrate(models, held_out, len(chunk), n_earlier)

@@ -8,6 +8,7 @@ has doubled.
 
 import warnings
 from collections.abc import Sequence
+from copy import deepcopy
 
 import numpy as np
 import torch
@@ -26,8 +27,11 @@ from .predictor import Predictor
 from .streaming import REMEMBERED_ROWS, Stream
 from .validation import Validation
 
-#: Smallest number of rows of a later chunk that judge the base. After a smaller chunk members predict alone.
+#: Smallest number of rows of a later chunk that judge the base.
 FEWEST_JUDGES = 50
+
+#: A base that has learnt from so many rows learns from a smaller chunk, too, and keeps its weight.
+FEWEST_LEARNT = 500
 
 
 def suits(likelihood: Likelihood) -> bool:
@@ -44,7 +48,10 @@ def first_blend(models: Sequence[DeepGP], chunk: Batch, split: Split, plan: Plan
 
 
 def next_blend(predictor: Predictor, stream: Stream, chunk: Batch, groups: Groups) -> Blend | None:
-    """The blend after one more chunk; None if the chunk is too small to judge.
+    """The blend after one more chunk; None if nothing judges the base.
+
+    A chunk that is too small to judge does not change the weight of a base that knows many rows. A base of few rows
+    has no weight then.
 
     Parameters
     ----------
@@ -57,9 +64,12 @@ def next_blend(predictor: Predictor, stream: Stream, chunk: Batch, groups: Group
     groups : sequence of int or None
         Which inputs share a lengthscale in a new base.
     """
-    if len(chunk) < FEWEST_JUDGES:
-        return None
     models, earlier, learnt = predictor.models, predictor.blend, stream.sample
+    if len(chunk) < FEWEST_JUDGES:
+        if earlier is None or not (stream.continues or stream.n_seen >= FEWEST_LEARNT):
+            return None
+        learn_base(kept := deepcopy(earlier), chunk.to(predictor.device, torch.float64))
+        return kept
     if learnt is not None and (earlier is None or _has_doubled(stream, len(chunk))):
         rows = learnt.rows.to(predictor.device, torch.float64)
         try:
@@ -83,6 +93,8 @@ def next_blend(predictor: Predictor, stream: Stream, chunk: Batch, groups: Group
     out_of_sample = _out_of_sample(models, base, judges.to(predictor.device, predictor.dtype))
     of_classes = (judges.y, judges.weight) if learnt is None else (learnt.y, learnt.weight)
     best, _ = blend(base, models[0].likelihood, out_of_sample, of_classes, earlier=earlier)
+    if earlier is not None:
+        best.n_near = earlier.n_near
     learn_base(best, chunk.to(predictor.device, torch.float64))
     return best
 
