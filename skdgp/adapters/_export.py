@@ -24,6 +24,11 @@ def check_plain(regressor, what: str) -> None:
             f"{what} takes models of numbers, but X had categories or missing cells in fit: encode and fill them "
             "before, in a pipeline."
         )
+    if table.trends:
+        raise ValueError(
+            f"{what} takes models of PyTorch alone, but this one has trend={built_with(regressor, 'trend')!r}: fit with "
+            "trend=None."
+        )
     transformed = table.targets.transformer is not None
     if transformed or not predictor.likelihoods[0].additive:
         raise ValueError(

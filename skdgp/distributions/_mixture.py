@@ -160,13 +160,15 @@ class Mixture:
         return parts[0]._like((np.concatenate(column, axis=1) for column in columns), weights)
 
     @staticmethod
-    def mixture(parts):
-        """Mix several distributions of the same rows into one, with equal weights.
+    def mixture(parts, weights=None):
+        """Mix several distributions of the same rows into one.
 
         Parameters
         ----------
         parts : sequence of PredictiveDistribution
             One or more distributions of one kind and of the same shape.
+        weights : array-like of shape (n_parts,), default=None
+            Weights of the distributions, which are not negative and add up to one. With None they are equal.
 
         Returns
         -------
@@ -178,7 +180,7 @@ class Mixture:
         TypeError
             If the parts are of different kinds.
         ValueError
-            If their shapes differ, or their ``target_transform``.
+            If their shapes differ, or their ``target_transform``, or if there is not a weight for each.
 
         Examples
         --------
@@ -189,9 +191,12 @@ class Mixture:
         array([2., 1.])
         """
         parts = _of_one_kind(parts)
+        weights = np.full(len(parts), 1 / len(parts)) if weights is None else np.asarray(weights, dtype=np.float64)
+        if weights.shape != (len(parts),):
+            raise ValueError(f"{len(parts)} distributions need as many weights, got weights of shape {weights.shape}.")
         columns = zip(*(part._arrays for part in parts), strict=True)
-        weights = np.concatenate([part.weights for part in parts]) / len(parts)
-        return parts[0]._like((np.concatenate(column) for column in columns), weights)
+        own = [weight * part.weights for weight, part in zip(weights, parts, strict=True)]
+        return parts[0]._like((np.concatenate(column) for column in columns), np.concatenate(own))
 
     def _like(self, arrays: Iterable[np.ndarray], weights: np.ndarray) -> Self:
         """A distribution of the same kind, with other numbers."""

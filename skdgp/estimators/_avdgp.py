@@ -137,6 +137,15 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
         transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
         ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
+    trend : "auto", regressor or None, default=None
+        Regressor of scikit-learn that explains the targets first, such as ``Ridge()`` or
+        ``HistGradientBoostingRegressor()``. The model learns what it leaves over, and sees its predictions as one more
+        feature. Ten copies of it each leave out a tenth of the rows, so that the model meets trends of rows that were
+        not learnt from. The regressor sees numbers in the units of ``X``, and a column for each level of a category.
+        "auto" fits models without a trend, with boosted trees and, up to 10 000 rows, with extremely randomised trees,
+        and predicts a mixture of them; left-out rows decide the weights. On small tables it is often clearly better,
+        and it takes about three times as long. There are no gradients with a trend. None is no trend. See
+        :doc:`/choosing`.
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
         (regressors). If SOLVEGPRegressor learns from minibatches without ``early_stopping``, it holds out this share,

@@ -19,7 +19,7 @@ from ..methods.kernels import at_bounds, is_object, stayed, to_object
 from ..tables import Table
 
 #: Attributes that some fits have and others have not.
-PERHAPS = ("feature_names_in_", "lower_bound_")
+PERHAPS = ("feature_names_in_", "lower_bound_", "trend_")
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Learnt:
         """Attributes of an estimator that has learnt it."""
         table = self.table
         names = {} if table.names is None else {"feature_names_in_": table.names}
+        names |= {"trend_": [trend.regressors for trend in table.trends]} if table.trends else {}
         counts = {"n_features_in_": table.n_features, "is_categorical_": table.is_categorical}
         scales = {"length_scales_": _length_scales(self.predictor)}
         return {"_learnt": self} | counts | names | table.targets.attributes() | scales
@@ -87,6 +88,15 @@ def built_with(estimator, name: str) -> Any:
     return learnt(estimator).structure.get(name, getattr(estimator, name))
 
 
+def refuse_trend(estimator, what: str) -> None:
+    """ValueError if a fitted estimator has a trend, of which ``what`` would need the derivatives."""
+    if learnt(estimator).table.trends:
+        raise ValueError(
+            f"{what} needs the derivatives of the trend, and trend={built_with(estimator, 'trend')!r} has none: fit with "
+            "trend=None, or take differences of predictions."
+        )
+
+
 def member_of(estimator, number: int) -> DeepGP:
     """The model of a number; ValueError if there is no such model."""
     models = fitted(estimator).models
@@ -98,7 +108,7 @@ def member_of(estimator, number: int) -> DeepGP:
 def learnt_kernels(estimator):
     """Learnt kernels as kernel objects of scikit-learn: one, or a list with one for each layer."""
     of_fit = learnt(estimator)
-    kernels = _kernels(of_fit.predictor.models[0], of_fit.table, built_with(estimator, "kernel"))
+    kernels = _kernels(of_fit.predictor.main.models[0], of_fit.table, built_with(estimator, "kernel"))
     return kernels[0] if len(kernels) == 1 else kernels
 
 
@@ -140,7 +150,7 @@ def _kernels(model: DeepGP, table: Table, given) -> list:
 def _length_scales(predictor: Predictor) -> list[np.ndarray | None]:
     """Lengthscales of each layer for all members; None for a layer whose kernel has none."""
     scales = []
-    for layers in zip(*(member.layers for member in predictor.models), strict=True):
+    for layers in zip(*(member.layers for member in predictor.main.models), strict=True):
         members = [layer.kernel.hyperparameters().get("lengthscale") for layer in layers]
         scales.append(None if members[0] is None else np.stack([scale.detach().cpu().numpy() for scale in members]))
     return scales

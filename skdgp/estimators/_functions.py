@@ -11,7 +11,7 @@ from ..inference.joint import FunctionSet, layer_functions
 from ..inference.threads import threads_for
 from ..tables import Table
 from ..tables.transforms import back, back_slopes
-from ._fitted import fitted, learnt, member_of, query
+from ._fitted import fitted, learnt, member_of, query, refuse_trend
 from ._predicting import gathered, with_drawn_cells
 
 
@@ -131,6 +131,7 @@ class FunctionDraws:
             ``X``. For a classifier the shape is (n_samples, n_classes, n_features, n_functions). With the kernel
             "matern12" or ``Matern(nu=0.5)`` the numbers mean nothing, since its functions have no derivative.
         """
+        refuse_trend(self._estimator, "gradient")
         X, table = query(self._estimator, X), self._table
         rows = self._prepared(X)
         gradients = gathered(self._set.gradients(rows), len(X), len(self))
@@ -251,7 +252,8 @@ def sample_layers(self, X, n_functions=1, member=0, random_state=None):
     """
     model, X = member_of(self, member), query(self, X)
     seeds = draw_seeds("n_functions", n_functions, check_random_state(random_state))
-    rows = learnt(self).table.prepared(X).astype(np.float64)
+    rows = torch.from_numpy(learnt(self).table.prepared(X).astype(np.float64))
+    rows = fitted(self).inputs(member, rows).numpy()
     return [np.moveaxis(values, 0, -1) for values in layer_functions(model, rows, seeds.tolist())]
 
 

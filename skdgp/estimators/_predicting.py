@@ -75,7 +75,7 @@ def with_drawn_cells(model: Learnt, functions: FunctionSet, X: np.ndarray, rng: 
         lambda _, marginals: np.stack([drawn.shift(member).double().cpu().numpy() for member in marginals]),
         copies=N_DRAWS + 1,
     )
-    shift = np.concatenate([batch for _, batch in shifts], axis=1)[functions.seeds % len(predictor)]  # (S, n, D)
+    shift = np.concatenate([batch for _, batch in shifts], axis=1)[functions.members]  # (S, n, D)
     rows = drawn(X)[: N_DRAWS * n_rows].astype(np.float64)
     values = gathered(functions.values(rows), len(rows), len(functions.seeds)).reshape(N_DRAWS, n_rows, -1, len(shift))
     chosen = rng.randint(N_DRAWS, size=(1, n_rows, 1, len(shift)))
@@ -191,12 +191,12 @@ def predict_layers(self, X, member=0):
     >>> [mean.shape for mean, std in model.predict_layers(X[:3])]
     [(3, 2), (3, 1)]
     """
-    X, model = query(self, X), member_of(self, member).frozen()
+    X, model, predictor = query(self, X), member_of(self, member).frozen(), fitted(self)
 
     def moments(batch: torch.Tensor) -> list[tuple[np.ndarray, np.ndarray]]:
-        layers = [layer.moments() for layer in model.propagate(batch)]
+        layers = [layer.moments() for layer in model.propagate(predictor.inputs(member, batch))]
         return [(mean.double().cpu().numpy(), variance.sqrt().double().cpu().numpy()) for mean, variance in layers]
 
-    batches = [layers for _, layers in fitted(self).batches(X, learnt(self).table.prepared, moments)]
+    batches = [layers for _, layers in predictor.batches(X, learnt(self).table.prepared, moments)]
     layers = zip(*batches, strict=True)
     return [tuple(np.concatenate(column) for column in zip(*layer, strict=True)) for layer in layers]

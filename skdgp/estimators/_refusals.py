@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ..gp.coupled import COUPLED
 from ..gp.likelihoods import Gaussian
+from ..inference.processes import current
 from ..methods.likelihoods import kind_of
 from ..methods.solvegp import BETA, CLOSED_NEEDS
 from ._wishes import Wishes
@@ -98,6 +99,34 @@ REFUSED = (
         lambda wishes: not kind_of(wishes.value("likelihood"), Gaussian).linear,
         "does not go with likelihood={likelihood!r}, since it transforms function values itself",
         "leave out one of them",
+    ),
+    Refusal(
+        "trend",
+        (),
+        lambda wishes: not kind_of(wishes.value("likelihood"), Gaussian).linear,
+        "does not go with likelihood={likelihood!r}, since a trend is added to targets",
+        "leave out one of them",
+    ),
+    Refusal(
+        "trend",
+        (),
+        lambda wishes: wishes.by_chunks,
+        "needs all rows at once, got a chunk of them",
+        "use fit, or set trend=None",
+    ),
+    Refusal(
+        "trend",
+        (),
+        lambda wishes: wishes.value("warm_start"),
+        "is learnt anew in each fit, so that a fit cannot go on with warm_start=True",
+        "leave out one of them",
+    ),
+    Refusal(
+        "trend",
+        (),
+        lambda wishes: current().size > 1,
+        "is learnt by a single process",
+        "fit without data_parallel, or set trend=None",
     ),
     Refusal(
         "n_restarts_optimizer",

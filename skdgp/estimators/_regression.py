@@ -25,7 +25,7 @@ from ..methods.likelihoods import LIKELIHOODS, is_gaussian, make_likelihood
 from ..methods.options import computing, modelling, parameter, tabular, training
 from ..tables.targets import Numbers
 from . import _predicting, _training
-from ._fitted import built_with, fitted, learnt, query
+from ._fitted import built_with, fitted, learnt, query, refuse_trend
 from ._functions import FunctionDraws, draw_seeds
 from ._parameters import method_of
 from ._shell import Shell, nameless
@@ -42,6 +42,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     _: KW_ONLY
     likelihood: str | Regression | Callable[[int], Regression] = parameter(modelling.LIKELIHOOD, "gaussian")
     target_transform: Any = parameter(tabular.TARGET_TRANSFORM, None)
+    trend: Any = parameter(tabular.TREND, None)
     base: str | None = parameter(training.BASE, "auto")
     n_neighbors: int | Auto = parameter(training.N_NEIGHBORS, "auto")
     validation_fraction: float = parameter(tabular.VALIDATION_FRACTION, 0.1)
@@ -274,7 +275,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
     @property
     def neighbors_(self):
         """The correction by nearest rows, as a dictionary. None if predictions are not corrected."""
-        correction = fitted(self).correction
+        correction = fitted(self).main.correction
         if correction is None:
             return None
         local, likelihood, table = correction.local, correction.likelihood, learnt(self).table
@@ -293,7 +294,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _mean_noise_variance(self) -> np.ndarray:
         """Noise variance of each output (P,), in the square of the user's units."""
-        return np.mean([likelihood.noise_variance() for likelihood in fitted(self).likelihoods], axis=0)
+        predictor = fitted(self)
+        variances = [likelihood.noise_variance() for likelihood in predictor.likelihoods]
+        return np.average(variances, axis=0, weights=predictor.weights)
 
     @threads_for()
     def predict(self, X, return_std=False, return_cov=False, latent=False):
@@ -445,7 +448,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If targets are transformed, or if ``return_std`` is set and a kernel is "matern12" or ``Matern(nu=0.5)``,
+            If targets are transformed or there is a ``trend``, or if ``return_std`` is set and a kernel is "matern12" or ``Matern(nu=0.5)``,
             whose functions have no derivative.
 
         Examples
@@ -465,6 +468,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
                 "deviation: choose 'matern32', 'matern52', 'rbf' or a Matern with a larger nu, or leave return_std out."
             )
         self._refuse_transform("predict_gradient", "sample_functions(1000).gradient(X) has those of functions")
+        refuse_trend(self, "predict_gradient")
         table = learnt(self).table
         rows = table.prepared(queries)
         likelihood = fitted(self).models[0].likelihood
@@ -719,7 +723,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             likelihood.predictive(member.mean, member.variance, member.log_weight, latent=latent)
             for likelihood, member in zip(likelihoods, marginals, strict=True)
         ]
-        dist, targets = members[0].mixture(members), learnt(self).table.targets
+        of_fit = learnt(self)
+        dist, targets = members[0].mixture(members, of_fit.predictor.weights), of_fit.table.targets
         if targets.transformer is not None:
             dist = TransformedDistribution(dist, targets.transformer)
         return dist[:, 0] if targets.flat else dist

@@ -5,19 +5,19 @@ import numpy as np
 from ..methods.options import parameter, training
 from ..methods.solvegp import SOLVEGP, SOLVEGPParameters, SOLVEGPRegression, SOLVEGPRegressionParameters
 from ._classification import DeepGPClassifier
-from ._fitted import learnt
+from ._fitted import fitted, learnt
 from ._parameters import estimator
 from ._regression import DeepGPRegressor
 
 
 def _inducing_points(self):
     """Inducing points of the first set (n_estimators, M, Q)."""
-    return np.stack([member.layers[0].Z.cpu().numpy() for member in self.module_])
+    return np.stack([member.layers[0].Z.cpu().numpy() for member in fitted(self).main.models])
 
 
 def _orthogonal_points(self):
     """Inducing points of the second set (n_estimators, M, Q); M may be 0."""
-    return np.stack([member.layers[0].O.cpu().numpy() for member in self.module_])
+    return np.stack([member.layers[0].O.cpu().numpy() for member in fitted(self).main.models])
 
 
 @estimator
@@ -157,6 +157,15 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
         transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
         ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
+    trend : "auto", regressor or None, default=None
+        Regressor of scikit-learn that explains the targets first, such as ``Ridge()`` or
+        ``HistGradientBoostingRegressor()``. The model learns what it leaves over, and sees its predictions as one more
+        feature. Ten copies of it each leave out a tenth of the rows, so that the model meets trends of rows that were
+        not learnt from. The regressor sees numbers in the units of ``X``, and a column for each level of a category.
+        "auto" fits models without a trend, with boosted trees and, up to 10 000 rows, with extremely randomised trees,
+        and predicts a mixture of them; left-out rows decide the weights. On small tables it is often clearly better,
+        and it takes about three times as long. There are no gradients with a trend. None is no trend. See
+        :doc:`/choosing`.
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
         (regressors). If SOLVEGPRegressor learns from minibatches without ``early_stopping``, it holds out this share,

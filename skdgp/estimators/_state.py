@@ -12,12 +12,23 @@ from ..tables import Table
 from ..tables.columns import Columns
 from ..tables.encoding import Encoding
 from ..tables.targets import Labels, Numbers
+from ..tables.trend import Trend
 from ._checksum import checksums
 from ._fitted import Learnt
 from ._migration import upgraded, warn_of_lost, without_removed
 
 #: What only a fitted estimator has in a file. In memory ``Learnt`` has it.
-STORED = ("_ensemble", "_columns", "_encoding", "_input_units", "_structure", "_n_seen", "_y_is_flat", "_label_encoder")
+STORED = (
+    "_ensemble",
+    "_columns",
+    "_encoding",
+    "_input_units",
+    "_structure",
+    "_n_seen",
+    "_y_is_flat",
+    "_trend_units",
+    "_label_encoder",
+)
 
 
 def to_state(state: dict) -> dict:
@@ -33,6 +44,7 @@ def to_state(state: dict) -> dict:
         "_structure": learnt.structure,
         "_n_seen": learnt.n_rows,
         "_y_is_flat": table.targets.flat,
+        "_trend_units": [[list(trend.units.shift), list(trend.units.scale)] for trend in table.trends],
     }
     state = {name: value for name, value in state.items() if name != "_learnt"} | plain
     return state | {"_checksums": checksums(state)}
@@ -65,7 +77,15 @@ def _table(state: dict[str, Any]) -> Table:
     plain = state.get("_encoding")  # files from before categories and missing cells have none
     encoding = Encoding.of_complete(units) if plain is None else Encoding.from_plain(plain)
     columns = None if columns is None else Columns.from_plain(columns)
-    return Table(columns, encoding, units, _targets(state), state.get("feature_names_in_"))
+    trends = zip(state.get("trend_", []), map(to_units, state.get("_trend_units", [])), strict=True)
+    return Table(
+        columns,
+        encoding,
+        units,
+        _targets(state),
+        state.get("feature_names_in_"),
+        tuple(Trend(regressors, of_trend) for regressors, of_trend in trends),
+    )
 
 
 def _targets(state: dict[str, Any]) -> Numbers | Labels:

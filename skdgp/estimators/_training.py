@@ -1,6 +1,6 @@
 """Training of an estimator: a table is learnt, an ensemble learns from its rows, and the results are stored."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from numbers import Real
 from typing import cast
@@ -18,18 +18,20 @@ from ..inference.batches import Batch
 from ..inference.calibration import MAX_ROWS
 from ..inference.clock import Clock
 from ..inference.conditioning import conditioned
-from ..inference.ensemble import Ensemble, Start, Training
+from ..inference.ensemble import Ensemble, Start, Training, stacked
 from ..inference.ensemble import learn as learn_chunk
 from ..inference.leave_one_out import LeftOutRows, few_enough
 from ..inference.plan import Plan, Split
+from ..inference.predictor import Predictor
 from ..inference.processes import agree, current
 from ..inference.restarts import start_from_evidence
+from ..inference.stack import Stack, View
 from ..inference.streamed_base import suits
 from ..inference.threads import threads_for
 from ..inference.twins import side_by_side, twins
 from ..methods.budget import in_double
 from ..methods.inducing import INITIAL_ROWS
-from ..methods.kernels import has_objects
+from ..methods.kernels import groups_of, has_objects
 from ..tables import Encoded, Table
 from ..tables import learn as learn_table
 from ..tables.encoding import has_missing
@@ -38,6 +40,7 @@ from ._fitted import Learnt, keep, learnt, warn_of_kernels
 from ._monitor import Monitor, curves, times
 from ._parameters import check_structure, method_of, structure_of
 from ._refusals import check
+from ._trends import regressors, starts, without_trend
 from ._warnings import warn_of_failure, warn_of_few_rows, warn_of_small_targets, warn_of_time
 from ._wishes import Wishes, warn_of_idle
 
@@ -70,36 +73,62 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         rng = check_random_state(estimator.random_state)
         own_seeds = _seeds(rng, method.n_members(len(data)))  # before all that depends on the number of rows
         order, seeds = agree(table.targets.order(data.y.numpy(), rng), own_seeds)
+        kinds = regressors(getattr(estimator, "trend", None), len(data), rng)  # only a regressor has trends
+        with clock.timing("trend") if kinds != [None] else nullcontext():
+            sees = not has_objects(estimator.kernel)  # kernel objects are about the user's features
+            table, parts = starts(table, rows, held_out, kinds, order, twins(data).numpy(), sees=sees)
         plan = method.plan(len(data), held_out=held_out is not None or estimator.early_stopping)
-        split = _hold_out(estimator, data, order, held_out, likelihood, plan)
-        warn_of_idle(wishes, table=table, likelihood=likelihood, plan=plan, split=split, n_members=len(seeds))
-        start = (
-            _start(estimator, method, table, data, order, likelihood) if before is None else before.predictor.continued
-        )
+        n_epochs = len(parts) * plan.n_epochs(len(seeds))
         hooks = {"X": rows.given.X, "y": rows.given.y, "metadata": {"sample_weight": rows.given.weight}}
+        ended, views, bounds = list[Ensemble](), list[View](), list[float]()
 
         def attributes(ensemble: Ensemble) -> dict:
             course = curves(ensemble.histories) | {"fit_times_": times(clock)}
             return Learnt(ensemble, table, structure, len(data)).attributes() | course
 
-        with (
-            Monitor(estimator, plan.n_epochs(len(seeds)), hooks, attributes) as monitor,
-            _blaming_units(likelihood, data),
-        ):
-            ensemble = Training(data, split, plan, monitor, device, clock).run(
-                start,
-                seeds,
-                base=_has_base(estimator),
-                groups=table.encoding.groups,
-                n_neighbors=_n_neighbors(estimator),
-            )
+        def together(ensemble: Ensemble) -> Ensemble:  # what has ended, and the present one
+            return stacked([*ended[: len(views) - 1], ensemble], views) if table.trends else ensemble
+
+        with Monitor(estimator, n_epochs, hooks, lambda ensemble: attributes(together(ensemble))) as monitor:
+            for part in parts:
+                if table.trends:
+                    likelihood = _likelihood(estimator, before, table, part.rows)
+                    data = _to_batch(part.rows, likelihood, dtype)
+                split = _hold_out(estimator, data, order, part.held_out, likelihood, plan)
+                if not ended:
+                    warn_of_idle(
+                        wishes, table=table, likelihood=likelihood, plan=plan, split=split, n_members=len(seeds)
+                    )
+                start = (
+                    _start(estimator, method, table, data, order, likelihood)
+                    if before is None
+                    else before.predictor.continued
+                )
+                views.append(part.view(table, likelihood))
+                with _blaming_units(likelihood, data):
+                    ensemble = Training(data, split, plan, monitor, device, clock.share(len(parts) - len(ended))).run(
+                        start,
+                        seeds,
+                        base=_has_base(estimator),
+                        groups=groups_of(table, data.X.shape[1]),
+                        n_neighbors=_n_neighbors(estimator),
+                        judge=len(parts) > 1,
+                    )
+                if part.trend is not None and isinstance(ensemble.left_out, LeftOutRows):
+                    trend = part.trend / np.asarray(likelihood.units.scale)
+                    ensemble.left_out = ensemble.left_out.shifted(torch.from_numpy(trend))
+                warn_of_few_rows(ensemble, split, len(data), MIN_ROWS_TO_SPLIT)
+                warn_of_failure(ensemble, data, order)
+                bound = ensemble.objective(data, plan.settings.batch_size)
+                bounds.append(bound + likelihood.log_jacobian(data.y, data.weight))
+                ended.append(ensemble)
+        ensemble = together(ended[-1])
+        ensemble.clock = clock
         ensemble.left_out = _in_table(ensemble, table, checker, X, rows.given)
-        warn_of_few_rows(ensemble, split, len(data), MIN_ROWS_TO_SPLIT)
-        warn_of_failure(ensemble, data, order)
         warn_of_time(ensemble, plan)
-        bound = ensemble.objective(data, plan.settings.batch_size) + likelihood.log_jacobian(data.y, data.weight)
-        warn_of_kernels(ensemble.models[0], table, estimator.kernel)
-        return keep(estimator, attributes(ensemble) | {"lower_bound_": bound})
+        warn_of_kernels(ensemble.predictor.main.models[0], table, estimator.kernel)
+        shares = ensemble.predictor.shares if isinstance(ensemble.predictor, Stack) else [1.0]
+        return keep(estimator, attributes(ensemble) | {"lower_bound_": float(np.dot(shares, bounds))})
 
 
 def learn_again(estimator, X, y, sample_weight, total_size, classes=None):
@@ -167,10 +196,22 @@ def condition(estimator, X, y, sample_weight):
     with threads_for():
         before, structure = learnt(estimator), structure_of(estimator)
         table, rows = _read(estimator, before, structure, X, y, sample_weight, by_chunks=True)
-        chunk = _to_batch(rows, _likelihood(estimator, before, table, rows), np.dtype(np.float64))
-        predictor = conditioned(before.predictor, chunk, torch.Generator("cpu").manual_seed(before.n_rows))
+        predictor, generator = before.predictor, torch.Generator("cpu").manual_seed(before.n_rows)
+        if isinstance(predictor, Stack):
+            parts = [
+                conditioned(part, _new(without_trend(rows, table, view), part), generator)
+                for part, view in zip(predictor.predictors, predictor.views, strict=True)
+            ]
+            predictor = Stack(parts, predictor.views, predictor.shares)
+        else:
+            predictor = conditioned(predictor, _new(rows, predictor), generator)
         ensemble = Ensemble(predictor, before.ensemble.plan_name, left_out="update")
-        return keep(estimator, Learnt(ensemble, table, structure, before.n_rows + len(chunk)).attributes())
+        return keep(estimator, Learnt(ensemble, table, structure, before.n_rows + len(rows)).attributes())
+
+
+def _new(rows: Encoded, predictor: Predictor) -> Batch:
+    """New rows in the units of a predictor."""
+    return _to_batch(rows, predictor.models[0].likelihood, np.dtype(np.float64))
 
 
 def _checker(estimator, before: Learnt | None):

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Protocol, Self
 
 import numpy as np
@@ -22,11 +22,12 @@ from .plan import HeldOut, Plan, Split
 from .predictor import Predictor
 from .processes import ALONE, shared_among
 from .settings import History, Member
+from .stack import Stack, View, stacking_weights
 from .streamed_base import first_blend, next_blend
 from .streaming import Stream
 from .threads import threads_for
 from .trusted import refuse
-from .validation import Foundation, Validation
+from .validation import Foundation, Judged, Validation
 
 #: Share of the epochs after which held-out rows decide whether the base is good enough alone.
 TRIAL = 0.2
@@ -63,6 +64,8 @@ class Ensemble:
         Predictions of the training rows, each left out, or the name of the reason why there are none.
     clock : Clock, default=one that has measured nothing
         How long the parts of the last fit took. It is not stored.
+    judged : Judged, default=None
+        How likely rows are that members have not learnt from, if training was asked for it. It is not stored.
     """
 
     predictor: Predictor
@@ -72,6 +75,7 @@ class Ensemble:
     streams: Sequence[Stream] = ()
     left_out: LeftOutRows | str = ""
     clock: Clock = field(default_factory=Clock)
+    judged: Judged | None = None
 
     @property
     def models(self) -> Sequence[DeepGP]:
@@ -115,7 +119,30 @@ class Ensemble:
                 refuse(f"has {left_out!r} in place of predictions of left-out rows")
         else:
             left_out = LeftOutRows.from_plain(left_out)
-        return cls(Predictor.from_plain(state), state["plan_name"], streams=streams, left_out=left_out)
+        predictor = Stack.from_plain(state) if "stack" in state else Predictor.from_plain(state)
+        return cls(predictor, state["plan_name"], streams=streams, left_out=left_out)
+
+
+def stacked(ensembles: Sequence[Ensemble], views: Sequence[View]) -> Ensemble:
+    """Ensembles of different trends as one, with weights that rows decide which none of them has learnt from.
+
+    Without such rows all have the same weight.
+    """
+    first, judged = ensembles[0], [ensemble.judged for ensemble in ensembles if ensemble.judged is not None]
+    shares = np.full(len(ensembles), 1 / len(ensembles))
+    if len(judged) == len(ensembles) > 1:
+        common = reduce(np.intersect1d, [one.number for one in judged])
+        densities = np.stack([one.of(common).log_density for one in judged], axis=1)
+        weight = judged[0].of(common).weight
+        shares = stacking_weights(densities, weight / weight.mean())
+    return Ensemble(
+        Stack([ensemble.predictor for ensemble in ensembles], views, shares.tolist()),
+        first.plan_name,
+        [history for ensemble in ensembles for history in ensemble.histories],
+        held_out=first.held_out,
+        left_out=_left_out_of_all([ensemble.left_out for ensemble in ensembles]),
+        clock=first.clock,
+    )
 
 
 class Watcher(Protocol):
@@ -166,6 +193,7 @@ class Training:
         base: bool = False,
         groups: Sequence[int] | None = None,
         n_neighbors: int | None = 0,
+        judge: bool = False,
     ) -> Ensemble:
         """Train a member for each seed, and calibrate the members together.
 
@@ -182,6 +210,8 @@ class Training:
         n_neighbors : int or None, default=0
             Number of nearest rows that correct predictions, if there are rows to judge by. With None they correct
             predictions only if that gains.
+        judge : bool, default=False
+            Whether rows judge the whole predictor at the end, to compare it with others.
 
         Raises
         ------
@@ -213,7 +243,7 @@ class Training:
                     predictor.blend, ensemble.held_out = self.validation.blend(
                         predictor.models, foundation, with_members=not self.base_is_enough
                     )
-            self._correct(ensemble, foundation, n_neighbors)
+            self._correct(ensemble, foundation, n_neighbors, judge=judge)
             basis = None if foundation is None else foundation.rows
             with self.clock.timing("leave_one_out"):
                 ensemble.left_out = leave_one_out(predictor, learnt_with, basis, self.validation)
@@ -285,7 +315,9 @@ class Training:
         n_rows = sum(map(len, rows)) if self.split.rows is None else len(rows[0])
         ensemble.held_out = HeldOut(float(np.mean(scores)), n_rows) if scores else None
 
-    def _correct(self, ensemble: Ensemble, foundation: Foundation | None, n_neighbors: int | None) -> None:
+    def _correct(
+        self, ensemble: Ensemble, foundation: Foundation | None, n_neighbors: int | None, *, judge: bool
+    ) -> None:
         """Let rows decide on neighbours. Members then learn from rows that were held out to judge them alone."""
         predictor, models = ensemble.predictor, ensemble.models
         if n_neighbors != 0 and self.validation.possible and models[0].likelihood.kriged:
@@ -295,9 +327,20 @@ class Training:
             else:
                 with self.clock.timing("neighbors"):
                     predictor.correction = self.validation.correction(predictor, foundation, n_neighbors)
+        if judge:
+            with self.clock.timing("judging"):
+                ensemble.judged = self.validation.judge(predictor, foundation)
         if self.split.for_validation and self.plan.solve is not None:
             for model in models:
                 self.plan.solve(model, self.data.to(self.device, self.data.X.dtype), self.plan.settings)
+
+
+def _left_out_of_all(left_out: Sequence[LeftOutRows | str]) -> LeftOutRows | str:
+    """Predictions of left-out rows by the members of several ensembles, or the reason why some have none."""
+    rows = [one for one in left_out if not isinstance(one, str)]
+    if len(rows) < len(left_out):
+        return next(one for one in left_out if isinstance(one, str))
+    return LeftOutRows(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 
 def _untrained(

@@ -38,11 +38,8 @@ Mean = Callable[[Likelihood, Marginals], Tensor]
 def joint_covariance(predictor: Predictor, X: np.ndarray) -> np.ndarray:
     """Covariances (P, n, n) between rows of observations without noise, in the square of the user's units."""
     frozen, rows = predictor.frozen(), torch.as_tensor(X, dtype=torch.float64, device=predictor.device)
-    likelihood = frozen.likelihoods[0]
     with torch.no_grad(), threads_for(frozen.products(len(rows))):
-        mean, covariance = frozen.joint(rows, observed=not likelihood.linear)
-        if likelihood.linear:
-            _, covariance = likelihood.joint(mean, covariance)
+        _, covariance = frozen.joint_response(rows)
     return covariance.cpu().numpy()
 
 
@@ -153,19 +150,24 @@ class FunctionSet:
         Turns function values into the user's units, or into probabilities.
     of_rows : bool, default=False
         Whether each row has latent variables of its own, as for observations; see :meth:`.DeepGP.draw`.
+
+    Attributes
+    ----------
+    members : ndarray of shape (n_functions,)
+        Number of the member that each function belongs to.
     """
 
     def __init__(
         self, predictor: Predictor, seeds: Sequence[int] | np.ndarray, response: Response, *, of_rows: bool = False
     ):
         self.seeds, self.response, self.of_rows = np.asarray(seeds), response, of_rows
-        self._predictor, self._number = predictor, self.seeds % len(predictor)
+        self._predictor, self.members = predictor, predictor.members_of(self.seeds)
 
     @property
     def likelihoods(self) -> list[Likelihood]:
         """Likelihood of the member that each function belongs to."""
         likelihoods = self._predictor.likelihoods
-        return [likelihoods[number] for number in self._number]
+        return [likelihoods[number] for number in self.members]
 
     def values(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
         """Yield places of some functions, some rows of ``X`` (n, Q), and the functions' values (S', B, K) there."""
@@ -190,11 +192,11 @@ class FunctionSet:
     @torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
     def _together(self) -> list[_Part]:
         """Functions of a member side by side, as many as a block of rows has room for."""
-        parts, numbers = [], np.unique(self._number).tolist()
+        parts, numbers = [], np.unique(self.members).tolist()
         predictor = self._predictor.alone(*numbers)  # with one base and one correction for all members
         most = max(1, PREDICT_NUMBERS // (BLOCK_ROWS * predictor.numbers_per_draw()))
         for member, number in enumerate(numbers):
-            places = np.flatnonzero(self._number == number)
+            places = np.flatnonzero(self.members == number)
             split = np.array_split(places, -(-len(places) // most))
             parts += [self._part(predictor, member, some) for some in split]
         return parts

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.layers import with_parts
@@ -72,6 +72,10 @@ class LeftOutRows(NamedTuple):
         """Marginals of each member on a device, as :meth:`.Predictor.marginals` returns them."""
         parts = (values.to(device).split(self.sizes.tolist()) for values in (self.mean, self.variance))
         return [_mixture(mean, variance) for mean, variance in zip(*parts, strict=True)]
+
+    def shifted(self, trend: Tensor) -> "LeftOutRows":
+        """The same with a trend (n, P) added, in units of function values."""
+        return self._replace(mean=self.mean + nn.functional.pad(trend, (0, self.mean.shape[-1] - trend.shape[-1])))
 
     def among(self, others: "LeftOutRows", number: np.ndarray) -> "LeftOutRows":
         """These rows and others, in the order of a table: ``number`` (n,) is the place of each of these rows there."""

@@ -104,6 +104,16 @@ class Predictor(nn.Module):
         )
 
     @property
+    def weights(self) -> np.ndarray:
+        """Weights (E,) of the members in predictions."""
+        return np.full(len(self), 1 / len(self))
+
+    @property
+    def main(self) -> "Predictor":
+        """The part of it whose base, neighbours and lengthscales are shown to users: itself."""
+        return self
+
+    @property
     def base_weight(self) -> float:
         """Weight of the base near the training rows; 0 if there is no base."""
         return 0.0 if self.blend is None else 1.0 - self.blend.weight.reshape(-1)[0].item()
@@ -169,6 +179,17 @@ class Predictor(nn.Module):
         pairs = zip(self.models, self.parts, strict=True)
         return [self.blend.joined(t, model(X), base, part) for model, part in pairs]
 
+    def inputs(self, number: int, X: Tensor) -> Tensor:
+        """What the member of this number sees of rows: all of it."""
+        return X
+
+    def joint_response(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Means (P, B) and covariances (P, B, B) of observations without noise, in the user's units, in float64."""
+        likelihood = self.likelihoods[0]
+        if not likelihood.linear:
+            return self.joint(X, observed=True)
+        return likelihood.joint(*self.joint(X))
+
     def joint(self, X: Tensor, *, joint: bool = True, observed: bool = False) -> tuple[Tensor, Tensor]:
         """Means (P, B) and covariances (P, B, B) of function values, in float64. They can be differentiated.
 
@@ -229,6 +250,10 @@ class Predictor(nn.Module):
             return function
         local = self.correction.local.draw(streams)
         return lambda X: function(X) + local(X.double()).to(X)
+
+    def members_of(self, seeds: np.ndarray) -> np.ndarray:
+        """Numbers of the members that functions of these seeds belong to."""
+        return seeds % len(self)
 
     def gradient_variance(self, X: Tensor) -> Tensor | None:
         """Mean over members of :meth:`.DeepGP.gradient_variance`; None if that is not known.

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..gp.blend import Blend
+from ..gp.blend import Blend, like_deep
 from ..gp.deep_gp import DeepGP
 from ..gp.kernels import StationaryKernel, SumKernel
 from ..gp.likelihoods import AdditiveNoise, Likelihood
@@ -58,6 +58,20 @@ class Foundation(NamedTuple):
             return moments
         both = zip(moments, self.noise.left_out_moments(parts), strict=True)
         return [BaseMoments(*(torch.cat(pair, dim=-1) for pair in zip(*pairs, strict=True))) for pairs in both]
+
+
+class Judged(NamedTuple):
+    """Rows (n,) that a predictor has not learnt from: numbers, log densities in the user's units, and weights."""
+
+    number: np.ndarray
+    log_density: np.ndarray
+    weight: np.ndarray
+
+    def of(self, number: np.ndarray) -> "Judged":
+        """The rows of these numbers, which are among them."""
+        order = self.number.argsort()
+        rows = order[np.searchsorted(self.number, number, sorter=order)]
+        return Judged(*(column[rows] for column in self))
 
 
 class Validation(NamedTuple):
@@ -210,6 +224,31 @@ class Validation(NamedTuple):
         weight = rows.weight.double()[:, None]
         return bool((weight * (left - shift).square()).sum() > (weight * left.square()).sum())
 
+    @torch.no_grad()
+    def judge(self, predictor: Predictor, foundation: Foundation | None) -> Judged | None:
+        """How likely rows are that members have not learnt from; None if there are none.
+
+        Neighbours count by what they gain on average. Predictions count as Gaussian, even if they are mixtures.
+        """
+        if not self.possible:
+            return None
+        part = Part(self.data, torch.as_tensor(self.split.order, device=self.data.X.device))
+        if self.split.rows is not None:
+            part = Part(self.split.rows, torch.arange(len(self.split.rows), device=self.data.X.device))
+        elif self.split.n_rows:
+            held_out = [self.split.parts(index)[1] for index in range(len(predictor))]
+            part = Part(self.data, torch.as_tensor(np.unique(np.concatenate(held_out)), device=self.data.X.device))
+        part = part.spread(MAX_ROWS)
+        predicted, blend = self._predicted(predictor, foundation, part), predictor.blend
+        likelihood = predictor.models[0].likelihood if blend is None else blend.likelihood
+        y, weight = predicted.rows.y, predicted.rows.weight
+        density = likelihood.log_predictive(y, predicted.mean[None], predicted.variance[None])[0]
+        density = density + likelihood.log_jacobian(y[:1], torch.ones_like(weight[:1]))
+        if predictor.correction is not None:
+            density = density + predictor.correction.gain
+        columns = (cast(Tensor, part.index), density, weight)
+        return Judged(*(column[predicted.unseen.to(column.device)].cpu().numpy() for column in columns))
+
     def stored(self) -> tuple[Part, Tensor]:
         """Rows that may become neighbours, with their weights.
 
@@ -245,10 +284,10 @@ class Validation(NamedTuple):
         if (blend := predictor.blend) is not None:
             frozen = blend.frozen()
             t = torch.cat([frozen.share(X, frozen.of_base(X)) for X in exact.X.split(PREDICT_ROWS)])
-            base = Base(blend.base, blend.n_alternatives)
-            [of_base] = left_out_moments(base, [part], cast(Foundation, foundation).rows)
-            mean = t * mean + (1 - t) * of_base.mean
-            variance = (t * variance.sqrt() + (1 - t) * of_base.variance.sqrt()).square()
+            [of_base] = cast(Foundation, foundation).left_out_moments([part])  # its base is that of the blend
+            base_mean, base_variance = (like_deep(values, mean) for values in (of_base.mean, of_base.variance))
+            mean = t * mean + (1 - t) * base_mean
+            variance = (t * variance.sqrt() + (1 - t) * base_variance.sqrt()).square()
         return Predicted(exact, mean, variance, unseen)
 
     def _by_plan(self, part: Part) -> bool:

@@ -63,7 +63,7 @@ def layer_kernel(
             )
         kernel = kernel[depth]
     _check_kind(kernel)
-    groups = _groups(table, n_inputs) if depth == 0 else None
+    groups = groups_of(table, n_inputs) if depth == 0 else None
     if not is_object(kernel) and not (n_inputs > 1 and is_additive(method, kernel)):
         return make_kernel(kernel, n_inputs, n_outputs, ard=method.ard, groups=groups)
     units, names = Units(n_inputs * [0.0], n_inputs * [1.0]), list[Any]()
@@ -71,7 +71,7 @@ def layer_kernel(
         return _Converter(n_outputs, units).part(additive_object(kernel, n_inputs * [1.0]), range(n_inputs))
     if depth == 0 and table is not None:
         units, names = table.units, [] if table.names is None else list(table.names)
-        n_latent = n_inputs - len(units.scale)  # latent variables, which come after the features
+        n_latent = n_inputs - len(units.scale)  # trends and latent variables, which come after the features
         units = Units([*units.shift, *n_latent * [0.0]], [*units.scale, *n_latent * [1.0]])
         n_features = n_inputs - n_latent if groups is None else groups[-1 - n_latent] + 1
         names = names and [*names, *range(n_features, n_features + n_latent)]
@@ -97,8 +97,8 @@ def _check_kind(kernel: KernelLike) -> None:
         )
 
 
-def _groups(table: Table | None, n_inputs: int) -> tuple[int, ...] | None:
-    """Feature or latent variable to which each input of the first layer belongs; None if each is one of its own."""
+def groups_of(table: Table | None, n_inputs: int) -> tuple[int, ...] | None:
+    """Feature, trend or latent variable that each input of the first layer belongs to; None if each is its own."""
     groups = None if table is None else table.encoding.groups
     if groups is None:
         return None

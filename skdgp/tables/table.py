@@ -10,6 +10,7 @@ from .columns import Columns, as_array_or_frame
 from .encoding import Encoding
 from .rows import Rows, check_query, check_rows
 from .targets import Labels, Numbers
+from .trend import Trend
 
 #: Limit of standardised inputs. Larger ones would be no farther from the data in effect, but their squares overflow.
 FARTHEST = 1e15
@@ -43,6 +44,8 @@ class Table:
         What the targets are.
     names : ndarray of str or None
         Names of the features, if they have any.
+    trends : tuple of Trend, default=()
+        Regressors whose predictions are further columns of the models.
     """
 
     columns: Columns | None
@@ -50,6 +53,7 @@ class Table:
     units: Units
     targets: Numbers | Labels
     names: np.ndarray | None = None
+    trends: tuple[Trend, ...] = ()
 
     @property
     def n_features(self) -> int:
@@ -118,7 +122,19 @@ class Table:
 
     def clipped(self, columns: np.ndarray) -> np.ndarray:
         """The model's columns of rows to predict, standardised. Rows that are too far away come nearer."""
-        return self.units.standardise(columns).clip(-FARTHEST, FARTHEST)
+        return self.with_trends(self.units.standardise(columns).clip(-FARTHEST, FARTHEST))
+
+    def with_trends(self, X: np.ndarray) -> np.ndarray:
+        """Standardised columns (n, width) of rows that trends have not learnt from, with the trends behind them."""
+        if not self.trends:
+            return X
+        columns = self.as_given(X)
+        trends = [trend.units.standardise(trend(columns)).astype(X.dtype) for trend in self.trends]
+        return np.hstack([X, *trends])
+
+    def as_given(self, X: np.ndarray) -> np.ndarray:
+        """Standardised columns (n, width) in the user's units, in float64."""
+        return X.astype(np.float64) * np.asarray(self.units.scale) + np.asarray(self.units.shift)
 
     # Values in the user's units.
 

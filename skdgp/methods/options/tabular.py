@@ -18,6 +18,22 @@ TARGET_TRANSFORM = Option(
     shapes=True,
 )
 
+TREND = Option(
+    [StrOptions({"auto"}), HasMethods(["fit", "predict", "get_params"]), None],
+    '"auto", regressor or None',
+    DATA,
+    """
+    Regressor of scikit-learn that explains the targets first, such as ``Ridge()`` or
+    ``HistGradientBoostingRegressor()``. The model learns what it leaves over, and sees its predictions as one more
+    feature. Ten copies of it each leave out a tenth of the rows, so that the model meets trends of rows that were not
+    learnt from. The regressor sees numbers in the units of ``X``, and a column for each level of a category. "auto"
+    fits models without a trend, with boosted trees and, up to 10 000 rows, with extremely randomised trees, and
+    predicts a mixture of them; left-out rows decide the weights. On small tables it is often clearly better, and it
+    takes about three times as long. There are no gradients with a trend. None is no trend. See :doc:`/choosing`.
+    """,
+    shapes=True,
+)
+
 CLASS_WEIGHT = Option(
     [dict, StrOptions({"balanced"}), None],
     'dict, "balanced" or None',

@@ -1,0 +1,276 @@
+"""Predictors that start from different trends, and predict together.
+
+Predictor k has learnt what the trend m_k leaves over of the targets. So it predicts y = m_k(x) + r_k(x) + noise, and all
+together predict the mixture Σ_k w_k p_k(y | x). The weights w make the rows most likely that predictors have not learnt
+from (stacking of predictive distributions: Yao, Vehtari, Simpson and Gelman, Bayesian Analysis 2018).
+
+Inputs are the columns of the features, and after them one column for each trend and output. In its units such a column
+has variance one. A predictor sees the features and, if it is to, its own trend: where the trend errs, it can so be left
+out again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.special import logsumexp
+from torch import Tensor, nn
+
+from ..gp.deep_gp import Marginals
+from ..gp.likelihoods import Likelihood
+from ..gp.waves import Streams
+from .predictor import Predictor
+from .trusted import refuse
+
+#: Number of rows that each weight counts as before rows are seen, so that few rows decide little.
+PRIOR_ROWS = 0.5
+
+#: Number of steps that find the weights.
+STEPS = 500
+
+#: Share of the golden ratio. Its multiples are spread evenly, whatever the seeds of functions are.
+GOLDEN = 0.6180339887498949
+
+#: Rounding errors of weights.
+ROUNDING = 1e-9
+
+
+class View(NamedTuple):
+    """What a predictor has of the inputs.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of the features' columns, which come first.
+    first : int or None
+        The first column of its trend; None if it has no trend.
+    slope : tuple of float
+        For each target, by what the trend's column has to be multiplied in the predictor's units.
+    sees : bool
+        Whether its models see the trend.
+    """
+
+    n_features: int
+    first: int | None = None
+    slope: tuple[float, ...] = ()
+    sees: bool = True
+
+    def inputs(self, X: Tensor) -> Tensor:
+        """What the models see of rows X (B, Q)."""
+        features = X[:, : self.n_features]
+        return torch.cat([features, self._columns(X)], dim=1) if self.first is not None and self.sees else features
+
+    def trend(self, X: Tensor, n_outputs: int) -> Tensor:
+        """The trend (B, D) in units of function values. It is zero for those that are not means of targets."""
+        if self.first is None:
+            return X.new_zeros(len(X), n_outputs)
+        values = self._columns(X) * X.new_tensor(self.slope)
+        return nn.functional.pad(values, (0, n_outputs - len(self.slope)))
+
+    def _columns(self, X: Tensor) -> Tensor:
+        start = 0 if self.first is None else self.first
+        return X[:, start : start + len(self.slope)]
+
+
+class Stack(Predictor):
+    """Predictors of different trends as one; see the module's docstring.
+
+    Its members are those of all predictors, one predictor after another.
+
+    Parameters
+    ----------
+    predictors : sequence of Predictor
+        At least one.
+    views : sequence of View
+        What each of them sees.
+    shares : sequence of float
+        Their weights, which add up to one.
+    """
+
+    def __init__(self, predictors: Sequence[Predictor], views: Sequence[View], shares: Sequence[float]):
+        super().__init__([model for predictor in predictors for model in predictor.models])
+        self.stacked = nn.ModuleList(predictors)
+        self.views, self.shares = list(views), [float(share) for share in shares]
+
+    @property
+    def predictors(self) -> list[Predictor]:
+        """The predictors, with their type."""
+        return [part for part in self.stacked if isinstance(part, Predictor)]
+
+    @property
+    def main(self) -> Predictor:
+        """The predictor of the largest weight."""
+        return self.predictors[int(np.argmax(self.shares))]
+
+    @property
+    def main_view(self) -> View:
+        """What it sees."""
+        return self.views[int(np.argmax(self.shares))]
+
+    @property
+    def likelihoods(self) -> list[Likelihood]:
+        """Likelihoods of the members as they predict. Each has units of its own."""
+        return [likelihood for predictor in self.predictors for likelihood in predictor.likelihoods]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weights (E,) of the members."""
+        return np.concatenate([share * part.weights for share, part in zip(self.shares, self.predictors, strict=True)])
+
+    @property
+    def base_weight(self) -> float:
+        """Weight of the bases near the training rows."""
+        return float(np.dot(self.shares, [predictor.base_weight for predictor in self.predictors]))
+
+    # Copies.
+
+    @torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
+    def frozen(self, dtype: torch.dtype = torch.float64, *, turned: bool = False) -> "Stack":
+        """See :meth:`.Predictor.frozen`."""
+        return Stack([part.frozen(dtype, turned=turned) for part in self.predictors], self.views, self.shares)
+
+    def alone(self, *numbers: int) -> "Stack":
+        """See :meth:`.Predictor.alone`. Members keep their order."""
+        numbers = numbers or tuple(range(len(self)))
+        kept = [
+            (k, [own for number in numbers if (own := number - start) in range(len(part))])
+            for k, (start, part) in enumerate(zip(self._starts, self.predictors, strict=True))
+        ]
+        kept = [(k, own) for k, own in kept if own]
+        return Stack(
+            [self.predictors[k].alone(*own) for k, own in kept],
+            [self.views[k] for k, _ in kept],
+            [self.shares[k] for k, _ in kept],
+        )
+
+    # Predictions for rows (B, Q).
+
+    def inputs(self, number: int, X: Tensor) -> Tensor:
+        """What the member of this number sees of rows."""
+        return self.views[self._place(number)[0]].inputs(X)
+
+    def marginals(self, X: Tensor) -> list[Marginals]:
+        """Marginals of function values with their trends, one mixture for each member."""
+        marginals = []
+        for predictor, view in zip(self.predictors, self.views, strict=True):
+            for member in predictor.marginals(view.inputs(X)):
+                marginals.append(member._replace(mean=member.mean + view.trend(X, member.mean.shape[-1])))
+        return marginals
+
+    def joint(self, X: Tensor, *, joint: bool = True, observed: bool = False) -> tuple[Tensor, Tensor]:
+        """It has none, since its members have different units; see :meth:`joint_response`."""
+        raise NotImplementedError
+
+    def joint_response(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Means (P, B) and covariances (P, B, B) of observations without noise, in the user's units."""
+        means, within = [], X.new_zeros(())
+        for predictor, view, share in zip(self.predictors, self.views, self.shares, strict=True):
+            mean, covariance = predictor.joint_response(view.inputs(X))
+            trend = view.trend(X, len(mean)) * X.new_tensor(predictor.likelihoods[0].units.scale)
+            means.append(mean + trend.mT)
+            within = within + share * covariance
+        return _mixed(torch.stack(means), X.new_tensor(self.shares), within, "kpi,kpj->pij")
+
+    def outputs(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Means (B, P) and covariances (B, P, P) of function values, in the units of the first member."""
+        means, within, units = [], X.new_zeros(()), self.likelihoods[0].units
+        for predictor, view, share in zip(self.predictors, self.views, self.shares, strict=True):
+            mean, covariance = predictor.outputs(view.inputs(X))
+            own = predictor.likelihoods[0].units
+            ratio = X.new_tensor(own.scale) / X.new_tensor(units.scale)
+            shift = (X.new_tensor(own.shift) - X.new_tensor(units.shift)) / X.new_tensor(units.scale)
+            means.append((mean + view.trend(X, mean.shape[1])) * ratio + shift)
+            within = within + share * covariance * ratio[:, None] * ratio
+        return _mixed(torch.stack(means), X.new_tensor(self.shares), within, "kbp,kbq->bpq")
+
+    def draw(self, number: int, streams: Streams, *, of_rows: bool = False) -> Callable[[Tensor], Tensor]:
+        """Functions of the member of this number with their trend; see :meth:`.Predictor.draw`."""
+        k, own = self._place(number)
+        function, view = self.predictors[k].draw(own, streams, of_rows=of_rows), self.views[k]
+
+        def with_trend(X: Tensor) -> Tensor:
+            values = function(view.inputs(X))
+            return values + view.trend(X, values.shape[-1])
+
+        return with_trend
+
+    def members_of(self, seeds: np.ndarray) -> np.ndarray:
+        """Numbers of the members that functions of these seeds belong to; as many as members have weight."""
+        k = np.searchsorted(np.cumsum(self.shares[:-1]), seeds * GOLDEN % 1.0, side="right")
+        sizes = np.array([len(predictor) for predictor in self.predictors])
+        return np.asarray(self._starts)[k] + seeds % sizes[k]
+
+    def gradient_variance(self, X: Tensor) -> Tensor | None:
+        """It is not known, since trends are not."""
+        return None
+
+    # How much there is to compute.
+
+    def numbers_per_row(self) -> int:
+        """See :meth:`.Predictor.numbers_per_row`."""
+        return max(predictor.numbers_per_row() for predictor in self.predictors)
+
+    def numbers_per_draw(self) -> int:
+        """See :meth:`.Predictor.numbers_per_draw`."""
+        return max(predictor.numbers_per_draw() for predictor in self.predictors)
+
+    def products(self, n_rows: int) -> int:
+        """See :meth:`.Predictor.products`."""
+        return max(predictor.products(n_rows) for predictor in self.predictors)
+
+    # Storage.
+
+    def to_plain(self) -> dict:
+        """The predictors as arrays, numbers and names."""
+        return {
+            "stack": [predictor.to_plain() for predictor in self.predictors],
+            "views": [[view.n_features, view.first, list(view.slope), view.sees] for view in self.views],
+            "shares": self.shares,
+        }
+
+    @classmethod
+    def from_plain(cls, state: dict) -> "Stack":
+        """The stack, on the CPU, from the state that :meth:`to_plain` returned."""
+        predictors = [Predictor.from_plain(part) for part in state["stack"]]
+        views = [View(n, first, tuple(slope), sees) for n, first, slope, sees in state["views"]]
+        shares = np.asarray(state["shares"], dtype=np.float64)
+        whole = shares.shape == (len(predictors),) and shares.min() >= 0 and abs(shares.sum() - 1) < ROUNDING
+        if not predictors or len(views) != len(predictors) or not whole:
+            refuse("has weights of another number of predictors")
+        return cls(predictors, views, shares.tolist())
+
+    @property
+    def _starts(self) -> list[int]:
+        """Number of the first member of each predictor."""
+        return np.cumsum([0, *(len(predictor) for predictor in self.predictors)])[:-1].tolist()
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """The predictor that a member belongs to, and the member's number in it."""
+        k = int(np.searchsorted(self._starts, number, side="right")) - 1
+        return k, number - self._starts[k]
+
+
+def _mixed(means: Tensor, shares: Tensor, within: Tensor, product: str) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of a mixture of parts with means (K, ...), by the law of total covariance.
+
+    ``within`` is the mean of the parts' covariances.
+    """
+    shape = (-1, *(means.dim() - 1) * [1])
+    mean = (shares.reshape(shape) * means).sum(0)
+    centred = (means - mean) * shares.sqrt().reshape(shape)
+    return mean, within + torch.einsum(product, centred, centred)
+
+
+def stacking_weights(log_density: np.ndarray, row_weight: np.ndarray) -> np.ndarray:
+    """Weights (K,) that make rows most likely, from log densities (n, K) of parts that have not learnt from the row.
+
+    It is the maximum of Σ_n v_n log Σ_k w_k p_nk with a Dirichlet prior, by expectation maximisation.
+    """
+    n_parts = log_density.shape[1]
+    weights = np.full(n_parts, 1 / n_parts)
+    for _ in range(STEPS):
+        joint = np.log(weights) + log_density
+        counts = row_weight @ np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+        weights = (counts + PRIOR_ROWS) / (row_weight.sum() + n_parts * PRIOR_ROWS)
+    return weights
