@@ -26,8 +26,8 @@ def check_plain(regressor, what: str) -> None:
         )
     if table.trends:
         raise ValueError(
-            f"{what} takes models of PyTorch alone, but this one has trend={built_with(regressor, 'trend')!r}: fit with "
-            "trend=None."
+            f"{what} takes models of PyTorch alone, but this one has trend={built_with(regressor, 'trend')!r}: fit "
+            "with trend=None."
         )
     transformed = table.targets.transformer is not None
     if transformed or not predictor.likelihoods[0].additive:

@@ -51,7 +51,7 @@ class Learnt:
     def attributes(self) -> dict[str, Any]:
         """Attributes of an estimator that has learnt it."""
         table = self.table
-        names = {} if table.names is None else {"feature_names_in_": table.names}
+        names: dict[str, Any] = {} if table.names is None else {"feature_names_in_": table.names}
         names |= {"trend_": [trend.regressors for trend in table.trends]} if table.trends else {}
         counts = {"n_features_in_": table.n_features, "is_categorical_": table.is_categorical}
         scales = {"length_scales_": _length_scales(self.predictor)}
@@ -92,8 +92,8 @@ def refuse_trend(estimator, what: str) -> None:
     """ValueError if a fitted estimator has a trend, of which ``what`` would need the derivatives."""
     if learnt(estimator).table.trends:
         raise ValueError(
-            f"{what} needs the derivatives of the trend, and trend={built_with(estimator, 'trend')!r} has none: fit with "
-            "trend=None, or take differences of predictions."
+            f"{what} needs the derivatives of the trend, and trend={built_with(estimator, 'trend')!r} has none: fit "
+            "with trend=None, or take differences of predictions."
         )
 
 

@@ -253,8 +253,8 @@ def sample_layers(self, X, n_functions=1, member=0, random_state=None):
     model, X = member_of(self, member), query(self, X)
     seeds = draw_seeds("n_functions", n_functions, check_random_state(random_state))
     rows = torch.from_numpy(learnt(self).table.prepared(X).astype(np.float64))
-    rows = fitted(self).inputs(member, rows).numpy()
-    return [np.moveaxis(values, 0, -1) for values in layer_functions(model, rows, seeds.tolist())]
+    seen = fitted(self).inputs(member, rows).numpy()
+    return [np.moveaxis(values, 0, -1) for values in layer_functions(model, seen, seeds.tolist())]
 
 
 def draw_seeds(name: str, number: int, rng: np.random.RandomState) -> np.ndarray:

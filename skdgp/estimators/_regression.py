@@ -448,8 +448,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If targets are transformed or there is a ``trend``, or if ``return_std`` is set and a kernel is "matern12" or ``Matern(nu=0.5)``,
-            whose functions have no derivative.
+            If targets are transformed; if there is a ``trend``; or if ``return_std`` is set and a kernel is
+            "matern12" or ``Matern(nu=0.5)``, whose functions have no derivative.
 
         Examples
         --------

@@ -1,7 +1,10 @@
 """Sparse Gaussian processes with orthogonally decomposed inducing variables."""
 
+from typing import cast
+
 import numpy as np
 
+from ..gp.global_layer import GlobalLayer
 from ..methods.options import parameter, training
 from ..methods.solvegp import SOLVEGP, SOLVEGPParameters, SOLVEGPRegression, SOLVEGPRegressionParameters
 from ._classification import DeepGPClassifier
@@ -12,12 +15,12 @@ from ._regression import DeepGPRegressor
 
 def _inducing_points(self):
     """Inducing points of the first set (n_estimators, M, Q)."""
-    return np.stack([member.layers[0].Z.cpu().numpy() for member in fitted(self).main.models])
+    return np.stack([cast(GlobalLayer, member.layers[0]).Z.cpu().numpy() for member in fitted(self).main.models])
 
 
 def _orthogonal_points(self):
     """Inducing points of the second set (n_estimators, M, Q); M may be 0."""
-    return np.stack([member.layers[0].O.cpu().numpy() for member in fitted(self).main.models])
+    return np.stack([cast(GlobalLayer, member.layers[0]).O.cpu().numpy() for member in fitted(self).main.models])
 
 
 @estimator

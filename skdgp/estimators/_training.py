@@ -1,9 +1,11 @@
 """Training of an estimator: a table is learnt, an ensemble learns from its rows, and the results are stored."""
 
+from collections.abc import Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from dataclasses import dataclass
 from numbers import Real
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -40,7 +42,7 @@ from ._fitted import Learnt, keep, learnt, warn_of_kernels
 from ._monitor import Monitor, curves, times
 from ._parameters import check_structure, method_of, structure_of
 from ._refusals import check
-from ._trends import regressors, starts, without_trend
+from ._trends import StartingPoint, regressors, starting_points, without_trend
 from ._warnings import warn_of_failure, warn_of_few_rows, warn_of_small_targets, warn_of_time
 from ._wishes import Wishes, warn_of_idle
 
@@ -76,9 +78,9 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         kinds = regressors(getattr(estimator, "trend", None), len(data), rng)  # only a regressor has trends
         with clock.timing("trend") if kinds != [None] else nullcontext():
             sees = not has_objects(estimator.kernel)  # kernel objects are about the user's features
-            table, parts = starts(table, rows, held_out, kinds, order, twins(data).numpy(), sees=sees)
+            table, parts = starting_points(table, rows, held_out, kinds, order, twins(data).numpy(), sees=sees)
         plan = method.plan(len(data), held_out=held_out is not None or estimator.early_stopping)
-        n_epochs = len(parts) * plan.n_epochs(len(seeds))
+        one_of = _OneOfSeveral(estimator, method, before, table, order, seeds, plan, device, wishes)
         hooks = {"X": rows.given.X, "y": rows.given.y, "metadata": {"sample_weight": rows.given.weight}}
         ended, views, bounds = list[Ensemble](), list[View](), list[float]()
 
@@ -89,46 +91,70 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         def together(ensemble: Ensemble) -> Ensemble:  # what has ended, and the present one
             return stacked([*ended[: len(views) - 1], ensemble], views) if table.trends else ensemble
 
+        n_epochs = len(parts) * plan.n_epochs(len(seeds))
         with Monitor(estimator, n_epochs, hooks, lambda ensemble: attributes(together(ensemble))) as monitor:
-            for part in parts:
+            for number, part in enumerate(parts):
                 if table.trends:
                     likelihood = _likelihood(estimator, before, table, part.rows)
                     data = _to_batch(part.rows, likelihood, dtype)
-                split = _hold_out(estimator, data, order, part.held_out, likelihood, plan)
-                if not ended:
-                    warn_of_idle(
-                        wishes, table=table, likelihood=likelihood, plan=plan, split=split, n_members=len(seeds)
-                    )
-                start = (
-                    _start(estimator, method, table, data, order, likelihood)
-                    if before is None
-                    else before.predictor.continued
-                )
                 views.append(part.view(table, likelihood))
-                with _blaming_units(likelihood, data):
-                    ensemble = Training(data, split, plan, monitor, device, clock.share(len(parts) - len(ended))).run(
-                        start,
-                        seeds,
-                        base=_has_base(estimator),
-                        groups=groups_of(table, data.X.shape[1]),
-                        n_neighbors=_n_neighbors(estimator),
-                        judge=len(parts) > 1,
-                    )
-                if part.trend is not None and isinstance(ensemble.left_out, LeftOutRows):
-                    trend = part.trend / np.asarray(likelihood.units.scale)
-                    ensemble.left_out = ensemble.left_out.shifted(torch.from_numpy(trend))
-                warn_of_few_rows(ensemble, split, len(data), MIN_ROWS_TO_SPLIT)
-                warn_of_failure(ensemble, data, order)
-                bound = ensemble.objective(data, plan.settings.batch_size)
-                bounds.append(bound + likelihood.log_jacobian(data.y, data.weight))
+                of_part = clock.share(len(parts) - number)
+                ensemble, bound = one_of.train(part, data, likelihood, monitor, of_part, judge=len(parts) > 1)
                 ended.append(ensemble)
+                bounds.append(bound)
         ensemble = together(ended[-1])
         ensemble.clock = clock
         ensemble.left_out = _in_table(ensemble, table, checker, X, rows.given)
         warn_of_time(ensemble, plan)
         warn_of_kernels(ensemble.predictor.main.models[0], table, estimator.kernel)
-        shares = ensemble.predictor.shares if isinstance(ensemble.predictor, Stack) else [1.0]
-        return keep(estimator, attributes(ensemble) | {"lower_bound_": float(np.dot(shares, bounds))})
+        bound = float(np.dot(ensemble.predictor.shares, bounds))
+        return keep(estimator, attributes(ensemble) | {"lower_bound_": bound})
+
+
+@dataclass(frozen=True)
+class _OneOfSeveral:
+    """What the trainings of a fit have in common, which are as many as there are trends to compare."""
+
+    estimator: Any
+    method: Any
+    before: Learnt | None
+    table: Table
+    order: np.ndarray
+    seeds: Sequence[int]
+    plan: Plan
+    device: torch.device
+    wishes: Wishes
+
+    def train(
+        self, part: StartingPoint, data: Batch, likelihood: Likelihood, monitor: Monitor, clock: Clock, *, judge: bool
+    ) -> tuple[Ensemble, float]:
+        """The ensemble of a trend, and its evidence lower bound in the user's units."""
+        estimator, table, plan = self.estimator, self.table, self.plan
+        split = _hold_out(estimator, data, self.order, part.held_out, likelihood, plan)
+        if not part.number:
+            known = {"table": table, "likelihood": likelihood, "plan": plan, "split": split}
+            warn_of_idle(self.wishes, **known, n_members=len(self.seeds))
+        start = (
+            _start(estimator, self.method, table, data, self.order, likelihood)
+            if self.before is None
+            else self.before.predictor.continued
+        )
+        with _blaming_units(likelihood, data):
+            ensemble = Training(data, split, plan, monitor, self.device, clock).run(
+                start,
+                self.seeds,
+                base=_has_base(estimator),
+                groups=groups_of(table, data.X.shape[1]),
+                n_neighbors=_n_neighbors(estimator),
+                judge=judge,
+            )
+        if part.trend is not None and isinstance(ensemble.left_out, LeftOutRows):
+            trend = part.trend / np.asarray(likelihood.units.scale)
+            ensemble.left_out = ensemble.left_out.shifted(torch.from_numpy(trend))
+        warn_of_few_rows(ensemble, split, len(data), MIN_ROWS_TO_SPLIT)
+        warn_of_failure(ensemble, data, self.order)
+        bound = ensemble.objective(data, plan.settings.batch_size)
+        return ensemble, bound + likelihood.log_jacobian(data.y, data.weight)
 
 
 def learn_again(estimator, X, y, sample_weight, total_size, classes=None):

@@ -16,7 +16,7 @@ from ..tables.trend import Trend, folds_of
 MOST_ROWS_OF_EXTRA_TREES = 10_000
 
 
-class Start(NamedTuple):
+class StartingPoint(NamedTuple):
     """Rows for the models of one trend, whose targets are what the trend leaves over.
 
     Parameters
@@ -71,7 +71,7 @@ def regressors(trend: Any, n_rows: int, rng: np.random.RandomState) -> list[Any]
     return [None, *(_seeded(kind, rng) for kind in kinds)]
 
 
-def starts(
+def starting_points(
     table: Table,
     rows: Encoded,
     held_out: Encoded | None,
@@ -79,8 +79,8 @@ def starts(
     order: np.ndarray,
     group: np.ndarray,
     *,
-    sees,
-) -> tuple[Table, list[Start]]:
+    sees: bool,
+) -> tuple[Table, list[StartingPoint]]:
     """The table with its trends, and what models learn from with each of the regressors.
 
     Parameters
@@ -98,17 +98,17 @@ def starts(
     sees : bool
         Whether models see their trend.
     """
-    parts, trends = list[Start](), list[Trend]()
+    parts, trends = list[StartingPoint](), list[Trend]()
     columns = table.as_given(rows.X)
-    fold = None if kinds == [None] else folds_of(order, group)
+    fold = np.zeros(len(rows), dtype=int) if kinds == [None] else folds_of(order, group)
     for kind in kinds:
         if kind is None:
-            parts.append(Start(rows, held_out))
+            parts.append(StartingPoint(rows, held_out))
             continue
         weight = rows.given.weight
         trend, values = Trend.learn(kind, columns, rows.y.astype(np.float64), weight, fold)
         parts.append(
-            Start(
+            StartingPoint(
                 _from(rows, trend, values, sees=sees),
                 None if held_out is None else _from(held_out, trend, trend(table.as_given(held_out.X)), sees=sees),
                 len(trends),
@@ -121,7 +121,7 @@ def starts(
 
 
 def without_trend(rows: Encoded, table: Table, view: View) -> Encoded:
-    """New rows as models of a view learn from them; see :class:`Start`."""
+    """New rows as models of a view learn from them; see :class:`StartingPoint`."""
     if view.first is None:
         return rows
     first, trends = table.encoding.width, list(table.trends)

@@ -109,6 +109,11 @@ class Predictor(nn.Module):
         return np.full(len(self), 1 / len(self))
 
     @property
+    def shares(self) -> list[float]:
+        """Weights of its parts in predictions; it is a single part."""
+        return [1.0]
+
+    @property
     def main(self) -> "Predictor":
         """The part of it whose base, neighbours and lengthscales are shown to users: itself."""
         return self

@@ -1,8 +1,8 @@
 """Predictors that start from different trends, and predict together.
 
-Predictor k has learnt what the trend m_k leaves over of the targets. So it predicts y = m_k(x) + r_k(x) + noise, and all
-together predict the mixture Σ_k w_k p_k(y | x). The weights w make the rows most likely that predictors have not learnt
-from (stacking of predictive distributions: Yao, Vehtari, Simpson and Gelman, Bayesian Analysis 2018).
+Predictor k has learnt what the trend m_k leaves over of the targets. So it predicts y = m_k(x) + r_k(x) + noise, and
+all together predict the mixture Σ_k w_k p_k(y | x). The weights w make the rows most likely that predictors have not
+learnt from (stacking of predictive distributions: Yao, Vehtari, Simpson and Gelman, Bayesian Analysis 2018).
 
 Inputs are the columns of the features, and after them one column for each trend and output. In its units such a column
 has variance one. A predictor sees the features and, if it is to, its own trend: where the trend errs, it can so be left
@@ -91,7 +91,12 @@ class Stack(Predictor):
     def __init__(self, predictors: Sequence[Predictor], views: Sequence[View], shares: Sequence[float]):
         super().__init__([model for predictor in predictors for model in predictor.models])
         self.stacked = nn.ModuleList(predictors)
-        self.views, self.shares = list(views), [float(share) for share in shares]
+        self.views, self._shares = list(views), [float(share) for share in shares]
+
+    @property
+    def shares(self) -> list[float]:
+        """Weights of the predictors, which add up to one."""
+        return self._shares
 
     @property
     def predictors(self) -> list[Predictor]:

@@ -1,9 +1,9 @@
 """Trends: regressors whose predictions a model starts from, as columns of a table.
 
 A model of y = m(x) + r(x) + noise needs the trend m(x) at its training rows as it is at new rows. A flexible regressor
-meets the rows that it has learnt from, so that it would leave the model nothing to learn. Therefore the rows are divided
-into folds. The trend of a training row comes from the copy of the regressor that has not seen its fold. The trend of a
-new row is the mean over all copies (cross-fitting; for trends of GPs see also Breiman, "Stacked regressions", 1996).
+meets the rows that it has learnt from, so that it would leave the model nothing to learn. Therefore the rows are
+divided into folds. The trend of a training row comes from the copy of the regressor that has not seen its fold
+(Breiman, "Stacked regressions", 1996). The trend of a new row is the mean over all copies.
 """
 
 from collections.abc import Sequence
@@ -55,10 +55,10 @@ class Trend:
         even = bool((weight == weight[0]).all())
         if not even and not has_fit_parameter(regressor, "sample_weight"):
             raise ValueError(
-                f"trend={regressor!r} takes no sample_weight, and rows have different weights: choose a regressor whose "
-                "fit takes it, or leave the weights out."
+                f"trend={regressor!r} takes no sample_weight, but rows have different weights: choose a regressor "
+                "whose fit takes it, or leave the weights out."
             )
-        values, copies = np.empty(y.shape), []
+        values, copies = np.empty(y.shape), list[list[Any]]()
         for p, target in enumerate(y.T):
             copies.append([])
             for number in np.unique(fold).tolist():
