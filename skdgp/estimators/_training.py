@@ -131,6 +131,7 @@ class _OneOfSeveral:
         """The ensemble of a trend, and its evidence lower bound in the user's units."""
         estimator, table, plan = self.estimator, self.table, self.plan
         split = _hold_out(estimator, data, self.order, part.held_out, likelihood, plan)
+        split = split._replace(distinct=part.trend is not None)
         if not part.number:
             known = {"table": table, "likelihood": likelihood, "plan": plan, "split": split}
             warn_of_idle(self.wishes, **known, n_members=len(self.seeds))

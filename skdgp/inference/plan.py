@@ -58,6 +58,10 @@ class Split(NamedTuple):
 
     ``group`` has the numbers (N,) of the groups of twins that rows belong to (see :mod:`.twins`). In the order, twins
     stand side by side.
+
+    With ``distinct`` no row is a neighbour of its twin. So it is with a trend: most of its copies have seen the twins of
+    a new row, but the copy that a training row gets its trend from has seen none of its twins. So what is left over of
+    training rows agrees better with their twins than it will with new rows.
     """
 
     order: np.ndarray
@@ -66,6 +70,7 @@ class Split(NamedTuple):
     for_validation: bool = False
     group: np.ndarray | None = None
     unjudged: bool = False
+    distinct: bool = False
 
     def of(self, data: Batch, index: int) -> tuple[Part, Part | None]:
         """Rows that the model of this number learns from, and those that it holds out, by which it may be judged.

@@ -254,11 +254,11 @@ class Validation(NamedTuple):
 
         If some rows have twins, then new rows will, too, and a twin is the best of neighbours. But if most rows have
         twins, the table was made by repeating rows. New rows will not be copies, and a copy among the neighbours would
-        only prove that there is no noise. So twins are one row then.
+        only prove that there is no noise. So twins are one row then, and if the split says so.
         """
         order = torch.as_tensor(self.split.order[:MOST_ROWS], device=self.data.X.device)
         rows = self.data.rows(order)
-        if not mostly_twins(rows):
+        if not (mostly_twins(rows) or self.split.distinct):
             return Part(self.data, order), rows.weight
         first, weight = distinct(rows)
         return Part(self.data, order[first]), weight
