@@ -59,9 +59,9 @@ class Split(NamedTuple):
     ``group`` has the numbers (N,) of the groups of twins that rows belong to (see :mod:`.twins`). In the order, twins
     stand side by side.
 
-    With ``distinct`` no row is a neighbour of its twin. So it is with a trend: most of its copies have seen the twins of
-    a new row, but the copy that a training row gets its trend from has seen none of its twins. So what is left over of
-    training rows agrees better with their twins than it will with new rows.
+    With ``distinct`` no row is a neighbour of its twin. So it is with a trend: most of its copies have seen the twins
+    of a new row, but the copy that a training row gets its trend from has seen none of its twins. So what is left over
+    of training rows agrees better with their twins than it will with new rows.
     """
 
     order: np.ndarray
