@@ -130,8 +130,8 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         Seconds that a ``fit`` may take, all of it counted. The base is computed first, since it brings most. The
         schedule of training then ends after three quarters of the time, and neighbours are left out if there is no time
         for them. A warning says what was cut. What cannot be divided may take longer: the base, an epoch of a collapsed
-        fit, and the judging after training. Results depend on the speed of the machine then. ``partial_fit`` has no
-        limit.
+        fit, the regressors of a ``trend``, and the judging after training. Results depend on the speed of the machine
+        then. ``partial_fit`` has no limit.
     target_transform : "log", transformer or None, default=None
         Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
         ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
@@ -371,8 +371,8 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
         Seconds that a ``fit`` may take, all of it counted. The base is computed first, since it brings most. The
         schedule of training then ends after three quarters of the time, and neighbours are left out if there is no time
         for them. A warning says what was cut. What cannot be divided may take longer: the base, an epoch of a collapsed
-        fit, and the judging after training. Results depend on the speed of the machine then. ``partial_fit`` has no
-        limit.
+        fit, the regressors of a ``trend``, and the judging after training. Results depend on the speed of the machine
+        then. ``partial_fit`` has no limit.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
         "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
