@@ -29,8 +29,8 @@ PRIOR_ROWS = 0.5
 #: Number of steps that find the weights.
 STEPS = 500
 
-#: Share of the golden ratio. Its multiples are spread evenly, whatever the seeds of functions are.
-GOLDEN = 0.6180339887498949
+#: Share of the golden ratio, times 2⁶⁴. Its multiples are spread evenly, whatever the seeds of functions are.
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 #: Rounding errors of weights.
 ROUNDING = 1e-9
@@ -202,7 +202,8 @@ class Stack(Predictor):
 
     def members_of(self, seeds: np.ndarray) -> np.ndarray:
         """Numbers of the members that functions of these seeds belong to; as many as members have weight."""
-        k = np.searchsorted(np.cumsum(self.shares[:-1]), seeds * GOLDEN % 1.0, side="right")
+        place = (np.asarray(seeds).astype(np.uint64) * GOLDEN) / 2.0**64  # modulo one, also of very large seeds
+        k = np.searchsorted(np.cumsum(self.shares[:-1]), place, side="right")
         sizes = np.array([len(predictor) for predictor in self.predictors])
         return np.asarray(self._starts)[k] + seeds % sizes[k]
 

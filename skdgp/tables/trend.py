@@ -84,7 +84,8 @@ def folds_of(order: np.ndarray, group: np.ndarray) -> np.ndarray:
     _, first, number = np.unique(group[order], return_index=True, return_inverse=True)
     n_groups = len(first)
     if n_groups < 2:
-        raise ValueError(f"A trend needs at least 2 different rows, got {n_groups}: give more, or set trend=None.")
+        got = "1 sample" if len(order) == 1 else f"{len(order)} copies of 1 sample"
+        raise ValueError(f"A trend needs at least 2 different rows, got {got}: give more, or set trend=None.")
     rank = first.argsort().argsort()
     fold = np.empty(len(order), dtype=int)
     fold[order] = rank[number] % min(N_FOLDS, n_groups)
