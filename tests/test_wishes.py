@@ -166,6 +166,12 @@ REFUSED = [
     ),
     (SOLVEGPRegressor, {"n_latent_outputs": 1, "likelihood": "gamma"}, "needs likelihood='gaussian', got 'gamma'"),
     (AVDGPRegressor, {"target_transform": "log", "likelihood": "gamma"}, "does not go with likelihood='gamma', since"),
+    (
+        SOLVEGPRegressor,
+        {"trend": "auto", "likelihood": "poisson"},
+        "does not go with likelihood='poisson', since a trend",
+    ),
+    (AVDGPRegressor, {"trend": "auto", "warm_start": True}, "a fit cannot go on with warm_start=True"),
     (SOLVEGPRegressor, {"n_restarts_optimizer": 2}, "n_restarts_optimizer=2 needs a kernel object and Gaussian noise"),
     (SOLVEGPRegressor, {"method": "collapsed", "covariance": "odvgp"}, "needs covariance='full', got 'odvgp'"),
     (SOLVEGPRegressor, {"method": "collapsed", "objective": "predictive"}, "needs objective='elbo', got 'predictive'"),
@@ -194,7 +200,8 @@ def test_chunks_are_refused_by_a_collapsed_fit():
 
 def test_every_refusal_has_a_case():
     messages = []
-    for cls, options, _ in [*REFUSED, (SOLVEGPRegressor, {"method": "collapsed"}, None)]:
+    of_chunks = [(SOLVEGPRegressor, options, None) for options in ({"method": "collapsed"}, {"trend": "auto"})]
+    for cls, options, _ in [*REFUSED, *of_chunks]:
         model = make(cls, **options)
         with pytest.raises(ValueError) as found:
             _refusals.check(_wishes.Wishes(model, method_of(model), by_chunks=True))

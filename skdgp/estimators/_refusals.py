@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from ..gp.coupled import COUPLED
 from ..gp.likelihoods import Gaussian
-from ..inference.processes import current
 from ..methods.likelihoods import kind_of
 from ..methods.solvegp import BETA, CLOSED_NEEDS
 from ._wishes import Wishes
@@ -110,13 +109,6 @@ REFUSED = (
     Refusal(
         "trend",
         (),
-        lambda wishes: wishes.by_chunks,
-        "needs all rows at once, got a chunk of them",
-        "use fit, or set trend=None",
-    ),
-    Refusal(
-        "trend",
-        (),
         lambda wishes: wishes.value("warm_start"),
         "is learnt anew in each fit, so that a fit cannot go on with warm_start=True",
         "leave out one of them",
@@ -124,9 +116,9 @@ REFUSED = (
     Refusal(
         "trend",
         (),
-        lambda wishes: current().size > 1,
-        "is learnt by a single process",
-        "fit without data_parallel, or set trend=None",
+        lambda wishes: wishes.by_chunks,
+        "needs all rows at once, got a chunk of them",
+        "use fit, or set trend=None",
     ),
     Refusal(
         "n_restarts_optimizer",

@@ -99,7 +99,9 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
                     data = _to_batch(part.rows, likelihood, dtype)
                 views.append(part.view(table, likelihood))
                 of_part = clock.share(len(parts) - number)
-                ensemble, bound = one_of.train(part, data, likelihood, monitor, of_part, judge=len(parts) > 1)
+                ensemble, bound = one_of.train(
+                    part, data, likelihood, monitor, of_part, judge=len(parts) > 1, first=number == 0
+                )
                 ended.append(ensemble)
                 bounds.append(bound)
         ensemble = together(ended[-1])
@@ -126,13 +128,24 @@ class _OneOfSeveral:
     wishes: Wishes
 
     def train(
-        self, part: StartingPoint, data: Batch, likelihood: Likelihood, monitor: Monitor, clock: Clock, *, judge: bool
+        self,
+        part: StartingPoint,
+        data: Batch,
+        likelihood: Likelihood,
+        monitor: Monitor,
+        clock: Clock,
+        *,
+        judge: bool,
+        first: bool,
     ) -> tuple[Ensemble, float]:
-        """The ensemble of a trend, and its evidence lower bound in the user's units."""
+        """The ensemble of a trend, and its evidence lower bound in the user's units.
+
+        With ``judge`` left-out rows compare it with others. Only the ``first`` one warns of what holds for all.
+        """
         estimator, table, plan = self.estimator, self.table, self.plan
         split = _hold_out(estimator, data, self.order, part.held_out, likelihood, plan)
         split = split._replace(distinct=part.trend is not None)
-        if not part.number:
+        if first:
             known = {"table": table, "likelihood": likelihood, "plan": plan, "split": split}
             warn_of_idle(self.wishes, **known, n_members=len(self.seeds))
         start = (
@@ -152,7 +165,8 @@ class _OneOfSeveral:
         if part.trend is not None and isinstance(ensemble.left_out, LeftOutRows):
             trend = part.trend / np.asarray(likelihood.units.scale)
             ensemble.left_out = ensemble.left_out.shifted(torch.from_numpy(trend))
-        warn_of_few_rows(ensemble, split, len(data), MIN_ROWS_TO_SPLIT)
+        if first:
+            warn_of_few_rows(ensemble, split, len(data), MIN_ROWS_TO_SPLIT)
         warn_of_failure(ensemble, data, self.order)
         bound = ensemble.objective(data, plan.settings.batch_size)
         return ensemble, bound + likelihood.log_jacobian(data.y, data.weight)

@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 
 from ..gp.likelihoods import Likelihood
+from ..inference.processes import current
 from ..inference.stack import View
 from ..tables import Encoded, Table
 from ..tables.trend import Trend, folds_of
@@ -55,6 +56,11 @@ def regressors(trend: Any, n_rows: int, rng: np.random.RandomState) -> list[Any]
     """
     if trend is None:
         return [None]
+    if current().size > 1:
+        raise ValueError(
+            f"trend={trend!r} is learnt by a single process, got {current().size}: fit without data_parallel, or set "
+            "trend=None."
+        )
     if not isinstance(trend, str):
         return [_seeded(clone(trend), rng)]
     boosted = HistGradientBoostingRegressor(
@@ -96,7 +102,7 @@ def starting_points(
     group : ndarray of shape (n,)
         Rows of a group are in the same fold.
     sees : bool
-        Whether models see their trend.
+        Whether models see their trend, if it tells more than the targets' mean.
     """
     parts, trends = list[StartingPoint](), list[Trend]()
     columns = table.as_given(rows.X)
@@ -105,19 +111,32 @@ def starting_points(
         if kind is None:
             parts.append(StartingPoint(rows, held_out))
             continue
-        weight = rows.given.weight
-        trend, values = Trend.learn(kind, columns, rows.y.astype(np.float64), weight, fold)
+        y, weight = rows.y.astype(np.float64), rows.given.weight
+        trend, values = Trend.learn(kind, columns, y, weight, fold)
+        shown = sees and _tells(y, values, weight)
         parts.append(
             StartingPoint(
-                _from(rows, trend, values, sees=sees),
-                None if held_out is None else _from(held_out, trend, trend(table.as_given(held_out.X)), sees=sees),
+                _from(rows, trend, values, sees=shown),
+                None if held_out is None else _from(held_out, trend, trend(table.as_given(held_out.X)), sees=shown),
                 len(trends),
-                sees,
+                shown,
                 values - np.asarray(trend.units.shift),
             )
         )
         trends.append(trend)
     return replace(table, trends=tuple(trends)), parts
+
+
+def _tells(y: np.ndarray, values: np.ndarray, weight: np.ndarray) -> bool:
+    """Whether trends (n, P) of left-out rows are nearer to their targets than the mean of all targets is.
+
+    Otherwise a trend may tell little but the fold of a row, and so what targets in the fold are not like.
+    """
+    known = np.where(np.isnan(y), 0.0, weight[:, None])
+    filled = np.nan_to_num(y)
+    mean = (known * filled).sum(axis=0) / known.sum(axis=0)
+    left, whole = ((known * (filled - guess) ** 2).sum(axis=0) for guess in (values, mean))
+    return bool((left < whole).any())
 
 
 def without_trend(rows: Encoded, table: Table, view: View) -> Encoded:

@@ -70,7 +70,8 @@ MAX_TIME = Option(
     Seconds that a ``fit`` may take, all of it counted. The base is computed first, since it brings most. The schedule
     of training then ends after three quarters of the time, and neighbours are left out if there is no time for them. A
     warning says what was cut. What cannot be divided may take longer: the base, an epoch of a collapsed fit, the
-    regressors of a ``trend``, and the judging after training. Results depend on the speed of the machine then. ``partial_fit`` has no limit.
+    regressors of a ``trend``, and the judging after training. Results depend on the speed of the machine then.
+    ``partial_fit`` has no limit.
     """,
 )
 
