@@ -128,8 +128,14 @@ def with_plane(X):
     return np.column_stack([X, PLANE.predict(X)])
 
 
-@every_family
-@pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "heteroskedastic"])
+@pytest.mark.parametrize(
+    ("family", "likelihood"),
+    [
+        *((family, "gaussian") for family in FAMILIES),
+        (FAMILIES[1], "heteroskedastic"),
+        (FAMILIES[2], "student_t"),
+    ],
+)
 def test_it_is_a_model_of_the_left_over_that_has_one_more_feature(family, likelihood):
     X, y = table()
     model = family(trend=PLANE, likelihood=likelihood, early_stopping=True).fit(X, y)
@@ -291,6 +297,18 @@ def test_copies_of_a_row_are_left_out_together():
     assert table_of(model).trends[0].units.shift == (0.0,)
 
 
+def test_copies_of_a_row_have_the_same_trend_to_the_last_digit():
+    """Products of matrices may round differently in each row, so that copies would not be twins any more."""
+    X, y = np.random.default_rng(0).random((9, 30)), np.arange(9.0)
+    copies = np.repeat(np.arange(9), np.arange(1, 10))
+    fold = folds_of(np.arange(len(copies)), copies)
+    _, values = Trend.learn(Ridge(), X[copies], y[copies, None], np.ones(len(copies)), fold)
+    np.testing.assert_array_equal(values, values[np.unique(copies, return_index=True)[1]][copies])
+    few = alone(trend=Ridge()).set_params(n_inducing=5, n_orthogonal=4)
+    weighted, repeated = clone(few).fit(X, y, np.arange(1, 10)), clone(few).fit(X[copies], y[copies])
+    np.testing.assert_allclose(repeated.predict(X + 0.1), weighted.predict(X + 0.1), rtol=1e-6)
+
+
 def test_what_a_trend_cannot_be():
     X, y = table(30)
     weight = np.linspace(1, 2, 30)
@@ -301,9 +319,7 @@ def test_what_a_trend_cannot_be():
         alone(trend=Broken()).fit(X, y)
     with pytest.raises(ValueError, match=r"Broken\(.*\) predicts 2 numbers for a row"):
         alone(trend=Broken((1.0, 2.0))).fit(X, y)
-    with pytest.raises(
-        ValueError, match="A trend needs at least 2 different rows, got 8 copies of 1 sample: give more"
-    ):
+    with pytest.raises(ValueError, match="A trend needs at least 2 different rows, got 8 copies of 1 sample: give"):
         alone(trend=Ridge()).fit(np.ones((8, 2)), np.ones(8))
 
 
@@ -323,7 +339,11 @@ class Mixed(NamedTuple):
         return cls(model.fit(X, y), parts, np.array(predictor_of(model).shares))
 
 
-@pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.func.__name__)
+@pytest.fixture(
+    scope="module",
+    params=[*(partial(family, base=None, n_neighbors=0) for family in FAMILIES[:2]), FAMILIES[2]],
+    ids=lambda family: family.func.__name__,
+)
 def mixed(request):
     with pytest.MonkeyPatch.context() as monkeypatch:
         set_planes(monkeypatch)
@@ -361,13 +381,12 @@ def test_predictions_are_a_mixture_of_all_parts(mixed):
 
 def test_functions_are_functions_of_the_parts(mixed):
     model, parts, _ = mixed
-    predictor, seeds = predictor_of(model), np.arange(12)
     sizes = [len(part.module_) for part in parts]
-    owner = np.repeat(np.arange(3), sizes)[predictor.members_of(seeds)]
-    assert set(owner) == {0, 1, 2}
-    values = FunctionDraws(model, seeds)(NEW)
-    for seed, part in zip(seeds, owner, strict=True):
-        close(values[:, seed], FunctionDraws(parts[part], [seed])(NEW)[:, 0], 1e-6)
+    owner = np.repeat(np.arange(3), sizes)[predictor_of(model).members_of(np.arange(2000))]
+    seeds = np.concatenate([np.flatnonzero(owner == part)[:3] for part in range(3)])
+    assert len(seeds) == 9
+    for seed, values in zip(seeds, FunctionDraws(model, seeds)(NEW).T, strict=True):
+        close(values, FunctionDraws(parts[owner[seed]], [seed])(NEW)[:, 0], 1e-6)
     for member in range(len(model.module_)):
         part, own = np.repeat(np.arange(3), sizes)[member], member % sizes[0]
         for found, expected in (
@@ -382,19 +401,19 @@ def test_functions_have_the_moments_of_predictions(planes):
     X, y = table()
     model = alone(trend="auto").fit(X, y)
     rows = np.vstack([NEW[:4], NEW[:4] + 0.1])
-    draws = model.sample_y(rows, 4000, random_state=0, latent=True)
+    draws = model.sample_y(rows, 2000, random_state=0, latent=True)
     mean, covariance = model.predict(rows, return_cov=True, latent=True)
     deviation = np.sqrt(covariance.diagonal())
-    np.testing.assert_allclose((draws.mean(axis=1) - mean) / deviation, 0, atol=4 / np.sqrt(4000))
-    np.testing.assert_allclose((np.cov(draws) - covariance) / np.outer(deviation, deviation), 0, atol=0.12)
+    np.testing.assert_allclose((draws.mean(axis=1) - mean) / deviation, 0, atol=4 / np.sqrt(2000))
+    np.testing.assert_allclose((np.cov(draws) - covariance) / np.outer(deviation, deviation), 0, atol=0.15)
     assert np.abs(covariance - np.diag(deviation**2)).max() > 0.3 * deviation.max() ** 2
-    noisy = model.sample_y(rows, 4000, random_state=0).std(axis=1)
+    noisy = model.sample_y(rows, 2000, random_state=0).std(axis=1)
     np.testing.assert_allclose(noisy, model.predict(rows, return_std=True)[1], rtol=0.08)
 
 
 def test_functions_do_not_depend_on_rows_or_on_each_other(planes):
     X, y = table()
-    model = FAMILIES[2](trend="auto").fit(X, y)
+    model = alone(trend="auto").fit(X, y)
     few, many = (model.sample_functions(number, random_state=0) for number in (3, 12))
     np.testing.assert_array_equal(few(NEW), many(NEW)[:, :3])
     np.testing.assert_array_equal(many(NEW)[2:5], many(NEW[2:5]))
@@ -428,10 +447,10 @@ def test_two_outputs_have_the_covariances_of_the_mixture(planes):
     assert dist.shape == (len(NEW), 2)
     covariance = model.predict_output_cov(NEW)
     np.testing.assert_allclose(covariance[:, [0, 1], [0, 1]], dist.var, rtol=1e-6)
-    draws = model.sample_y(NEW, 4000, random_state=0)
+    draws = model.sample_y(NEW, 2000, random_state=0)
     scale = dist.std[:, :, None] * dist.std[:, None]
     found = np.stack([np.cov(row) for row in draws])
-    np.testing.assert_allclose((found - covariance) / scale, 0, atol=0.12)
+    np.testing.assert_allclose((found - covariance) / scale, 0, atol=0.15)
     assert np.abs(covariance[:, 0, 1] / scale[:, 0, 1]).max() > 0.2
     assert model.predict(NEW, return_cov=True)[1].shape == (len(NEW), len(NEW), 2)
     assert model.leave_one_out().shape == (len(X), 2)
@@ -502,8 +521,9 @@ def test_left_out_rows_decide_the_shares(planes):
 # Faces
 
 
-@every_family
-@pytest.mark.parametrize("trend", [Ridge(), "auto"], ids=str)
+@pytest.mark.parametrize(
+    ("family", "trend"), [(FAMILIES[0], "auto"), (FAMILIES[1], Ridge()), (FAMILIES[2], Ridge()), (FAMILIES[2], "auto")]
+)
 def test_every_family_has_all_that_others_have(family, trend, cheap):
     X, y = table()
     model = family(trend=trend).fit(X, y)
@@ -512,12 +532,13 @@ def test_every_family_has_all_that_others_have(family, trend, cheap):
     assert len(predictor_of(model).shares) == n_parts
     assert {"trend", "training", "total"} <= model.fit_times_.keys()
     assert len(model.trend_) == max(1, n_parts - 1) and len(model.trend_[0][0]) == N_FOLDS
-    expected, functions = model.predict(NEW, return_cov=True), model.sample_functions(5, random_state=0)(NEW)
+    expected, draws = model.predict(NEW, return_std=True), model.sample_y(NEW, 5, random_state=0)
     for copy in (pickle.loads(pickle.dumps(model)), deepcopy(model)):
-        for found, own in zip(copy.predict(NEW, return_cov=True), expected, strict=True):
-            np.testing.assert_allclose(found, own, rtol=1e-6, atol=1e-8)
-        np.testing.assert_allclose(copy.sample_functions(5, random_state=0)(NEW), functions, rtol=1e-6)
-        copy.update(NEW + 5, np.zeros(len(NEW)))
+        for found, own in zip(copy.predict(NEW, return_std=True), expected, strict=True):
+            np.testing.assert_allclose(found, own, rtol=1e-6)
+    np.testing.assert_allclose(copy.sample_y(NEW, 5, random_state=0), draws, rtol=1e-6)
+    copy.update(NEW + 5, np.zeros(len(NEW)))
+    assert np.abs(copy.predict(NEW) - expected[0]).max() > 1e-6
     np.testing.assert_array_equal(model.predict(NEW), expected[0])
     single = model.predict(NEW.astype(np.float32))
     np.testing.assert_allclose(single, expected[0], rtol=1e-3, atol=1e-3)
@@ -538,7 +559,7 @@ def test_fits_can_be_repeated_and_forgotten(cheap):
 @pytest.mark.parametrize("trend", [Ridge(), "auto"], ids=str)
 def test_new_rows_are_learnt(trend, cheap):
     X, y = table()
-    model = SOLVEGPRegressor(10, 5, trend=trend, **SMALL).fit(X, y)
+    model = alone(trend=trend).fit(X, y)
     before = model.predict_dist(NEW).logpdf(PLANE.predict(NEW) + 3.0).mean()
     error = np.abs(model.predict(NEW) - PLANE.predict(NEW) - 3.0).mean()
     model.update(NEW, PLANE.predict(NEW) + 3.0)
@@ -580,9 +601,9 @@ def test_tables_with_categories_and_missing_cells(trend, cheap):
     model.update(frame[:3], y[:3])
 
 
-def test_transformed_targets_have_the_trend_of_their_logarithms(cheap):
+def test_transformed_targets_have_the_trend_of_their_logarithms(planes):
     X, y = table()
-    model = FAMILIES[2](trend="auto", target_transform="log").fit(X, np.exp(y))
+    model = alone(trend="auto", target_transform="log").fit(X, np.exp(y))
     plain = clone(model).set_params(target_transform=None).fit(X, y)
     close(np.log(model.predict_quantiles(NEW, [0.2, 0.7])), plain.predict_quantiles(NEW, [0.2, 0.7]))
     close(np.log(model.sample_y(NEW, 3, random_state=0)), plain.sample_y(NEW, 3, random_state=0))

@@ -65,7 +65,8 @@ class Trend:
                 learnt = (fold != number) & ~np.isnan(target)
                 options = {} if even else {"sample_weight": weight[learnt]}
                 copies[p].append(clone(regressor).fit(columns[learnt], target[learnt], **options))
-                values[fold == number, p] = _predicted(copies[p][-1], columns[fold == number])
+                distinct, row = np.unique(columns[fold == number], axis=0, return_inverse=True)  # twins have one trend
+                values[fold == number, p] = _predicted(copies[p][-1], distinct)[row.reshape(-1)]
         return cls(copies, Units.of(values, weight)), values
 
     def __call__(self, columns: np.ndarray) -> np.ndarray:
