@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, cast
 
@@ -70,52 +70,38 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         table, rows = _read(checker, before, structure, X, y, sample_weight)
         held_out = table.read_held_out(checker, X_val, y_val, rows.labels, _class_weight(estimator))
         device, dtype = _resolve_device(estimator.device), _precision(estimator, rows)
-        likelihood = _likelihood(estimator, before, table, rows)
-        data = _to_batch(rows, likelihood, dtype)
         rng = check_random_state(estimator.random_state)
-        own_seeds = _seeds(rng, method.n_members(len(data)))  # before all that depends on the number of rows
-        order, seeds = agree(table.targets.order(data.y.numpy(), rng), own_seeds)
-        kinds = regressors(getattr(estimator, "trend", None), len(data), rng)  # only a regressor has trends
+        own_seeds = _seeds(rng, method.n_members(len(rows)))  # before all that depends on the number of rows
+        order, seeds = agree(table.targets.order(rows.y, rng), own_seeds)
+        kinds = regressors(getattr(estimator, "trend", None), len(rows), rng)  # only a regressor has trends
         with clock.timing("trend") if kinds != [None] else nullcontext():
             sees = not has_objects(estimator.kernel)  # kernel objects are about the user's features
-            table, parts = starting_points(table, rows, held_out, kinds, order, twins(data).numpy(), sees=sees)
-        plan = method.plan(len(data), held_out=held_out is not None or estimator.early_stopping)
-        one_of = _OneOfSeveral(estimator, method, before, table, order, seeds, plan, device, wishes)
+            group = twins(Batch.of(rows.X, rows.y, dtype=np.float64)).numpy()
+            table, parts = starting_points(table, rows, held_out, kinds, order, group, sees=sees)
+        plan = method.plan(len(rows), held_out=held_out is not None or estimator.early_stopping)
+        trainings = _Trainings(estimator, method, before, table, order, seeds, plan, device, dtype, wishes, clock)
         hooks = {"X": rows.given.X, "y": rows.given.y, "metadata": {"sample_weight": rows.given.weight}}
-        ended, views, bounds = list[Ensemble](), list[View](), list[float]()
 
         def attributes(ensemble: Ensemble) -> dict:
             course = curves(ensemble.histories) | {"fit_times_": times(clock)}
-            return Learnt(ensemble, table, structure, len(data)).attributes() | course
-
-        def together(ensemble: Ensemble) -> Ensemble:  # what has ended, and the present one
-            return stacked([*ended[: len(views) - 1], ensemble], views) if table.trends else ensemble
+            return Learnt(ensemble, table, structure, len(rows)).attributes() | course
 
         n_epochs = len(parts) * plan.n_epochs(len(seeds))
-        with Monitor(estimator, n_epochs, hooks, lambda ensemble: attributes(together(ensemble))) as monitor:
-            for number, part in enumerate(parts):
-                if table.trends:
-                    likelihood = _likelihood(estimator, before, table, part.rows)
-                    data = _to_batch(part.rows, likelihood, dtype)
-                views.append(part.view(table, likelihood))
-                of_part = clock.share(len(parts) - number)
-                ensemble, bound = one_of.train(
-                    part, data, likelihood, monitor, of_part, judge=len(parts) > 1, first=number == 0
-                )
-                ended.append(ensemble)
-                bounds.append(bound)
-        ensemble = together(ended[-1])
+        with Monitor(estimator, n_epochs, hooks, lambda ensemble: attributes(trainings.together(ensemble))) as monitor:
+            ensemble, bound = trainings.run(parts, monitor)
         ensemble.clock = clock
         ensemble.left_out = _in_table(ensemble, table, checker, X, rows.given)
         warn_of_time(ensemble, plan)
         warn_of_kernels(ensemble.predictor.main.models[0], table, estimator.kernel)
-        bound = float(np.dot(ensemble.predictor.shares, bounds))
         return keep(estimator, attributes(ensemble) | {"lower_bound_": bound})
 
 
-@dataclass(frozen=True)
-class _OneOfSeveral:
-    """What the trainings of a fit have in common, which are as many as there are trends to compare."""
+@dataclass
+class _Trainings:
+    """The trainings of a fit, which are as many as there are trends to compare.
+
+    ``ended`` has the ensembles of those that have ended, and ``views`` what these and the present one see.
+    """
 
     estimator: Any
     method: Any
@@ -125,24 +111,40 @@ class _OneOfSeveral:
     seeds: Sequence[int]
     plan: Plan
     device: torch.device
+    dtype: np.dtype
     wishes: Wishes
+    clock: Clock
+    ended: list[Ensemble] = field(default_factory=list)
+    views: list[View] = field(default_factory=list)
+
+    def together(self, ensemble: Ensemble) -> Ensemble:
+        """The ensembles that have ended, with the present one, as one."""
+        if not self.table.trends:
+            return ensemble
+        return stacked([*self.ended[: len(self.views) - 1], ensemble], self.views)
+
+    def run(self, parts: Sequence[StartingPoint], monitor: Monitor) -> tuple[Ensemble, float]:
+        """All ensembles as one, and its evidence lower bound in the user's units."""
+        bounds = []
+        for number, part in enumerate(parts):
+            likelihood = _likelihood(self.estimator, self.before, self.table, part.rows)
+            self.views.append(part.view(self.table, likelihood))
+            clock = self.clock.share(len(parts) - number)
+            ensemble, bound = self.train(part, likelihood, monitor, clock, judge=len(parts) > 1)
+            self.ended.append(ensemble)
+            bounds.append(bound)
+        ensemble = self.together(self.ended[-1])
+        return ensemble, float(np.dot(ensemble.predictor.shares, bounds))
 
     def train(
-        self,
-        part: StartingPoint,
-        data: Batch,
-        likelihood: Likelihood,
-        monitor: Monitor,
-        clock: Clock,
-        *,
-        judge: bool,
-        first: bool,
+        self, part: StartingPoint, likelihood: Likelihood, monitor: Monitor, clock: Clock, *, judge: bool
     ) -> tuple[Ensemble, float]:
-        """The ensemble of a trend, and its evidence lower bound in the user's units.
+        """The ensemble of a trend, and its bound. With ``judge`` left-out rows compare it with others.
 
-        With ``judge`` left-out rows compare it with others. Only the ``first`` one warns of what holds for all.
+        Only the first one warns of what holds for all.
         """
-        estimator, table, plan = self.estimator, self.table, self.plan
+        estimator, table, plan, first = self.estimator, self.table, self.plan, not self.ended
+        data = _to_batch(part.rows, likelihood, self.dtype)
         split = _hold_out(estimator, data, self.order, part.held_out, likelihood, plan)
         split = split._replace(distinct=part.trend is not None)
         if first:
@@ -211,18 +213,9 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool
         earlier = None if before is None else before.ensemble
         with _blaming_units(likelihood, chunk):
             with_base = _has_base(estimator) and suits(likelihood) and current().size == 1
-            groups = table.encoding.groups
+            seeds, groups = _seeds(rng, n_members), table.encoding.groups
             ensemble = learn_chunk(
-                earlier,
-                start,
-                _seeds(rng, n_members),
-                chunk,
-                plan,
-                split,
-                device,
-                base=with_base,
-                groups=groups,
-                new=new,
+                earlier, start, seeds, chunk, plan, split, device, base=with_base, groups=groups, new=new
             )
         losses = np.append(losses, np.mean([history.loss[-1] for history in ensemble.histories]))
         course = {"n_iter_": len(losses), "loss_curve_": losses, "validation_scores_": np.empty(0)}
