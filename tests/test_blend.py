@@ -313,9 +313,9 @@ class TestClassifiers:
 
 
 @any_options
-def test_streams_have_no_base(wave):
-    model = REGRESSORS[0]().partial_fit(*wave)
-    assert model.base_weight_ == 0.0
+def test_streams_have_a_base_unless_the_user_wants_none(wave):
+    assert REGRESSORS[0](base="gp").partial_fit(*wave).base_weight_ > 0.0
+    assert REGRESSORS[0](base=None).partial_fit(*wave).base_weight_ == 0.0
 
 
 def wild_rows(rng):

@@ -67,6 +67,7 @@ def from_state(state: dict, kind: type) -> dict:
     if "_ensemble" not in state:
         return state
     ensemble, structure = Ensemble.from_plain(state["_ensemble"]), without_removed(state.get("_structure", {}))
+    structure = {"trend": None} | structure  # files from before trends have none
     learnt = Learnt(ensemble, _table(state), structure, state.get("_n_seen", 0))
     return learnt.attributes() | {name: value for name, value in state.items() if name not in STORED}
 

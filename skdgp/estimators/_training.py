@@ -1,7 +1,7 @@
 """Training of an estimator: a table is learnt, an ensemble learns from its rows, and the results are stored."""
 
 from collections.abc import Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from numbers import Real
@@ -74,10 +74,11 @@ def fit(estimator, X, y, sample_weight, X_val, y_val):
         own_seeds = _seeds(rng, method.n_members(len(rows)))  # before all that depends on the number of rows
         order, seeds = agree(table.targets.order(rows.y, rng), own_seeds)
         kinds = regressors(getattr(estimator, "trend", None), len(rows), rng)  # only a regressor has trends
-        with clock.timing("trend") if kinds != [None] else nullcontext():
-            sees = not has_objects(estimator.kernel)  # kernel objects are about the user's features
-            group = twins(Batch.of(rows.X, rows.y, dtype=np.float64)).numpy()
-            table, parts = starting_points(table, rows, held_out, kinds, order, group, sees=sees)
+        parts = [StartingPoint(rows, held_out)]
+        if kinds != [None]:
+            with clock.timing("trend"):
+                sees = not has_objects(estimator.kernel)  # kernel objects are about the user's features
+                table, parts = starting_points(table, rows, held_out, kinds, order, sees=sees)
         plan = method.plan(len(rows), held_out=held_out is not None or estimator.early_stopping)
         trainings = _Trainings(estimator, method, before, table, order, seeds, plan, device, dtype, wishes, clock)
         hooks = {"X": rows.given.X, "y": rows.given.y, "metadata": {"sample_weight": rows.given.weight}}

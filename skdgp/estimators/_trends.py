@@ -8,8 +8,10 @@ from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 
 from ..gp.likelihoods import Likelihood
+from ..inference.batches import Batch
 from ..inference.processes import current
 from ..inference.stack import View
+from ..inference.twins import twins
 from ..tables import Encoded, Table
 from ..tables.trend import Trend, folds_of
 
@@ -83,7 +85,6 @@ def starting_points(
     held_out: Encoded | None,
     kinds: list[Any],
     order: np.ndarray,
-    group: np.ndarray,
     *,
     sees: bool,
 ) -> tuple[Table, list[StartingPoint]]:
@@ -99,14 +100,12 @@ def starting_points(
         What :func:`regressors` returns.
     order : ndarray of shape (n,)
         Random order of the rows, which decides their folds.
-    group : ndarray of shape (n,)
-        Rows of a group are in the same fold.
     sees : bool
         Whether models see their trend, if it tells more than the targets' mean.
     """
     parts, trends = list[StartingPoint](), list[Trend]()
     columns = table.as_given(rows.X)
-    fold = np.zeros(len(rows), dtype=int) if kinds == [None] else folds_of(order, group)
+    fold = folds_of(order, twins(Batch.of(rows.X, rows.y, dtype=np.float64)).numpy())
     for kind in kinds:
         if kind is None:
             parts.append(StartingPoint(rows, held_out))
