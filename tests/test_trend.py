@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from helpers import any_options, predictor_of, table_of
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, RegressorMixin, clone
@@ -239,6 +240,15 @@ def test_a_trend_may_leave_nothing_over(y):
     assert (deviation < 0.01).all()
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1e-6, 1e6])
+def test_predictions_of_a_perfect_trend_have_the_scale_of_the_targets(scale):
+    X = table()[0]
+    y = 2 * X[:, 1] + 1
+    mean, deviation = alone(trend=LinearRegression()).fit(X, scale * y).predict(X, return_std=True)
+    np.testing.assert_allclose(mean, scale * y, rtol=0, atol=1e-5 * scale)
+    assert (deviation < 0.01 * scale).all()
+
+
 # Trends of rows that are left out
 
 
@@ -455,6 +465,25 @@ def test_two_outputs_have_the_covariances_of_the_mixture(planes):
     assert model.predict(NEW, return_cov=True)[1].shape == (len(NEW), len(NEW), 2)
     assert model.leave_one_out().shape == (len(X), 2)
     assert [len(outputs) for outputs in model.trend_] == [2, 2]
+
+
+def test_outputs_of_a_stack_are_in_the_units_of_the_first_part():
+    X, y = table(40)
+    Y = np.column_stack([y, y**2])
+    parts = [alone().fit(X, Y), alone().fit(X, 100 + 7 * Y)]
+    stack = Stack([predictor_of(part) for part in parts], 2 * [View(3)], [0.3, 0.7])
+    rows = torch.from_numpy(table_of(parts[0]).prepared(NEW)).double()
+    mean, covariance = (values.numpy() for values in stack.frozen().outputs(rows))
+    units = predictor_of(parts[0]).likelihoods[0].units
+    means, within = zip(
+        *((part.predict(NEW), part.predict_output_cov(NEW, latent=True)) for part in parts), strict=True
+    )
+    expected = 0.3 * means[0] + 0.7 * means[1]
+    np.testing.assert_allclose(mean * units.scale + units.shift, expected, rtol=1e-5)
+    apart = means[1] - means[0]
+    total = 0.3 * within[0] + 0.7 * within[1] + 0.21 * apart[:, :, None] * apart[:, None]
+    scale = np.asarray(units.scale)
+    np.testing.assert_allclose(covariance * scale[:, None] * scale, total, rtol=1e-4)
 
 
 def test_a_stack_of_a_file_has_a_share_for_each_part(planes):
@@ -680,6 +709,11 @@ def test_options_that_do_not_go_with_a_trend(options, message):
     X, y = table(30)
     with pytest.raises(ValueError, match=message):
         SOLVEGPRegressor(**({"trend": Ridge()} | SMALL | options)).fit(X, np.round(y**2))
+
+
+def test_a_class_is_no_trend():
+    with pytest.raises(ValueError, match=r"trend=Ridge is a class: give an object of it, such as Ridge\(\)"):
+        alone(trend=Ridge).fit(*table(30))
 
 
 def test_methods_that_do_not_go_with_a_trend():

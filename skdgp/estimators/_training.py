@@ -15,7 +15,8 @@ from sklearn.utils import check_random_state
 from ..gp.composed import Part
 from ..gp.deep_gp import DeepGP
 from ..gp.layers import Layer
-from ..gp.likelihoods import Gaussian, Likelihood
+from ..gp.likelihoods import Gaussian, Likelihood, Regression
+from ..gp.units import Units
 from ..inference.batches import Batch
 from ..inference.calibration import MAX_ROWS
 from ..inference.clock import Clock
@@ -52,6 +53,9 @@ MIN_ROWS_TO_SPLIT = 20
 #: Variances of kernels and noise start near one. If training fails, the cause are targets whose root mean square is
 #: larger than this, or smaller than one over this.
 FAR_FROM_ONE = 1e6
+
+#: If a trend leaves over less than this share of the targets' deviation, this share is the unit of what is left over.
+LEAST_LEFT_OVER = 1e-6
 
 #: Largest number of rows that are held out only to judge.
 MAX_VALIDATION_ROWS = 1000
@@ -129,6 +133,8 @@ class _Trainings:
         bounds = []
         for number, part in enumerate(parts):
             likelihood = _likelihood(self.estimator, self.before, self.table, part.rows)
+            if part.trend is not None and self.estimator.normalize_y:
+                _widen_units(cast(Regression, likelihood), part)
             self.views.append(part.view(self.table, likelihood))
             clock = self.clock.share(len(parts) - number)
             ensemble, bound = self.train(part, likelihood, monitor, clock, judge=len(parts) > 1)
@@ -324,6 +330,15 @@ def _likelihood(estimator, before: Learnt | None, table: Table, rows: Encoded) -
     likelihood.learn_units(rows.y, rows.given.weight, normalize=normalize_y)
     warn_of_small_targets(likelihood, rows.given.y, normalize_y)
     return likelihood
+
+
+def _widen_units(likelihood: Regression, part: StartingPoint) -> None:
+    """Let units be no smaller than a small part of the targets, of which a trend may leave rounding errors alone."""
+    units, weight = likelihood.units, part.rows.given.weight
+    whole = likelihood.units_of(part.rows.y + part.trend, weight, normalize=True)
+    least = LEAST_LEFT_OVER * np.asarray(whole.scale)
+    nothing = np.nanstd(part.rows.y, axis=0) < least
+    likelihood.units = Units(units.shift, np.where(nothing, least, units.scale))
 
 
 def _in_table(ensemble: Ensemble, table: Table, checker, X, rows: Rows) -> LeftOutRows | str:

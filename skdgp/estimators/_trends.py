@@ -63,6 +63,8 @@ def regressors(trend: Any, n_rows: int, rng: np.random.RandomState) -> list[Any]
             f"trend={trend!r} is learnt by a single process, got {current().size}: fit without data_parallel, or set "
             "trend=None."
         )
+    if isinstance(trend, type):
+        raise ValueError(f"trend={trend.__name__} is a class: give an object of it, such as {trend.__name__}().")
     if not isinstance(trend, str):
         return [_seeded(clone(trend), rng)]
     boosted = HistGradientBoostingRegressor(
