@@ -212,17 +212,23 @@ class Validation(NamedTuple):
 
     @torch.no_grad()
     def _leads_away(self, predictor: Predictor, correction: Correction, part: Part) -> bool:
-        """Whether predictions of rows that were learnt from are worse with the correction.
+        """Whether rows that were learnt from are farther from predictions with the correction than these allow.
 
         Each of these rows is the nearest neighbour of itself. So the correction brings it nearer to its target, unless
-        the model meets its rows exactly, and residuals are only those of rows that are left out.
+        the model meets its rows, and residuals are only those of rows that are left out. Then the correction may be
+        right for new rows, but these rows must still have deviations that cover their errors.
         """
         rows = part.rows().to(self.device, self.dtype)
-        means = [marginals.moments()[0].double() for marginals in predictor.marginals(rows.X)]
-        left = rows.y.double() - torch.stack(means).mean(0)
-        shift, _ = correction.local.moments(rows.X.double())
+        moments = [marginals.moments() for marginals in predictor.marginals(rows.X)]
+        means, variances = (torch.stack(column).double() for column in zip(*moments, strict=True))
+        left, variance = rows.y.double() - means.mean(0), variances.mean(0) + means.var(0, correction=0)
+        shift, added = correction.local.moments(rows.X.double())
+        noise = correction.likelihood.noise_variance() / np.square(correction.likelihood.units.scale)
+        total = variance + added + torch.from_numpy(noise).to(variance)
         weight = rows.weight.double()[:, None]
-        return bool((weight * (left - shift).square()).sum() > (weight * left.square()).sum())
+        farther = (weight * (left - shift).square()).sum() > (weight * left.square()).sum()
+        z2 = (weight * (left - shift).square() / total).sum() / (weight.sum() * left.shape[1])
+        return bool(farther and z2 > 1)
 
     @torch.no_grad()
     def judge(self, predictor: Predictor, foundation: Foundation | None) -> Judged | None:
