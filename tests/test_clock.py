@@ -3,6 +3,7 @@
 import time
 from copy import deepcopy
 from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,8 +27,9 @@ from skdgp import DSDGPRegressor, SOLVEGPRegressor
 from skdgp.inference import blending
 from skdgp.inference import ensemble as ensemble_module
 from skdgp.inference.batches import Part
+from skdgp.inference.blending import Gain
 from skdgp.inference.clock import TRAINED, Clock
-from skdgp.inference.ensemble import LITTLE, TRIAL, Training
+from skdgp.inference.ensemble import LITTLE, PROMISING, TRIAL, Training
 from skdgp.inference.minibatches import one_cycle, schedule, train
 from skdgp.inference.settings import History, Member
 from skdgp.inference.steps import Stepper
@@ -131,7 +133,10 @@ class TestTrial:
             history.add(0.0, score)
         assert history.stalled(plan)
 
-    @pytest.mark.parametrize(("gain", "n_epochs"), [(LITTLE, 8), (2 * LITTLE, 40)])
+    @pytest.mark.parametrize(
+        ("gain", "n_epochs"),
+        [(Gain(LITTLE, PROMISING), 8), (Gain(2 * LITTLE, 0.0), 40), (Gain(0.0, 2 * PROMISING), 40)],
+    )
     def test_ends_training_if_members_gain_hardly_anything(self, wave, monkeypatch, gain, n_epochs):
         monkeypatch.setattr(ensemble_module.Validation, "gain_of_members", lambda *_: gain)
         model = DSDGPRegressor((2,), 4, n_estimators=2, max_iter=40, n_neighbors=0, random_state=0).fit(*wave)
@@ -148,8 +153,8 @@ class TestTrial:
             def score_of(models):
                 return self.blend(models, foundation._replace(base=deepcopy(before)))[1].score
 
-            gains.append((real(self, models, foundation), score_of))
-            return 0.0  # so that the members stay as they are
+            gains.append((real(self, models, foundation).now, score_of))
+            return Gain(0.0, 0.0)  # so that the members stay as they are
 
         monkeypatch.setattr(ensemble_module.Validation, "gain_of_members", spy)
         model = tiny(base="gp", max_iter=20).fit(X, targets(tiny, y))
@@ -159,6 +164,20 @@ class TestTrial:
             monkeypatch.setattr(blending._Density, "best", blending._Density.without_members)
             alone = score_of(predictor_of(model).models)
             assert gain == pytest.approx(together - alone, abs=0.02)  # members end with their best epoch, not the last
+
+    @pytest.mark.parametrize(("size", "share"), [(0.7, 0.3), (2.0, 0.2), (2.0, 0.9), (1.0, 1.0)])
+    def test_what_members_may_add_is_that_of_the_best_weighted_mean(self, size, share):
+        """``share`` of the base's error is in that of members, too; weights are tried one by one."""
+        base, own = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 4000, 2)))
+        deep = size * (share * base + (1 - share**2) ** 0.5 * own)
+        weight = torch.from_numpy(np.random.default_rng(1).uniform(size=4000))
+        weight = weight / weight.sum()
+        density = SimpleNamespace(y=torch.zeros(4000, 2).double(), h=deep, g=base, row_weight=weight)
+        later = max(0.85, ((weight @ base.square()) / (weight @ deep.square())).sqrt().mean().item()) * deep
+        errors = [weight @ (t * later + (1 - t) * base).square() for t in np.linspace(0, 1, 2001)]
+        best = -0.5 * torch.stack(errors).amin(0).div(weight @ base.square()).log().sum()
+        gain = blending._Density.gain_of_smaller_errors(density, 0.85)
+        assert gain == pytest.approx(best.item(), abs=0.01) and (gain > 0 or share > 0.8)
 
     def test_changes_nothing_in_what_is_decided_later(self, wave, monkeypatch):
         """The trial judges copies: members and base are afterwards as if it had not judged."""

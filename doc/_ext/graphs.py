@@ -137,7 +137,6 @@ QUESTIONS = [
     ("Is it one long series?", 'SOLVEGPRegressor\nwith inducing="fourier"'),
     ("Several values of y for\nthe same features?", "DSDGPRegressor\nwith latent_dims=1"),
     ("Only seconds to spare,\nor a smooth function?", "SOLVEGPRegressor"),
-    ("Up to 1000 rows?", "DSDGPRegressor or\nAVDGPRegressor; also try\nscikit-learn's exact GP"),
     ("Up to 10 000 rows?", "DSDGPRegressor"),
     ("Do they fit in memory?", "AVDGPRegressor"),
 ]

@@ -35,6 +35,9 @@ TRIAL = 0.2
 #: It is, and training ends, if members add at most this much to the mean log density of held-out rows, in nats.
 LITTLE = 1e-3
 
+#: But training goes on if they may add more than this in the end: their errors are unlike those of the base.
+PROMISING = 4e-3
+
 #: With fewer epochs there is no trial.
 LEAST_EPOCHS = 20
 
@@ -289,11 +292,12 @@ class Training:
         return self.plan.trainer(members, settings, on_epoch)
 
     def _gains_little(self, ensemble: Ensemble, members: Sequence[Member], foundation: Foundation) -> bool:
-        """Whether a blend of the members with the base is hardly better than the base."""
+        """Whether a blend of the members with the base is hardly better than the base, and promises no more."""
         with self.clock.timing("judging"), shared_among(ALONE):
             begun = zip(members, ensemble.histories, strict=True)
             self._calibrate(ensemble, [member.held_out for member, history in begun if history.loss])
-            return self.validation.gain_of_members(ensemble.models, foundation) <= LITTLE
+            gain = self.validation.gain_of_members(ensemble.models, foundation)
+            return gain.now <= LITTLE and gain.later <= PROMISING
 
     def _finished(self, model: DeepGP, index: int) -> DeepGP:
         """The trained model of this number, in the precision of predictions."""

@@ -15,7 +15,7 @@ from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.neighbours import Correction
 from .base import PREDICT_ROWS, Base, BaseMoments, base_for, fit_base_of_varying, left_out_moments, rows_of_posterior
 from .batches import Batch, Part
-from .blending import OutOfSample, blend, gain_of_members
+from .blending import Gain, OutOfSample, blend, gain_of_members
 from .calibration import MAX_ROWS, marginals_of
 from .callers import users_level
 from .locality import (
@@ -135,10 +135,10 @@ class Validation(NamedTuple):
         sizes = [len(predicted.rows) for predicted in out_of_sample]
         return best, HeldOut(score, sizes[0] if self.split.rows is not None else sum(sizes))
 
-    def gain_of_members(self, models: Sequence[DeepGP], foundation: Foundation) -> float:
+    def gain_of_members(self, models: Sequence[DeepGP], foundation: Foundation) -> Gain:
         """What members add to the mean log density of held-out rows; zero if there are too few rows to judge them."""
         if self.split.unjudged:
-            return 0.0
+            return Gain(0.0, 0.0)
         out_of_sample = self._out_of_sample(models, foundation)
         return gain_of_members(foundation.base, models[0].likelihood, out_of_sample, self._targets())
 
