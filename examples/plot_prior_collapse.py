@@ -216,6 +216,6 @@ for name, row in losses.items():
 # one output each learn next to nothing from this much training. So keep amortised chains short and wide.
 # :class:`~skdgp.AVDGPRegressor` has three layers by default, with 16, 4 and 1 outputs.
 #
-# .. [1] D. Duvenaud, O. Rippel, R. P. Adams and Z. Ghahramani, "Avoiding Pathologies in Very Deep Networks", AISTATS
-#    2014.
-# .. [2] Q. Meng and Y. Zhang, "Amortized Variational Inference for Deep Gaussian Processes", 2024, Fig. 3.
+# .. [1] Duvenaud, D., Rippel, O., Adams, R. P. and Ghahramani, Z., "Avoiding Pathologies in Very Deep Networks",
+#    AISTATS 2014.
+# .. [2] Meng, Q. and Zhang, Y., "Amortized Variational Inference for Deep Gaussian Processes", 2024, Fig. 3.

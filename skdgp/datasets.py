@@ -71,7 +71,7 @@ def make_letters(n_samples=40000, *, noise=0.0, random_state=None):
 
     References
     ----------
-    .. [1] Q. Meng and Y. Zhang, "Amortized Variational Inference for Deep Gaussian Processes", 2024.
+    .. [1] Meng, Q. and Zhang, Y., "Amortized Variational Inference for Deep Gaussian Processes", 2024.
 
     Examples
     --------
@@ -383,12 +383,12 @@ def make_experiment(n_samples=200, *, experiment="borehole", n_useless=0, noise=
 
     References
     ----------
-    .. [1] M. D. Morris, T. J. Mitchell and D. Ylvisaker, "Bayesian Design and Analysis of Computer Experiments: Use of
-       Derivatives in Surface Prediction", Technometrics 1993.
-    .. [2] E. N. Ben-Ari and D. M. Steinberg, "Modeling Data from Computer Experiments: An Empirical Comparison of
+    .. [1] Morris, M. D., Mitchell, T. J. and Ylvisaker, D., "Bayesian Design and Analysis of Computer Experiments: Use
+       of Derivatives in Surface Prediction", Technometrics 1993.
+    .. [2] Ben-Ari, E. N. and Steinberg, D. M., "Modeling Data from Computer Experiments: An Empirical Comparison of
        Kriging with MARS and Projection Pursuit Regression", Quality Engineering 2007.
-    .. [3] R. S. Kenett and S. Zacks, "Modern Industrial Statistics", Duxbury 1998.
-    .. [4] A. Forrester, A. Sobester and A. Keane, "Engineering Design via Surrogate Modelling", Wiley 2008.
+    .. [3] Kenett, R. S. and Zacks, S., "Modern Industrial Statistics", Duxbury 1998.
+    .. [4] Forrester, A., Sobester, A. and Keane, A., "Engineering Design via Surrogate Modelling", Wiley 2008.
 
     Examples
     --------

@@ -239,8 +239,8 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
 
     References
     ----------
-    .. [1] Q. Meng and Y. Zhang, "Amortized Variational Inference for Deep Gaussian Processes", 2024.
-    .. [2] B. Jafrasteh et al., "Input Dependent Sparse Gaussian Processes", ICML 2022.
+    .. [1] Meng, Q. and Zhang, Y., "Amortized Variational Inference for Deep Gaussian Processes", 2024.
+    .. [2] Jafrasteh, B. et al., "Input Dependent Sparse Gaussian Processes", ICML 2022.
 
     Examples
     --------
@@ -455,9 +455,9 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
 
     References
     ----------
-    .. [1] Q. Meng and Y. Zhang, "Amortized Variational Inference for Deep Gaussian Processes", 2024.
-    .. [2] B. Jafrasteh et al., "Input Dependent Sparse Gaussian Processes", ICML 2022.
-    .. [3] D. Hernández-Lobato et al., "Robust Multi-Class Gaussian Process Classification", NeurIPS 2011.
+    .. [1] Meng, Q. and Zhang, Y., "Amortized Variational Inference for Deep Gaussian Processes", 2024.
+    .. [2] Jafrasteh, B. et al., "Input Dependent Sparse Gaussian Processes", ICML 2022.
+    .. [3] Hernández-Lobato, D. et al., "Robust Multi-Class Gaussian Process Classification", NeurIPS 2011.
 
     Examples
     --------

@@ -275,12 +275,12 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
 
     References
     ----------
-    .. [1] H. Salimbeni and M. P. Deisenroth, "Doubly Stochastic Variational Inference for Deep Gaussian Processes",
+    .. [1] Salimbeni, H. and Deisenroth, M. P., "Doubly Stochastic Variational Inference for Deep Gaussian Processes",
        NeurIPS 2017.
-    .. [2] M. Jankowiak, G. Pleiss and J. R. Gardner, "Deep Sigma Point Processes", UAI 2020.
-    .. [3] H. Salimbeni, V. Dutordoir, J. Hensman and M. P. Deisenroth, "Deep Gaussian Processes with
+    .. [2] Jankowiak, M., Pleiss, G. and Gardner, J. R., "Deep Sigma Point Processes", UAI 2020.
+    .. [3] Salimbeni, H., Dutordoir, V., Hensman, J. and Deisenroth, M. P., "Deep Gaussian Processes with
        Importance-Weighted Variational Inference", ICML 2019.
-    .. [4] I. Ustyuzhaninov, I. Kazlauskaite, M. Kaiser, E. Bodin, N. D. F. Campbell and C. H. Ek, "Compositional
+    .. [4] Ustyuzhaninov, I., Kazlauskaite, I., Kaiser, M., Bodin, E., Campbell, N. D. F. and Ek, C. H., "Compositional
        Uncertainty in Deep Gaussian Processes", UAI 2020.
 
     Examples
@@ -510,11 +510,11 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
 
     References
     ----------
-    .. [1] H. Salimbeni and M. P. Deisenroth, "Doubly Stochastic Variational Inference for Deep Gaussian Processes",
+    .. [1] Salimbeni, H. and Deisenroth, M. P., "Doubly Stochastic Variational Inference for Deep Gaussian Processes",
        NeurIPS 2017.
-    .. [2] M. Jankowiak, G. Pleiss and J. R. Gardner, "Deep Sigma Point Processes", UAI 2020.
-    .. [3] D. Hernández-Lobato et al., "Robust Multi-Class Gaussian Process Classification", NeurIPS 2011.
-    .. [4] I. Ustyuzhaninov, I. Kazlauskaite, M. Kaiser, E. Bodin, N. D. F. Campbell and C. H. Ek, "Compositional
+    .. [2] Jankowiak, M., Pleiss, G. and Gardner, J. R., "Deep Sigma Point Processes", UAI 2020.
+    .. [3] Hernández-Lobato, D. et al., "Robust Multi-Class Gaussian Process Classification", NeurIPS 2011.
+    .. [4] Ustyuzhaninov, I., Kazlauskaite, I., Kaiser, M., Bodin, E., Campbell, N. D. F. and Ek, C. H., "Compositional
        Uncertainty in Deep Gaussian Processes", UAI 2020.
 
     Examples

@@ -242,7 +242,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
         References
         ----------
-        T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NeurIPS 2017.
+        Bui, T. D., Nguyen, C. V. and Turner, R. E., "Streaming sparse Gaussian process approximations", NeurIPS 2017.
 
         Examples
         --------

@@ -268,7 +268,7 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
 
     References
     ----------
-    .. [1] J. Shi et al., "Sparse Orthogonal Variational Inference for Gaussian Processes", AISTATS 2020.
+    .. [1] Shi, J. et al., "Sparse Orthogonal Variational Inference for Gaussian Processes", AISTATS 2020.
 
     Examples
     --------
@@ -482,7 +482,7 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
 
     References
     ----------
-    .. [1] J. Shi et al., "Sparse Orthogonal Variational Inference for Gaussian Processes", AISTATS 2020.
+    .. [1] Shi, J. et al., "Sparse Orthogonal Variational Inference for Gaussian Processes", AISTATS 2020.
 
     Examples
     --------
