@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import REGRESSORS, any_options, name_of, normal, predictor_of, table_of
-from scipy.special import gammaln, log_softmax, logsumexp
-from scipy.stats import gamma, norm, poisson
+from scipy.special import expit, gammaln, log_softmax, logsumexp
+from scipy.stats import beta, gamma, norm, poisson
 from scipy.stats import t as student_t
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
@@ -52,6 +52,8 @@ def targets(name, n_rows=60, n_outputs=None, seed=0):
         return X, rng.poisson(np.exp(1.0 + f)).astype(float)
     if name == "gamma":
         return X, rng.gamma(4.0, np.exp(f) / 4.0)
+    if name == "beta":
+        return X, rng.beta(8.0 * expit(f), 8.0 * expit(-f))
     return X, f + 0.2 * rng.standard_t(4, size=f.shape)
 
 
@@ -72,6 +74,9 @@ def log_density(name, likelihood, y, f):
         return student_t.logpdf(y, likelihood.degrees_of_freedom.item(), f[0], likelihood.scale.item() ** 0.5)
     if name == "heteroskedastic":
         return norm.logpdf(y, f[0], np.exp(0.5 * (f[1] + likelihood.log_level.item())))
+    if name == "beta":
+        mean, size = expit(f[0] + likelihood.shift.item()), 1 / likelihood.dispersion.item()
+        return beta.logpdf(y, size * mean, size * (1 - mean))
     mean = np.exp(f[0] + likelihood.shift[0])
     if name == "poisson":
         return poisson.logpmf(y, mean)
@@ -390,6 +395,8 @@ class TestEstimators:
             assert isinstance(dist, CountDistribution)
             for counts in (quantiles, model.sample_y(Q, 3)):
                 assert (counts == np.floor(counts)).all() and (counts >= 0).all()
+        if name == "beta":
+            assert (quantiles > 0).all() and (quantiles < 1).all()
         if name == "gamma":
             assert isinstance(dist, GammaDistribution) and (quantiles > 0).all() and (model.sample_y(Q, 3) > 0).all()
 

@@ -25,8 +25,8 @@ QUANTILE_ERROR = 1e-12
 class FamilyDistribution(Mixture):
     """Predictive distributions that are mixtures of continuous distributions of one family of :mod:`scipy.stats`.
 
-    ``predict_dist`` of regressors returns it for likelihoods of your own that derive from ``Pointwise``. The methods
-    are those of :class:`~skdgp.PredictiveDistribution`.
+    ``predict_dist`` of regressors returns it for ``likelihood="beta"``, and for likelihoods of your own that derive
+    from ``Pointwise``. The methods are those of :class:`~skdgp.PredictiveDistribution`.
 
     Parameters
     ----------

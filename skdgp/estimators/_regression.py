@@ -145,8 +145,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         has no effect.
 
         Predictions are blended with a base if ``base`` is not None, and if the likelihood is neither "heteroskedastic"
-        nor one of counts or positive numbers. The base learns from each chunk in closed form. Held-out rows of the
-        first chunk, and every later chunk, decide its weight, ``base_weight_``. A later chunk of fewer than 50 rows
+        nor one of counts, positive numbers or shares. The base learns from each chunk in closed form. Held-out rows of
+        the first chunk, and every later chunk, decide its weight, ``base_weight_``. A later chunk of fewer than 50 rows
         cannot, and members predict alone after it. There is no correction by neighbours. See :doc:`/large_data`.
 
         Over each chunk there are as many passes as ``fit`` would take for ``total_size`` rows, but at most ten, and at
@@ -498,9 +498,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         dist : PredictiveDistribution
             Of shape ``(n_samples,)`` or ``(n_samples, n_outputs)``, in the units of ``y``. Counts have a
             ``CountDistribution`` and "gamma" has a ``GammaDistribution``. Transformed targets have a
-            ``TransformedDistribution``, and a likelihood of your own that derives from ``Pointwise`` has a
-            ``FamilyDistribution``. All of them have the same methods. For each row they store at least two numbers for
-            each sample or quadrature point of each member, with "student_t" 48 times as many, and with
+            ``TransformedDistribution``, and "beta" has a ``FamilyDistribution``, as has a likelihood of your own that
+            derives from ``Pointwise``. All of them have the same methods. For each row they store at least two numbers
+            for each sample or quadrature point of each member, with "student_t" 48 times as many, and with
             "heteroskedastic" 10 times as many. For very many rows the methods under "See Also" need less memory.
 
         See Also

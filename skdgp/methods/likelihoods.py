@@ -6,6 +6,7 @@ from copy import deepcopy
 from ..gp.likelihoods import Gaussian, Likelihood, Regression
 from ..gp.log_link import Gamma, NegativeBinomial, Poisson
 from ..gp.noise import Heteroskedastic, StudentT
+from ..gp.shares import Beta
 
 LIKELIHOODS: dict[str, type[Regression]] = {
     "gaussian": Gaussian,
@@ -14,6 +15,7 @@ LIKELIHOODS: dict[str, type[Regression]] = {
     "poisson": Poisson,
     "negative_binomial": NegativeBinomial,
     "gamma": Gamma,
+    "beta": Beta,
 }
 
 
