@@ -5,7 +5,7 @@ import pytest
 import torch
 from helpers import REGRESSORS, any_options, name_of, normal
 from scipy import stats
-from scipy.special import digamma, expit, logit, polygamma
+from scipy.special import digamma, expit, logit
 from sklearn.model_selection import GridSearchCV
 
 from skdgp import AVDGPRegressor, SOLVEGPRegressor
@@ -61,18 +61,19 @@ class TestMathematics:
         slopes, _ = likelihood.derivatives(torch.from_numpy(draws)[:, 0], f)  # their variance is the information
         torch.testing.assert_close(curvature[0], slopes.var(0), rtol=0.02, atol=0)
 
-    def test_noise_of_logits_sets_the_dispersion(self):
-        likelihood = ready(0.1)
-        likelihood.start_dispersion(0.4)
-        size, mean = 1 / likelihood.dispersion.item(), expit(-0.7)
-        assert polygamma(1, size * mean) + polygamma(1, size * (1 - mean)) == pytest.approx(0.4, rel=1e-4)
-        likelihood.start_dispersion(1e-9)  # within limits
-        assert likelihood.dispersion.item() == pytest.approx(1e-4, rel=0.02)
-
-    def test_regressands_are_logits(self):
-        likelihood = ready(0.1)
-        y = torch.tensor([[0.02], [0.7]]).double()
-        np.testing.assert_allclose(likelihood.regressands(y), logit(y.numpy()) + 0.7, rtol=1e-6)
+    @torch.no_grad()
+    def test_regressands_have_the_slope_of_functions_and_even_noise(self):
+        likelihood, step = ready(0.01), 1e-5
+        f = torch.tensor([[-step], [step]]).double()
+        found = likelihood.regressands((f - 0.7).sigmoid())
+        np.testing.assert_allclose(found, f, rtol=1e-4)
+        for mean in (0.1, 0.5, 0.9):
+            draws = stats.beta.rvs(100 * mean, 100 * (1 - mean), size=(20_000, 1), random_state=0)
+            likelihood.start_dispersion(likelihood.regressands(torch.from_numpy(draws)).var().item())
+            assert likelihood.dispersion.item() == pytest.approx(0.01, rel=0.1)
+        for noise, dispersion in ((1e-9, 1e-4), (1e9, 1.0)):  # within limits
+            likelihood.start_dispersion(noise)
+            assert likelihood.dispersion.item() == pytest.approx(dispersion, rel=0.02)
 
     def test_the_constant_is_the_most_likely_one(self):
         """There the mean of logit y is ψ(a) − ψ(b), weighted by rows."""

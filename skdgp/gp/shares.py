@@ -17,11 +17,11 @@ INITIAL_DISPERSION = 0.1
 #: Smallest dispersion.
 LEAST_DISPERSION = 1e-6
 
-#: Smallest and largest dispersion that the noise of the targets' logits may set.
-STARTS = (1e-4, 1.0)
+#: Smallest dispersion that the noise of regressands may set.
+LEAST_START = 1e-4
 
-#: Steps by which the search for it halves an interval.
-HALVINGS = 40
+#: The largest one is 1, which belongs to this share of the variance that shares can have.
+MOST = 0.5
 
 #: Smallest distance of a target from 0 and from 1, which single precision resolves.
 CLOSEST = 1e-6
@@ -120,19 +120,19 @@ class Beta(Pointwise):
     # The base.
 
     def regressands(self, y: Tensor) -> Tensor:
-        """Logits of targets, less the constant."""
-        return y.logit() - self.shift[..., None, :].to(y)
+        """Arcsines 2 arcsin √y, less that of the mean at f = 0, with the slope of f there.
+
+        Their noise has about the same variance for all means. Logits of shares near 0 or 1 would vary most.
+        """
+        mean = self.shift[..., None, :].to(y).sigmoid()
+        return 2 * (y.sqrt().asin() - mean.sqrt().asin()) / (mean * (1 - mean)).sqrt()
 
     @torch.no_grad()
     def start_dispersion(self, noise: float) -> None:
-        """The dispersion for which logits of shares around the constant have such a variance: ψ'(a) + ψ'(b)."""
-        low, high = (math.log(end) for end in STARTS)
-        for _ in range(HALVINGS):
-            middle = 0.5 * (low + high)
-            self.log_dispersion.fill_(middle)
-            a, b = self._shapes(self.shift[None, None])
-            less = (torch.polygamma(1, a) + torch.polygamma(1, b)).item() < noise
-            low, high = (middle, high) if less else (low, middle)
+        """The dispersion for which regressands vary so much: 1/(1 + φ) = noise μ (1 − μ) at f = 0."""
+        mean = self.shift.double().sigmoid()
+        share = min((noise * mean * (1 - mean)).item(), MOST)
+        self.log_dispersion.fill_(math.log(max(share / (1 - share), LEAST_START)))
 
     def derivatives(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         """The slope φ μ (1 − μ) (logit y − ψ(a) + ψ(b)), and the expected curvature (φ μ (1 − μ))² (ψ'(a) + ψ'(b))."""
