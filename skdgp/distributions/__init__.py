@@ -4,13 +4,14 @@ from ._family import FamilyDistribution
 from ._gaussian import PredictiveDistribution
 from ._log_link import CountDistribution, GammaDistribution
 from ._mixture import Mixture, central_levels
-from ._transformed import Logarithm, TransformedDistribution
+from ._transformed import Logarithm, Logit, TransformedDistribution
 
 __all__ = [
     "CountDistribution",
     "FamilyDistribution",
     "GammaDistribution",
     "Logarithm",
+    "Logit",
     "Mixture",
     "PredictiveDistribution",
     "TransformedDistribution",

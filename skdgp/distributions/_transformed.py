@@ -4,6 +4,7 @@ import warnings
 from functools import cached_property
 
 import numpy as np
+from scipy.special import expit
 
 from ._gaussian import PredictiveDistribution
 from ._mixture import Mixture, fixed
@@ -49,7 +50,23 @@ SCORE_NUMBERS = 2**21
 FAR = 1e300
 
 
-class Logarithm:
+class Elementwise:
+    """A transformer z of numbers y, whatever their shape is."""
+
+    def transform(self, y):
+        """Numbers z of y."""
+        raise NotImplementedError
+
+    def inverse_transform(self, z):
+        """Numbers y of z."""
+        raise NotImplementedError
+
+    def slope(self, y):
+        """The derivative dy/dz at y."""
+        raise NotImplementedError
+
+
+class Logarithm(Elementwise):
     """The natural logarithm as a transformer."""
 
     def transform(self, y):
@@ -59,6 +76,38 @@ class Logarithm:
     def inverse_transform(self, z):
         """Exponentials."""
         return np.exp(z)
+
+    def slope(self, y):
+        """The exponential is its own derivative."""
+        return y
+
+
+class Logit(Elementwise):
+    """The transformer z = log((y + c)/(1 + c − y)) of shares y in [0, 1].
+
+    The inverse y = (1 + 2c)/(1 + exp(−z)) − c is limited to [0, 1]: all z below that of 0 belong to 0.
+
+    Parameters
+    ----------
+    margin : float
+        c. It is positive, so that 0 and 1 have a finite z.
+    """
+
+    def __init__(self, margin: float):
+        self.margin = margin
+
+    def transform(self, y):
+        """Logits; NaN outside [0, 1]."""
+        inside = np.where((y >= 0) & (y <= 1), y, np.nan)
+        return np.log(inside + self.margin) - np.log(1 + self.margin - inside)
+
+    def inverse_transform(self, z):
+        """Shares."""
+        return np.clip((1 + 2 * self.margin) * expit(z) - self.margin, 0.0, 1.0)
+
+    def slope(self, y):
+        """(y + c)(1 + c − y)/(1 + 2c), the derivative of the inverse before it is limited."""
+        return (y + self.margin) * (1 + self.margin - y) / (1 + 2 * self.margin)
 
 
 class TransformedDistribution(Mixture):
@@ -277,8 +326,8 @@ class TransformedDistribution(Mixture):
 
     def _slope(self, y, z):
         """|dy/dz| at y = g(z), from differences of g: a step in z does not depend on the units of y."""
-        if isinstance(self.transform, Logarithm):
-            return np.maximum(y, 0.0)
+        if isinstance(self.transform, Elementwise):
+            return np.maximum(self.transform.slope(y), 0.0)
         step = STEP * self.dist.std
         above, below = self._backward(z + step), self._backward(z - step)
         sides = 2.0 - np.isnan(above) - np.isnan(below)
@@ -293,7 +342,7 @@ class TransformedDistribution(Mixture):
     @cached_property
     def _middle(self):
         """The row of targets whose z are all zero."""
-        plain = isinstance(self.transform, Logarithm) or self.output is None
+        plain = isinstance(self.transform, Elementwise) or self.output is None
         return 0.0 if plain else np.asarray(self.transform.inverse_transform(np.zeros((1, len(self._all)))))
 
     def _backward(self, z):
@@ -305,7 +354,7 @@ class TransformedDistribution(Mixture):
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"), warnings.catch_warnings():
             # PowerTransformer warns of NaN in any case. Here NaN is an error, unless it is too improbable to matter.
             warnings.filterwarnings("ignore", "invalid value encountered", RuntimeWarning)
-            if isinstance(self.transform, Logarithm):
+            if isinstance(self.transform, Elementwise):
                 return function(values)
             columns = np.atleast_1d(self._all if self.output is None else self.output)
             rows = values.reshape(-1, len(columns))

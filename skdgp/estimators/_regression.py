@@ -421,7 +421,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _refuse_transform(self, what: str, instead: str) -> None:
         """ValueError if targets are transformed: ``what`` has no formula for them."""
-        transform = built_with(self, "target_transform")
+        transform = learnt(self).table.targets.target_transform
         if transform is not None:
             raise ValueError(f"{what} has no formula with target_transform={transform!r}: {instead}.")
 

@@ -155,11 +155,14 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         for them. A warning says what was cut. What cannot be divided may take longer: the base, an epoch of a collapsed
         fit, the regressors of a ``trend``, and the judging after training. Results depend on the speed of the machine
         then. ``partial_fit`` has no limit.
-    target_transform : "log", transformer or None, default=None
-        Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
-        ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
-        transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
-        ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
+    target_transform : "auto", "log", "logit", "yeo-johnson", transformer or None, default=None
+        Transformation of the targets before the model learns them: "log" for positive targets, "logit" for shares
+        between 0 and 1, "yeo-johnson" for a power that makes targets less skewed, or a transformer of scikit-learn such
+        as ``QuantileTransformer()`` that is strictly monotone in each column. "auto" compares None, "yeo-johnson" and,
+        if all targets are positive, "log": it takes what makes left-out rows clearly more likely, which
+        ``target_transform_`` then names. Predictions are transformed back: means, densities, quantiles and draws are in
+        the units of ``y``. ``lower_bound_`` and ``noise_variance_`` are those of the transformed targets. See
+        :doc:`/targets`.
     trend : "auto", regressor or None, default=None
         Regressor of scikit-learn that explains the targets first, such as ``Ridge()`` or
         ``HistGradientBoostingRegressor()``. The model learns what it leaves over, and sees its predictions as one more
@@ -239,8 +242,10 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         rows has the second variance. That of a share of the rows, ``"wide_noise_share"``, has the third, since their
         neighbours say nothing about them. ``"gain"`` is how much the correction adds to the mean log density of
         held-out rows, and ``"standard_error"`` is the error of this number.
+    target_transform_ : str, transformer or None
+        ``target_transform``, or what rows have chosen in place of "auto".
     target_transformer_ : object or None
-        The fitted ``target_transform``, or None if there is none. If it is a transformer, its ``inverse_transform``
+        The fitted ``target_transform_``, or None if there is none. If it is a transformer, its ``inverse_transform``
         stays within ten ranges of the training targets beyond their smallest and their largest value. "log" has no such
         limit.
     noise_variance_ : float or ndarray of shape (n_outputs,)

@@ -93,7 +93,8 @@ def _targets(state: dict[str, Any]) -> Numbers | Labels:
     """The targets of the estimator of a state."""
     if "classes_" in state:
         return Labels(state["classes_"])
-    transform, transformer = state.get("target_transform"), state.get("target_transformer_")
+    transform = state.get("target_transform_", state.get("target_transform"))  # files from before "auto" have no choice
+    transformer = state.get("target_transformer_")
     gaps = state.get("n_latent_outputs") is not None
     return Numbers(transform, gaps=gaps, transformer=transformer, flat=bool(state["_y_is_flat"]))
 

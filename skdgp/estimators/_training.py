@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, cast
 
@@ -43,6 +43,7 @@ from ._fitted import Learnt, keep, learnt, warn_of_kernels
 from ._monitor import Monitor, curves, times
 from ._parameters import check_structure, method_of, structure_of
 from ._refusals import check
+from ._transforms import best_transform
 from ._trends import StartingPoint, regressors, starting_points, without_trend
 from ._warnings import warn_of_failure, warn_of_few_rows, warn_of_small_targets, warn_of_time
 from ._wishes import Wishes, warn_of_idle
@@ -280,17 +281,14 @@ def _read(
         check_structure(structure, before.structure)
         options = {"class_weight": class_weight, "learnt": not by_chunks}
         return before.table, before.table.read(checker, X, y, sample_weight, **options)
-    return learn_table(
-        checker,
-        checker._kind_of_targets(),
-        X,
-        y,
-        sample_weight,
-        normalize=checker.normalize_X,
-        categorical_features=checker.categorical_features,
-        class_weight=class_weight,
-        classes=classes,
-    )
+    options = {"normalize": checker.normalize_X, "categorical_features": checker.categorical_features}
+    options |= {"class_weight": class_weight, "classes": classes}
+    targets = checker._kind_of_targets()
+    table, rows = learn_table(checker, targets, X, y, sample_weight, **options)
+    if table.targets.undecided:
+        targets = replace(targets, target_transform=best_transform(rows))
+        table, rows = learn_table(checker, targets, X, y, sample_weight, **options)
+    return table, rows
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from sklearn.utils import check_array, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from .columns import as_array_or_frame, first_complex, first_text, is_missing, kind_of_dates
-from .transforms import fitted_transform, transformed
+from .transforms import fitted_transform, is_undecided, transformed
 
 #: Types of numbers that models take as they are. Others become the first of them.
 FLOATS = (np.float64, np.float32)
@@ -24,7 +24,7 @@ class Numbers:
     Parameters
     ----------
     target_transform : object
-        The parameter of this name.
+        The parameter of this name, or what was chosen in place of "auto".
     gaussian : bool
         Whether the noise of transformed targets is Gaussian.
     gaps : bool, default=False
@@ -48,7 +48,12 @@ class Numbers:
 
     def attributes(self) -> dict[str, Any]:
         """Public attributes of an estimator."""
-        return {"target_transformer_": self.transformer}
+        return {"target_transform_": self.target_transform, "target_transformer_": self.transformer}
+
+    @property
+    def undecided(self) -> bool:
+        """Whether rows are to decide how targets are transformed."""
+        return is_undecided(self.target_transform)
 
     def checkable(self, y):
         """Targets for scikit-learn's checks, which find all that is wrong with numbers."""
@@ -101,7 +106,9 @@ class Labels:
     classes: Any = None
 
     check_options: ClassVar = OF_FEATURES
+    target_transform: ClassVar = None
     transformer: ClassVar = None
+    undecided: ClassVar = False
     flat: ClassVar = False  # values of functions have an axis of classes
 
     def learn(self, y: np.ndarray) -> Self:

@@ -2,12 +2,17 @@
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PowerTransformer, StandardScaler
 
-from ..distributions import Logarithm
+from ..distributions import Logarithm, Logit
 from ..gp.units import Units
 
 #: How far predictions may lie beyond the targets of ``fit``, in multiples of the range of these targets.
 BEYOND = 10.0
+
+#: Shares at a smaller distance from 0 or 1 count as if they had this one.
+CLOSEST = 1e-12
 
 #: Step of central differences, about the cube root of the precision of float64, where their error is least.
 STEP = 1e-5
@@ -57,7 +62,7 @@ def fitted_transform(target_transform, y: np.ndarray, *, gaussian: bool = True):
     If the noise is not ``gaussian``, the exponential has limits, too. With heavier tails than a Gaussian's its mean
     would be infinite. ValueError if predictions, which are in the units of the targets, would have no finite variance.
     """
-    if target_transform is None:
+    if target_transform is None or is_undecided(target_transform):
         return None
     filled = np.where(np.isnan(y), np.nanmean(y, axis=0), y)
     if not np.isfinite(Units.of(filled).scale).all():
@@ -67,7 +72,22 @@ def fitted_transform(target_transform, y: np.ndarray, *, gaussian: bool = True):
         )
     if not isinstance(target_transform, str):
         return Bounded(clone(target_transform).fit(y), y)
+    if target_transform == "logit":
+        return Logit(margin_of(filled))
+    if target_transform == "yeo-johnson":  # of standardised targets, so that units do not matter
+        return Bounded(make_pipeline(StandardScaler(), PowerTransformer()).fit(y), y)
     return Logarithm() if gaussian else Bounded(Logarithm(), y)
+
+
+def is_undecided(target_transform) -> bool:
+    """Whether rows are to decide how targets are transformed."""
+    return isinstance(target_transform, str) and target_transform == "auto"
+
+
+def margin_of(y: np.ndarray) -> float:
+    """How far the logit's poles are from 0 and 1: half as far as the nearest other share, and at most 1/2n."""
+    distance = np.minimum(y, 1 - y)
+    return 0.5 * max(float(distance.min(where=distance > 0, initial=1 / len(y))), CLOSEST)
 
 
 def transformed(transformer, y: np.ndarray) -> np.ndarray:
@@ -81,7 +101,7 @@ def transformed(transformer, y: np.ndarray) -> np.ndarray:
         row = int(np.flatnonzero(wrong)[0])
         raise ValueError(
             f"target_transform makes {z[row].tolist()} of {y[row].tolist()}, which y holds in row {row}: every target "
-            "needs a finite transform. A logarithm needs positive targets."
+            "needs a finite transform. A logarithm needs positive targets, and a logit targets between 0 and 1."
         )
     return z
 

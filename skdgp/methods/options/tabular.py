@@ -6,14 +6,20 @@ from ..._sklearn import HasMethods, Interval, StrOptions
 from .option import DATA, Option
 
 TARGET_TRANSFORM = Option(
-    [StrOptions({"log"}), HasMethods(["fit", "transform", "inverse_transform"]), None],
-    '"log", transformer or None',
+    [
+        StrOptions({"auto", "log", "logit", "yeo-johnson"}),
+        HasMethods(["fit", "transform", "inverse_transform"]),
+        None,
+    ],
+    '"auto", "log", "logit", "yeo-johnson", transformer or None',
     DATA,
     """
-    Transformation of the targets before the model learns them: "log", or a transformer of scikit-learn such as
-    ``PowerTransformer()`` that is strictly monotone in each column. Use it for skewed targets. Predictions are
-    transformed back: means, densities, quantiles and draws are in the units of ``y``. ``lower_bound_`` and
-    ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
+    Transformation of the targets before the model learns them: "log" for positive targets, "logit" for shares between 0
+    and 1, "yeo-johnson" for a power that makes targets less skewed, or a transformer of scikit-learn such as
+    ``QuantileTransformer()`` that is strictly monotone in each column. "auto" compares None, "yeo-johnson" and, if all
+    targets are positive, "log": it takes what makes left-out rows clearly more likely, which ``target_transform_`` then
+    names. Predictions are transformed back: means, densities, quantiles and draws are in the units of ``y``.
+    ``lower_bound_`` and ``noise_variance_`` are those of the transformed targets. See :doc:`/targets`.
     """,
     shapes=True,
 )

@@ -1,0 +1,180 @@
+"""Transformations of targets by name: the logit, the power, and the choice between them by left-out rows."""
+
+import pickle
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from helpers import REGRESSORS, any_options, name_of
+from scipy.integrate import quad
+from scipy.special import expit, logit
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.preprocessing import PowerTransformer
+
+from skdgp import PredictiveDistribution, SOLVEGPRegressor
+from skdgp.distributions import Logit, TransformedDistribution
+from skdgp.estimators import _transforms
+from skdgp.metrics import crps_scorer
+from skdgp.tables.transforms import fitted_transform, margin_of
+
+SHALLOW = {"n_inducing": 10, "n_orthogonal": 0, "max_iter": 10, "n_estimators": 1, "random_state": 0}
+
+
+def rows(kind, n_rows=120, seed=0, scale=1.0):
+    """Rows, and targets that are skewed as the kind says."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n_rows, 2))
+    z = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=n_rows)
+    kinds = {"right": np.exp(z), "left": -np.exp(z), "symmetric": z, "positive": 5 + z, "shares": expit(3 * z)}
+    return X, scale * kinds[kind]
+
+
+class TestLogit:
+    def test_margins(self):
+        assert margin_of(np.array([0.0, 0.2, 1.0])) == pytest.approx(0.1)  # half as far as 0.2
+        assert margin_of(np.array([0.0, 1.0, 0.5, 0.5])) == pytest.approx(1 / 8)  # 1/2n
+        assert margin_of(np.array([[0.5, 0.0], [0.5, 0.9]])) == pytest.approx(0.05)
+
+    def test_values_and_slopes(self):
+        transformer, y = Logit(0.01), np.array([0.0, 0.1, 0.5, 1.0])
+        z = transformer.transform(y)
+        np.testing.assert_allclose(z, logit((y + 0.01) / 1.02), rtol=1e-12)
+        np.testing.assert_allclose(transformer.inverse_transform(z), y, atol=1e-15)
+        inside, step = z[1:3], 1e-6
+        slope = (transformer.inverse_transform(inside + step) - transformer.inverse_transform(inside - step)) / 2e-6
+        np.testing.assert_allclose(transformer.slope(y[1:3]), slope, rtol=1e-8)
+        assert np.isnan(transformer.transform(np.array([-0.001, 1.001]))).all()
+        np.testing.assert_array_equal(transformer.inverse_transform(np.array([-50.0, 50.0])), [0.0, 1.0])
+
+    @pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (-4.0, 2.0), (5.0, 3.0)])
+    def test_distribution_is_that_of_limited_logits(self, mean, deviation):
+        transformer, z = Logit(0.02), norm(mean, deviation)
+        dist = TransformedDistribution(PredictiveDistribution.gaussian([mean], [deviation]), transformer)
+        low, high = transformer.transform(np.array([0.0, 1.0]))
+        expected = [z.cdf(low), z.cdf(transformer.transform(0.4)), 1.0, 0.0]
+        np.testing.assert_allclose(dist.cdf([[0.0], [0.4], [1.0], [-0.1]])[:, 0], expected, atol=1e-12)
+        assert dist.cdf(1 - 1e-12)[0] == pytest.approx(z.cdf(high), abs=1e-9)
+        whole = quad(lambda y: dist.pdf([y])[0], 0, 1, points=[0.001, 0.999], limit=200)[0]
+        assert whole == pytest.approx(z.cdf(high) - z.cdf(low), abs=1e-7)
+
+        def moment(power):
+            inside = quad(lambda y: y**power * dist.pdf([y])[0], 0, 1, points=[0.001, 0.999], limit=200)[0]
+            return inside + z.sf(high)
+
+        assert dist.mean[0] == pytest.approx(moment(1), abs=1e-4)  # the limits are kinks
+        assert dist.var[0] == pytest.approx(moment(2) - moment(1) ** 2, abs=2e-4)
+        for y in (0.0, 0.3, 1.0):
+            score = quad(lambda t: (dist.cdf([t])[0] - (t >= y)) ** 2, 0, 1, points=[0.001, 0.3], limit=200)[0]  # noqa: B023
+            assert dist.crps([y])[0] == pytest.approx(score, abs=1e-5)
+        draws = dist.rvs(20_000, random_state=0)
+        assert np.mean(draws == 0) == pytest.approx(z.cdf(low), abs=0.02) and draws.max() <= 1
+
+    @pytest.mark.slow
+    def test_fit(self):
+        X, y = rows("shares", 200)
+        y = np.clip(1.05 * y - 0.025, 0, 1)
+        model = SOLVEGPRegressor(target_transform="logit", **SHALLOW).fit(X, y)
+        dist = model.predict_dist(X)
+        lower, upper = dist.interval(0.9)
+        assert lower.min() >= 0 and upper.max() <= 1 and 0.8 < np.mean((lower <= y) & (y <= upper)) < 0.99
+        assert np.isfinite(dist.logpdf(y)).all() and np.isfinite(dist.crps(y)).all()
+        again = pickle.loads(pickle.dumps(model))
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+        assert model.target_transform_ == again.target_transform_ == "logit"
+
+    def test_numbers_outside_are_refused(self):
+        X, y = rows("shares", 30)
+        y[3] = 1.5
+        with pytest.raises(ValueError, match=r"makes \[nan\] of \[1.5\], which y holds in row 3.* between 0 and 1"):
+            SOLVEGPRegressor(target_transform="logit").fit(X, y)
+
+
+class TestPower:
+    @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+    def test_does_not_depend_on_units(self, scale):
+        _, y = rows("left")
+        y = y[:, None]
+        transformer, plain = fitted_transform("yeo-johnson", scale * y), PowerTransformer()
+        expected = plain.fit_transform((y - y.mean()) / y.std())
+        np.testing.assert_allclose(transformer.transform(scale * y), expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(transformer.inverse_transform(transformer.transform(scale * y)), scale * y)
+
+
+class TestChoice:
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("kind", "scale", "expected"),
+        [
+            ("right", 1.0, "log"),
+            ("right", 1e-6, "log"),
+            ("left", 1e6, "yeo-johnson"),
+            ("symmetric", 1.0, None),
+            ("positive", 1e6, None),
+        ],
+    )
+    def test_is_what_the_skew_asks_for(self, kind, scale, expected):
+        X, y = rows(kind, 300, scale=scale)
+        auto = SOLVEGPRegressor(target_transform="auto", **SHALLOW).fit(X[:150], y[:150])
+        assert auto.target_transform_ == expected and (auto.target_transformer_ is None) == (expected is None)
+        same = clone(auto).set_params(target_transform=expected).fit(X[:150], y[:150])
+        np.testing.assert_array_equal(auto.predict(X), same.predict(X))
+        if expected is not None:
+            plain = clone(auto).set_params(target_transform=None).fit(X[:150], y[:150])
+            scores = [model.predict_dist(X[150:]).logpdf(y[150:]).mean() for model in (auto, plain)]
+            assert scores[0] > scores[1] + 0.2
+
+    def test_densities_are_in_the_units_of_targets(self):
+        """Without a function of the features, they are those of the transformed targets' distribution."""
+        rng = np.random.default_rng(0)
+        X, y = rng.uniform(size=(200, 1)), np.exp(1 + 0.5 * rng.normal(size=(200, 1)))
+        found = _transforms._log_densities("log", X, y, np.ones(200))
+        z = np.log(y[:, 0])
+        expected = norm.logpdf(z, z.mean(), z.std()) - z
+        assert found.mean() == pytest.approx(expected.mean(), abs=0.02)
+        assert _transforms._log_densities("log", X, y - 2, np.ones(200)) is None  # not all are positive
+        assert _transforms._log_densities(None, X, 0 * y, np.ones(200)) is None  # nothing to learn
+
+    @any_options
+    @pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
+    def test_all_families_chunks_and_storage(self, tiny):
+        X, y = rows("right")
+        model = tiny(target_transform="auto").fit(X, y)
+        again = pickle.loads(pickle.dumps(model))
+        assert again.target_transform_ == "log"
+        np.testing.assert_array_equal(again.predict_interval(X), model.predict_interval(X))
+        with pytest.raises(ValueError, match="has no formula with target_transform='log'"):
+            model.predict(X, return_cov=True)
+        streamed = tiny(target_transform="auto").partial_fit(X, y).partial_fit(X, y)  # the first chunk decides
+        assert streamed.target_transform_ == "log"
+
+    @pytest.mark.slow
+    def test_several_targets_weights_and_gaps(self):
+        X, y = rows("right")
+        y, weight = np.stack([y, 2 * y], axis=1), np.arange(len(y)) % 3 + 0.0
+        model = SOLVEGPRegressor(target_transform="auto", **SHALLOW).fit(X, y, weight)
+        assert model.target_transform_ == "log" and model.predict(X).shape == y.shape
+        y[::3, 1], X[5, 0] = np.nan, np.nan
+        model = SOLVEGPRegressor(target_transform="auto", n_latent_outputs=1, **SHALLOW).fit(X, y)
+        assert model.target_transform_ == "log"
+
+    @pytest.mark.parametrize(("n_rows", "factor"), [(5, 1.0), (60, 0.0)])
+    def test_few_rows_and_constant_targets_decide_nothing(self, n_rows, factor):
+        X, y = rows("right", n_rows)
+        with pytest.warns(UserWarning, match="rows") if n_rows == 5 else nullcontext():
+            model = SOLVEGPRegressor(target_transform="auto", **SHALLOW).fit(X, factor * y)
+        assert model.target_transform_ is None
+
+    @pytest.mark.slow
+    def test_a_search_compares_names(self):
+        X, y = rows("right")
+        model = SOLVEGPRegressor(**SHALLOW)
+        search = GridSearchCV(model, {"target_transform": [None, "log", "auto"]}, scoring=crps_scorer, cv=2).fit(X, y)
+        none, log, auto = search.cv_results_["mean_test_score"]
+        assert log == auto > none
+
+    def test_one_transformation_is_enough(self):
+        X, y = rows("right", 30)
+        with pytest.raises(ValueError, match="target_transform='auto' does not go with likelihood='gamma', since it"):
+            SOLVEGPRegressor(target_transform="auto", likelihood="gamma").fit(X, y)
