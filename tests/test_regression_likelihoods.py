@@ -17,7 +17,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.preprocessing import PowerTransformer, QuantileTransformer
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
-from skdgp.distributions import CountDistribution, GammaDistribution, TransformedDistribution
+from skdgp.distributions import CountDistribution, GammaDistribution, GradeDistribution, TransformedDistribution
 from skdgp.gp.likelihoods import AdditiveNoise, Gaussian, Regression
 from skdgp.gp.log_link import Gamma, NegativeBinomial, Poisson
 from skdgp.gp.noise import Contaminated, Heteroskedastic, StudentT
@@ -52,6 +52,8 @@ def targets(name, n_rows=60, n_outputs=None, seed=0):
         return X, rng.poisson(np.exp(1.0 + f)).astype(float)
     if name == "gamma":
         return X, rng.gamma(4.0, np.exp(f) / 4.0)
+    if name == "ordinal":
+        return X, np.digitize(f + 0.5 * rng.normal(size=f.shape), [-0.8, 0.3, 1.2]) + 1.0
     if name == "beta":
         return X, rng.beta(8.0 * expit(f), 8.0 * expit(-f))
     return X, f + 0.2 * rng.standard_t(4, size=f.shape)
@@ -63,6 +65,8 @@ def ready(name, n_targets=1):
     _, y = targets(name, n_outputs=n_targets)
     likelihood.learn_units(y, normalize=True)
     likelihood.double()
+    if name == "ordinal":  # without cut points that differ there are no probabilities
+        likelihood.initialise(torch.from_numpy(likelihood.encode(y)), torch.ones(len(y)))
     for parameter in likelihood.parameters():
         parameter.data += 0.3
     return likelihood, likelihood.encode(y)
@@ -74,6 +78,11 @@ def log_density(name, likelihood, y, f):
         return student_t.logpdf(y, likelihood.degrees_of_freedom.item(), f[0], likelihood.scale.item() ** 0.5)
     if name == "heteroskedastic":
         return norm.logpdf(y, f[0], np.exp(0.5 * (f[1] + likelihood.log_level.item())))
+    if name == "ordinal":
+        ends = np.array([-np.inf, *likelihood.cuts[0].tolist(), np.inf])[[int(y), int(y) + 1]]
+        low, high = ((end - f[0]) / likelihood.noise.item() ** 0.5 for end in ends)
+        low, high = np.where(low + high > 0, [-high, -low], [low, high])
+        return norm.logcdf(high) + np.log1p(-np.exp(norm.logcdf(low) - norm.logcdf(high)))
     if name == "beta":
         mean, size = expit(f[0] + likelihood.shift.item()), 1 / likelihood.dispersion.item()
         return beta.logpdf(y, size * mean, size * (1 - mean))
@@ -395,6 +404,10 @@ class TestEstimators:
             assert isinstance(dist, CountDistribution)
             for counts in (quantiles, model.sample_y(Q, 3)):
                 assert (counts == np.floor(counts)).all() and (counts >= 0).all()
+        if name == "ordinal":
+            assert isinstance(dist, GradeDistribution)
+            for grades in (quantiles, model.sample_y(Q, 3)):
+                assert set(np.unique(grades)) <= {1.0, 2.0, 3.0, 4.0}
         if name == "beta":
             assert (quantiles > 0).all() and (quantiles < 1).all()
         if name == "gamma":

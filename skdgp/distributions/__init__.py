@@ -2,6 +2,7 @@
 
 from ._family import FamilyDistribution
 from ._gaussian import PredictiveDistribution
+from ._grades import GradeDistribution
 from ._log_link import CountDistribution, GammaDistribution
 from ._mixture import Mixture, central_levels
 from ._transformed import Logarithm, Logit, TransformedDistribution
@@ -10,6 +11,7 @@ __all__ = [
     "CountDistribution",
     "FamilyDistribution",
     "GammaDistribution",
+    "GradeDistribution",
     "Logarithm",
     "Logit",
     "Mixture",

@@ -48,7 +48,7 @@ class Mixture:
 
     ARRAYS: ClassVar[tuple[str, ...]]
 
-    #: Whether targets are counts.
+    #: Whether targets are counts or grades.
     discrete: ClassVar[bool] = False
 
     weights: np.ndarray
@@ -94,15 +94,15 @@ class Mixture:
     def pit(self, y, random_state=None):
         """Probability integral transform of observations, which is uniform if predictions are calibrated.
 
-        It is :meth:`cdf` at the observations. For counts it is a random value between F(y − 1) and F(y), because only
-        this is uniform for calibrated predictions.
+        It is :meth:`cdf` at the observations. For counts and grades it is a random value between F(y − 1) and F(y),
+        because only this is uniform for calibrated predictions.
 
         Parameters
         ----------
         y : array-like, broadcastable to (..., n) or (..., n, P)
             Observations, in the user's units.
         random_state : int, RandomState instance or None, default=None
-            Source of the random values for counts. With None they are the same in every call.
+            Source of the random values for counts and grades. With None they are the same in every call.
 
         Returns
         -------

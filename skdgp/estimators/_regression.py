@@ -497,11 +497,12 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         -------
         dist : PredictiveDistribution
             Of shape ``(n_samples,)`` or ``(n_samples, n_outputs)``, in the units of ``y``. Counts have a
-            ``CountDistribution`` and "gamma" has a ``GammaDistribution``. Transformed targets have a
-            ``TransformedDistribution``, and "beta" has a ``FamilyDistribution``, as has a likelihood of your own that
-            derives from ``Pointwise``. All of them have the same methods. For each row they store at least two numbers
-            for each sample or quadrature point of each member, with "student_t" 48 times as many, and with
-            "heteroskedastic" 10 times as many. For very many rows the methods under "See Also" need less memory.
+            ``CountDistribution``, "gamma" has a ``GammaDistribution``, and "ordinal" a ``GradeDistribution``.
+            Transformed targets have a ``TransformedDistribution``, and "beta" has a ``FamilyDistribution``, as has a
+            likelihood of your own that derives from ``Pointwise``. All of them have the same methods. For each row they
+            store at least two numbers for each sample or quadrature point of each member, with "student_t" 48 times as
+            many, and with "heteroskedastic" 10 times as many. For very many rows the methods under "See Also" need less
+            memory.
 
         See Also
         --------

@@ -140,12 +140,12 @@ class Pointwise(Regression):
 
     def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
         """See :meth:`.Likelihood.mean_response`."""
-        f, weights = _nodes(mean.double(), variance.double())
+        f, weights = gauss_nodes(mean.double(), variance.double())
         return (log_weight.double().exp()[..., None] * torch.tensordot(weights, self.response(f), dims=1)).sum(0)
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """See :meth:`.Likelihood.expected_log_prob`."""
-        f, weights = _nodes(mean, variance)
+        f, weights = gauss_nodes(mean, variance)
         return torch.tensordot(weights, self._log_prob(y.unsqueeze(-3), f), dims=1).sum(-1)
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -166,7 +166,7 @@ class Pointwise(Regression):
         if latent:
             gaussians = PredictiveDistribution(m.cpu().numpy(), v.cpu().numpy(), weight.cpu().numpy())
             return TransformedDistribution(gaussians, Link(self))
-        z, shares = _even_nodes(max(FEWEST_NODES, N_PREDICTED // len(m)), m)
+        z, shares = even_nodes(max(FEWEST_NODES, N_PREDICTED // len(m)), m)
         f = m + v.sqrt() * z[:, None, None, None]  # (K, S, B, P)
         weights = (shares[:, None] * weight).flatten().cpu().numpy()
         return self._mixture(f.flatten(0, 1), weights)
@@ -182,7 +182,7 @@ class Pointwise(Regression):
         which is divided by its norm √k! (Mehler's formula, 1866).
         """
         v = covariance.diagonal(dim1=-2, dim2=-1).clamp(min=LEAST_VARIANCE)  # (..., P, B)
-        f, weights = _nodes(mean.mT, v.mT)  # (K, ..., B, P)
+        f, weights = gauss_nodes(mean.mT, v.mT)  # (K, ..., B, P)
         z, _ = gauss_hermite(N_NODES, mean)
         terms = [weights, weights * z]
         for k in range(1, N_TERMS):
@@ -220,13 +220,13 @@ class Pointwise(Regression):
         return middle, torch.minimum(width, v.sqrt())
 
 
-def _nodes(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+def gauss_nodes(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     """Gauss-Hermite nodes (K, ...) of Gaussians (...), and their weights (K,)."""
     z, weights = gauss_hermite(N_NODES, mean)
     return mean + variance.clamp(min=LEAST_VARIANCE).sqrt() * z.reshape(-1, *mean.dim() * [1]), weights
 
 
-def _even_nodes(n_nodes: int, like: Tensor) -> tuple[Tensor, Tensor]:
+def even_nodes(n_nodes: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes and weights (K,) of the trapezoidal rule for N(0, 1).
 
     They are closer to each other than those of Gauss-Hermite quadrature, and so resolve narrower distributions. The

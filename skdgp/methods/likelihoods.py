@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 
+from ..gp.grades import Ordinal
 from ..gp.likelihoods import Gaussian, Likelihood, Regression
 from ..gp.log_link import Gamma, NegativeBinomial, Poisson
 from ..gp.noise import Heteroskedastic, StudentT
@@ -16,6 +17,7 @@ LIKELIHOODS: dict[str, type[Regression]] = {
     "negative_binomial": NegativeBinomial,
     "gamma": Gamma,
     "beta": Beta,
+    "ordinal": Ordinal,
 }
 
 
