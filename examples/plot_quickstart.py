@@ -5,8 +5,8 @@ Quick start: a prediction and its uncertainty
 When will the parcel arrive, and how sure is that? A single number does not answer the second half of this question. In
 the middle of the day a delivery takes about as long as the last one. In the rush hour it takes longer, and nobody can
 say how much longer. This example fits a deep Gaussian process (GP) to 400 deliveries. It predicts a *distribution* of
-the duration for each of 2000 others, and compares these distributions with what happened, and with the truth. Two models
-of scikit-learn do the same.
+the duration for each of 2000 others, and compares these distributions with what happened, and with the truth. Two
+models of scikit-learn do the same.
 
 From a clone of the repository, ``python examples/plot_quickstart.py`` prints the scores and saves the picture.
 """

@@ -203,9 +203,9 @@ class _Density:
     def gain_of_smaller_errors(self, share: float) -> float:
         """What members would add to the mean log density, roughly, if their errors fell to a share of what they are.
 
-        Two predictions have errors of deviations 1 and r, with the correlation ρ. The best weighted mean has an error of
-        variance r²(1 − ρ²)/(1 + r² − 2ρr), if ρr < 1; otherwise the first prediction is best alone (Bates and Granger,
-        1969). Half the logarithm of this variance is gained. Members do not fall behind the base.
+        Two predictions have errors of deviations 1 and r, with the correlation ρ. The best weighted mean has an error
+        of variance r²(1 − ρ²)/(1 + r² − 2ρr), if ρr < 1; otherwise the first prediction is best alone (Bates and
+        Granger, 1969). Half the logarithm of this variance is gained. Members do not fall behind the base.
         """
         weight = self.row_weight[:, None]
         deep, base = self.y - self.h[:, : self.y.shape[1]], self.y - self.g[:, : self.y.shape[1]]
