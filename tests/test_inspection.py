@@ -1,6 +1,8 @@
 """Dependences agree with scikit-learn's, sensitivities with known ones, and functions with what they are drawn from."""
 
 import re
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.inspection import partial_dependence
+from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -21,6 +23,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from skdgp import DSDGPRegressor, SOLVEGPClassifier, SOLVEGPRegressor
 from skdgp.inspection import dependence, sensitivity
 from skdgp.inspection._dependence import subsample_of
+
+ROOT = Path(__file__).resolve().parents[1]
 
 FEW = {"n_draws": 12, "grid_resolution": 6, "random_state": 0}
 
@@ -279,3 +283,53 @@ class TestSensitivity:
         for options, message in wrong:
             with pytest.raises(ValueError, match=re.escape(message)):
                 sensitivity(model, wave[0], **options)
+
+
+def block(page, start):
+    """The code of a page's literal block that begins with a line."""
+    text = (ROOT / "doc" / page).read_text(encoding="utf-8")
+    code = text[text.index(f"    {start}") :]
+    return textwrap.dedent(re.split(r"\n(?=\S)", code, maxsplit=1)[0])
+
+
+class TestRecipes:
+    """Code of the documentation."""
+
+    def test_numbers_become_categories_again_for_shap(self, house, frame):
+        """What comes after it needs the package ``shap``."""
+        X, _ = frame
+        code = block("other_packages.rst", "import pandas as pd\n\n    levels").replace('["city"]', '["city", "state"]')
+        space = {"X": X, "model": house}
+        exec(code, space)
+        assert set(space["coded"].dtypes) == {np.dtype(float)}
+        np.testing.assert_allclose(space["predict"](space["coded"].to_numpy()), house.predict(X))
+
+    def test_permutation_importance_of_a_frame(self, house, frame):
+        found = permutation_importance(house, *frame, n_repeats=2, random_state=0).importances_mean
+        assert found.argmax() == 0 and found[2] > 10 * abs(found[[1, 4]]).max()
+
+    @pytest.mark.slow
+    def test_functions_that_should_rise(self):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-2, 2, (60, 2))
+        y = np.tanh(X[:, 0]) + 0.3 * rng.normal(size=60)
+        space = {"X": X, "y": y, "model": SOLVEGPRegressor(20, 0, base=None, n_neighbors=0, max_iter=10).fit(X, y)}
+        exec(block("choosing.rst", "from scipy.stats import norm"), space)
+        draws = space["model"].sample_functions(500, random_state=0)
+        np.testing.assert_allclose(space["falls"], (draws.gradient(X)[:, 0] < 0).mean(axis=1), atol=0.1)
+        exec(block("choosing.rst", "import numpy as np\n\n    grid"), space)
+        values = space["model"].sample_functions(100, random_state=0)(space["grid"])
+        truth = np.tanh(space["grid"][:, [0]])
+        before, after = (np.square(of_draws - truth).mean(axis=0) for of_draws in (values, space["rising"]))
+        assert (after <= before + 1e-12).all() and (after < before).any()
+
+    @pytest.mark.slow
+    def test_a_monotone_trend(self):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-2, 2, (60, 2))
+        space = {"X": X, "y": np.tanh(X[:, 0]) + 0.3 * rng.normal(size=60)}
+        exec(block("choosing.rst", "from sklearn.ensemble import HistGradientBoostingRegressor\n    from skdgp"), space)
+        exec(block("choosing.rst", "step = [0.1, 0]"), space)
+        assert space["falls"].shape == (60,) and 0 <= space["falls"].min() and space["falls"].max() <= 1
+        for regressor in np.ravel(space["model"].trend_):
+            assert (regressor.predict(X + np.array([0.1, 0])) >= regressor.predict(X)).all()
