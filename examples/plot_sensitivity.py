@@ -75,7 +75,7 @@ for name, family in families.items():
 # ------------------------------
 # :func:`scipy.stats.sobol_indices` takes a function with many outputs, and computes indices for each output. We pass it
 # a hundred drawn functions as the outputs of one function. The spread of their indices shows how much is still
-# uncertain after a few hundred runs.
+# uncertain after a few hundred runs. (:func:`skdgp.inspection.sensitivity` does the same for the features of a table.)
 
 from scipy.stats import sobol_indices, uniform
 

@@ -17,8 +17,15 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skdgp import AVDGPRegressor, PredictiveDistribution
-from skdgp.display import CalibrationDisplay, LatentDisplay, LearningCurveDisplay, PredictiveIntervalDisplay
+from skdgp import AVDGPRegressor, DSDGPRegressor, PredictiveDistribution
+from skdgp.display import (
+    CalibrationDisplay,
+    DependenceDisplay,
+    LatentDisplay,
+    LearningCurveDisplay,
+    PredictiveIntervalDisplay,
+)
+from skdgp.inspection import dependence
 from skdgp.metrics import calibration_error
 
 matplotlib.use("Agg")
@@ -531,11 +538,11 @@ def test_constant_features_cannot_be_drawn(model, wave):
 
 
 def draw_from_estimator(display, estimator, X, y):
-    rows = {LearningCurveDisplay: (), LatentDisplay: (X,)}.get(display, (X, y))
+    rows = {LearningCurveDisplay: (), LatentDisplay: (X,), DependenceDisplay: (X,)}.get(display, (X, y))
     return display.from_estimator(estimator, *rows)
 
 
-DISPLAYS = [CalibrationDisplay, LatentDisplay, LearningCurveDisplay, PredictiveIntervalDisplay]
+DISPLAYS = [CalibrationDisplay, DependenceDisplay, LatentDisplay, LearningCurveDisplay, PredictiveIntervalDisplay]
 
 
 @pytest.mark.parametrize("display", DISPLAYS)
@@ -568,10 +575,10 @@ def test_displays_need_fitted_estimators(display, estimator, wave):
         draw_from_estimator(display, estimator, *wave)
 
 
-@pytest.mark.parametrize("display", [LatentDisplay, LearningCurveDisplay])
+@pytest.mark.parametrize("display", [DependenceDisplay, LatentDisplay, LearningCurveDisplay])
 def test_displays_of_deep_gps_reject_other_models(display, wave):
     model = make_pipeline(StandardScaler(), LinearRegression()).fit(*wave)
-    message = f"{display.__name__} draws estimators of skdgp, or pipelines and searches .*, got LinearRegression"
+    message = f"{display.__name__} takes estimators of skdgp, or pipelines and searches .*, got LinearRegression"
     with pytest.raises(TypeError, match=message):
         draw_from_estimator(display, model, *wave)
 
@@ -580,3 +587,75 @@ def test_displays_of_predictions_reject_models_without_any(wave):
     for display in (CalibrationDisplay, PredictiveIntervalDisplay):
         with pytest.raises(TypeError, match="LinearRegression predicts no distribution"):
             draw_from_estimator(display, LinearRegression().fit(*wave), *wave)
+
+
+# Partial dependence
+
+
+def test_dependence_draws_averages_bands_and_rows(model, wave):
+    X, _ = wave
+    options = {"n_draws": 10, "grid_resolution": 5, "random_state": 0}
+    display = DependenceDisplay.from_estimator(model, X, [0, 2], kind="both", subsample=7, **options)
+    for j, axes, result, line, band, lines, rug in zip(
+        (0, 2),
+        display.axes_,
+        display.results,
+        display.lines_,
+        display.bands_,
+        display.individual_lines_,
+        display.rugs_,
+        strict=True,
+    ):
+        expected = dependence(model, X, j, kind="both", subsample=7, **options)
+        np.testing.assert_allclose(result.draws, expected.draws)
+        np.testing.assert_allclose(line.get_xydata(), np.column_stack([expected.grid_values, expected.average]))
+        np.testing.assert_allclose(band_of(band, 5), [expected.lower, expected.upper])
+        np.testing.assert_allclose([row.get_ydata() for row in lines], expected.individual[expected.rows])
+        assert axes.get_xlabel() == f"X[:, {j}]" and len(lines) == 7 and len(rug.get_segments()) == 9
+    assert display.axes_[0].get_ylabel() == "Mean prediction"
+    assert labels_of(display.axes_[0]) == ["single rows", "90 % band", "mean over rows"]
+    again = display.plot(plt.subplots(1, 2)[1], line_kwargs={"color": "k"})
+    assert again is display and display.lines_[0].get_color() == "k"
+    with pytest.raises(ValueError, match="ax holds 1 axes, but 2 are drawn on"):
+        display.plot(plt.gca())
+
+
+def test_dependence_on_categories_has_points_and_bars():
+    X = pd.DataFrame({"size": np.linspace(0, 1, 40), "city": np.resize(["Rome", "Oslo", "Lima", None], 40)})
+    tree = DEEP_REGRESSORS[1]().fit(X, X["size"])
+    display = DependenceDisplay.from_estimator(tree, X, "city", kind="both", n_draws=5, random_state=0)
+    (result,), (line,), (bars,), (points,) = display.results, display.lines_, display.bands_, display.individual_lines_
+    np.testing.assert_allclose(line.get_xydata(), np.column_stack([range(4), result.average]))
+    ends = np.array(bars.get_segments())[:, :, 1].T
+    np.testing.assert_allclose(ends, [result.lower, result.upper])
+    assert [text.get_text() for text in display.axes_[0].get_xticklabels()] == ["Lima", "Oslo", "Rome", "missing"]
+    np.testing.assert_allclose(points[0].get_ydata(), result.individual.T.ravel())
+    assert len(DependenceDisplay.from_estimator(tree, X, n_draws=2).axes_) == 2  # all columns
+
+
+@pytest.mark.slow
+def test_dependence_of_classes_and_outputs(wave):
+    X, y = wave
+    classifier = DEEP_CLASSIFIERS[1]().fit(X, np.where(y > 0, "up", "down"))
+    options = {"n_draws": 3, "grid_resolution": 3}
+    assert (
+        DependenceDisplay.from_estimator(classifier, X, 0, **options).axes_[0].get_ylabel() == "Mean probability of up"
+    )
+    two = DEEP_REGRESSORS[1]().fit(X, np.column_stack([y, y]))
+    display = DependenceDisplay.from_estimator(two, X, 0, target=1, kind="individual", **options)
+    assert display.axes_[0].get_ylabel() == "Prediction of output 1"
+    assert display.lines_ == [None] and display.bands_ == [None] and len(display.individual_lines_[0]) == 100
+
+
+@pytest.mark.slow
+def test_dependence_without_a_band(model, wave):
+    X, y = wave
+    assert DependenceDisplay.from_estimator(model, X, 0, band=False).bands_ == [None]
+    latent = DSDGPRegressor((), 5, latent_dims=1, max_iter=1, n_estimators=1).fit(X, y)
+    assert DependenceDisplay.from_estimator(latent, X, 0).bands_ == [None]
+    with pytest.raises(ValueError, match="latent_dims=1 gives each row latent variables of its own"):
+        DependenceDisplay.from_estimator(latent, X, 0, band=True)
+    with pytest.raises(ValueError, match='band=True belongs to averages, which kind="individual" does not show'):
+        DependenceDisplay.from_estimator(model, X, 0, kind="individual", band=True)
+    with pytest.raises(ValueError, match="band='yes' must be \"auto\", True or False"):
+        DependenceDisplay.from_estimator(model, X, 0, band="yes")

@@ -39,9 +39,10 @@ FLOORS = {
     "datasets": 6,
     "metrics": 6,
     "distributed": 6,
-    "display": 7,
     "adapters": 7,
-    "__init__": 8,
+    "inspection": 7,
+    "display": 8,
+    "__init__": 9,
 }
 
 IMPORT_PROBE = """

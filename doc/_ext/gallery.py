@@ -9,6 +9,7 @@ STORIES = (
     "tables",
     "intervals",
     "totals",
+    "dependence",
     "sensitivity",
     "bayesian_optimisation",
     "step_function",

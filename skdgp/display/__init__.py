@@ -7,8 +7,15 @@ end in an underscore. Only drawing needs matplotlib.
 """
 
 from ._calibration import CalibrationDisplay
+from ._dependence import DependenceDisplay
 from ._interval import PredictiveIntervalDisplay
 from ._latent import LatentDisplay
 from ._learning import LearningCurveDisplay
 
-__all__ = ["CalibrationDisplay", "LatentDisplay", "LearningCurveDisplay", "PredictiveIntervalDisplay"]
+__all__ = [
+    "CalibrationDisplay",
+    "DependenceDisplay",
+    "LatentDisplay",
+    "LearningCurveDisplay",
+    "PredictiveIntervalDisplay",
+]

@@ -33,13 +33,18 @@ def open_axes(caller, ax):
     return open_row(caller, ax, 1)[0]
 
 
-def open_row(caller, ax, n_axes):
-    """Axes as an array (n_axes,); they belong to a new figure if ``ax`` is None."""
+def open_row(caller, ax, n_axes, *, n_columns=None, sharey=False):
+    """Axes as an array (n_axes,); they belong to a new figure if ``ax`` is None, with ``n_columns`` in a row."""
     plt = import_pyplot(caller)
     if ax is None:
-        size = None if n_axes == 1 else (3.8 * n_axes, 3.6)
+        n_columns = min(n_columns or n_axes, n_axes)
+        shape = -(-n_axes // n_columns), n_columns
+        size = None if n_axes == 1 else (3.8 * n_columns, 3.6 * shape[0])
         with plt.rc_context({"axes.spines.top": False, "axes.spines.right": False}):
-            return plt.subplots(1, n_axes, figsize=size, layout="constrained", squeeze=False)[1][0]
+            axes = plt.subplots(*shape, figsize=size, layout="constrained", squeeze=False, sharey=sharey)[1].ravel()
+        for empty in axes[n_axes:]:
+            empty.remove()
+        return axes[:n_axes]
     axes = np.ravel(ax)
     if len(axes) != n_axes:
         raise ValueError(f"ax holds {len(axes)} axes, but {n_axes} are drawn on: give as many, or None.")

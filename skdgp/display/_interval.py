@@ -3,9 +3,10 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ..inspection._rows import find_feature
 from ..metrics import predictive_distribution
 from ._axes import BLUE, DARK, PALE_BLUE, RED, import_pyplot, open_axes, styled
-from ._models import find_feature, one_output
+from ._models import one_output
 
 #: Up to this many rows have separate intervals with gaps between them. Those of more rows touch each other.
 SEPARATE_ROWS = 80

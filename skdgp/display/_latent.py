@@ -7,8 +7,9 @@ import numpy as np
 from sklearn.base import is_regressor
 from sklearn.utils.validation import validate_data
 
+from ..inspection._rows import find_feature
 from ._axes import open_row, styled
-from ._models import find_feature, unwrap_deep_gp
+from ._models import unwrap_deep_gp
 
 #: Quantiles of a feature at which the picture begins and ends.
 FEATURE_RANGE = (0.025, 0.975)

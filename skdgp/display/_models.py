@@ -1,12 +1,9 @@
 """Helpers that look into estimators and predictions for the displays."""
 
-from numbers import Integral
-
 import numpy as np
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted
 
-from ..metrics import unwrap
+from ..inspection._response import find_deep_gp
 from ._axes import import_pyplot
 
 
@@ -32,28 +29,7 @@ def one_output(dist, y, output):
     return dist, y
 
 
-def find_feature(feature, names, n_features):
-    """Number and name of a column, from its number or its name; ``names`` may be None."""
-    names = None if names is None else list(names)
-    if isinstance(feature, Integral):
-        if not 0 <= feature < n_features:
-            raise ValueError(f"feature {feature} is none of the {n_features} columns: give 0 to {n_features - 1}.")
-        return int(feature), f"X[:, {feature}]" if names is None else names[feature]
-    if names is None:
-        raise ValueError(f"feature {feature!r} is a name, but columns have none: give a number or a DataFrame.")
-    if feature not in names:
-        raise ValueError(f"feature {feature!r} is none of the columns {names}: give one of them, or its number.")
-    return names.index(feature), feature
-
-
 def unwrap_deep_gp(estimator, display):
     """The fitted estimator of this package inside pipelines and searches, and the pipelines of the steps before it."""
     import_pyplot(f"{display.__name__}.from_estimator")
-    model, before = unwrap(estimator)
-    check_is_fitted(model)
-    if not hasattr(model, "predict_layers"):
-        raise TypeError(
-            f"{display.__name__} draws estimators of skdgp, or pipelines and searches that end in one, got "
-            f"{type(model).__name__}."
-        )
-    return model, before
+    return find_deep_gp(estimator, display.__name__)

@@ -204,6 +204,9 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         kernel. The last axis has a number for each of its Q inputs, or one if they share a lengthscale. Those of the
         first layer are in units of standardised features, and those of other layers in units of the layer's inputs. A
         layer has None if its kernel has no lengthscale.
+    feature_importances_ : ndarray of shape (n_features,)
+        How much predictions change with each feature; they sum to one. Computed anew at each access, by predicting rows
+        in which one feature has been replaced. See :doc:`/functions`.
     kernel_ : kernel object or list of kernel objects
         Kernels that the first member has learnt, as kernel objects of scikit-learn. A model of one layer has one
         kernel, and a model with hidden layers a list with one for each layer. Where outputs have kernels of their own
@@ -437,6 +440,9 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
         kernel. The last axis has a number for each of its Q inputs, or one if they share a lengthscale. Those of the
         first layer are in units of standardised features, and those of other layers in units of the layer's inputs. A
         layer has None if its kernel has no lengthscale.
+    feature_importances_ : ndarray of shape (n_features,)
+        How much predictions change with each feature; they sum to one. Computed anew at each access, by predicting rows
+        in which one feature has been replaced. See :doc:`/functions`.
     kernel_ : kernel object or list of kernel objects
         Kernels that the first member has learnt, as kernel objects of scikit-learn. A model of one layer has one
         kernel, and a model with hidden layers a list with one for each layer. Where outputs have kernels of their own

@@ -196,7 +196,14 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
         >>> model.predict_log_proba(X[:3]).shape
         (3, 2)
         """
-        model, X = learnt(self), query(self, X)
+        return self._log_proba(query(self, X))
+
+    def _means(self, X: np.ndarray) -> np.ndarray:
+        """Class probabilities (n, n_classes) at checked rows."""
+        return np.exp(self._log_proba(X))
+
+    def _log_proba(self, X: np.ndarray) -> np.ndarray:
+        """Logarithms of class probabilities (n, n_classes) at checked rows."""
 
         def mixture(likelihoods, marginals) -> np.ndarray:
             components = [
@@ -206,7 +213,7 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
             return torch.logsumexp(torch.cat(components), dim=0).double().log_softmax(-1).cpu().numpy()  # (B, K)
 
         log_proba = np.empty((len(X), len(self.classes_)))
-        for rows, values in _predicting.predict(model, X, mixture, exact=self.dtype == "float64"):
+        for rows, values in _predicting.predict(learnt(self), X, mixture, exact=self.dtype == "float64"):
             log_proba[rows] = values
         return log_proba
 

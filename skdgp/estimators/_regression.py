@@ -708,6 +708,10 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         outputs = () if self._is_flat else (fitted(self).models[0].likelihood.n_targets,)
         return np.empty((n_rows, *outputs, *trailing))
 
+    def _means(self, X: np.ndarray) -> np.ndarray:
+        """Means (n, P) of the noiseless function at checked rows, in the user's units."""
+        return np.concatenate([dist.mean for _, dist in self._distributions(X, latent=True)]).reshape(len(X), -1)
+
     def _distribution(self, X: np.ndarray, latent: bool = False) -> Mixture:
         """The predictive distribution of all rows."""
         batches = [dist for _, dist in self._distributions(X, latent)]

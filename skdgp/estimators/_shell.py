@@ -6,6 +6,7 @@ from .._sklearn import CallbackSupportMixin
 from ..methods.options import check_removed
 from . import _functions, _predicting
 from ._fitted import fitted, learnt_kernels
+from ._importances import feature_importances
 from ._state import from_state, to_state
 
 
@@ -26,6 +27,7 @@ class Shell(CallbackSupportMixin):
         lambda self: fitted(self).base_weight, doc="Weight of the base near rows that were learnt from."
     )
     kernel_ = property(learnt_kernels)
+    feature_importances_ = property(feature_importances)
     predict_layers = _predicting.predict_layers
     sample_functions = _functions.sample_functions
     sample_layers = _functions.sample_layers

@@ -230,6 +230,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         Inducing points of the first set, in units of standardised features.
     orthogonal_points_ : ndarray of shape (n_estimators, M, Q)
         Inducing points of the second set, in units of standardised features; M may be 0.
+    feature_importances_ : ndarray of shape (n_features,)
+        How much predictions change with each feature; they sum to one. Computed anew at each access, by predicting rows
+        in which one feature has been replaced. See :doc:`/functions`.
     kernel_ : kernel object or list of kernel objects
         Kernels that the first member has learnt, as kernel objects of scikit-learn. A model of one layer has one
         kernel, and a model with hidden layers a list with one for each layer. Where outputs have kernels of their own
@@ -459,6 +462,9 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         kernel. The last axis has a number for each of its Q inputs, or one if they share a lengthscale. Those of the
         first layer are in units of standardised features, and those of other layers in units of the layer's inputs. A
         layer has None if its kernel has no lengthscale.
+    feature_importances_ : ndarray of shape (n_features,)
+        How much predictions change with each feature; they sum to one. Computed anew at each access, by predicting rows
+        in which one feature has been replaced. See :doc:`/functions`.
     kernel_ : kernel object or list of kernel objects
         Kernels that the first member has learnt, as kernel objects of scikit-learn. A model of one layer has one
         kernel, and a model with hidden layers a list with one for each layer. Where outputs have kernels of their own

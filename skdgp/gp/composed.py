@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from .correlations import cancels_in_float64, centred_correlation, distances, largest_square
 from .kernels import PROFILES, Kernel, gamma_quantiles, unit_frequencies
-from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves, weighed_rows
+from .waves import N_WAVES, Functions, Streams, UndrawnError, more_of_the_tail, spread, waves, weighed_rows
 
 #: Smallest distance of an initial value from its bounds, as a share of half their range. At a bound gradients are zero.
 EDGE = 1e-3
@@ -111,7 +111,7 @@ class Part(Kernel):
 
     def terms(self) -> list[Term]:
         """The terms whose sum it is; ValueError if functions cannot be drawn."""
-        raise ValueError(
+        raise UndrawnError(
             f"Functions cannot be drawn with {type(self).__name__}: sums and products of stationary kernels, dot "
             "products and constants, and whole powers of them, can be."
         )
@@ -496,7 +496,7 @@ def draw_term(term: Term, streams: Streams, n_inputs: int, n_outputs: int) -> Fu
     sizes = [1 + (n_inputs if columns is None else len(columns)) for _, columns in term.linear]
     n_features = math.prod(sizes)
     if n_features > (MOST_WAVY_FEATURES if term.waves else MOST_FEATURES):
-        raise ValueError(
+        raise UndrawnError(
             f"Functions cannot be drawn with a product of dot products that has {n_features} features: choose columns "
             "with Select, or a lower exponent."
         )

@@ -23,7 +23,7 @@ from scipy.special import gammaincinv
 from torch import Tensor, nn
 
 from .correlations import Profile, centred_correlation
-from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves, weighed_rows
+from .waves import N_WAVES, Functions, Streams, UndrawnError, more_of_the_tail, spread, waves, weighed_rows
 
 
 class Kernel(nn.Module):
@@ -111,7 +111,7 @@ class Kernel(nn.Module):
         callable
             From inputs (S or 1, N, Q) to values (S, N, D).
         """
-        raise ValueError(
+        raise UndrawnError(
             f"Functions cannot be drawn with {type(self).__name__}, which does not say how: define its method draw. "
             "A stationary kernel needs no more than frequencies from its spectral density; see skdgp.gp.waves."
         )

@@ -29,7 +29,7 @@ from typing import Self, TypeVar
 from torch import Tensor, nn
 
 from .kernels import Kernel
-from .waves import Streams
+from .waves import Streams, UndrawnError
 
 #: Number of entries of a joint covariance that are computed at a time: 8 MiB. Larger and smaller parts are slower.
 CACHE_NUMBERS = 2**20
@@ -104,7 +104,7 @@ class Layer(nn.Module):
 
     def draw(self, streams: Streams) -> LayerDraw:
         """Functions of the layer, one for each stream of random numbers, without the layer's white noise."""
-        raise ValueError(f"Functions cannot be drawn of {type(self).__name__}: define its method draw.")
+        raise UndrawnError(f"Functions cannot be drawn of {type(self).__name__}: define its method draw.")
 
     def gradient_variance(self, x: Tensor) -> Tensor | None:
         """Variances (N, D, Q) of partial derivatives of f at ``x`` (N, Q); None if there is no closed form."""

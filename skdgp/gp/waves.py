@@ -48,6 +48,10 @@ _EDGE = 1e-12
 Functions = Callable[[Tensor], Tensor]
 
 
+class UndrawnError(ValueError):
+    """Functions cannot be drawn from a kernel or a layer."""
+
+
 class Streams:
     """A stream of random numbers for each of S draws, so that a draw does not depend on the others.
 

@@ -102,8 +102,8 @@ class Encoding:
     def of_complete(cls, units: Units) -> Self:
         """The encoding of features that are all numbers, of which none was missing in ``fit``."""
         n_features = len(units.shift)
-        zero: np.ndarray = np.zeros(n_features)
-        cells = CellsGivenOthers(zero, np.eye(n_features), zero, zero)
+        zero, far = np.zeros(n_features), np.full(n_features, np.inf)
+        cells = CellsGivenOthers(zero, np.eye(n_features), -far, far)
         return cls(n_features * [0], n_features * [None], n_features * [False], units, cells)
 
     def of_others(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> dict[int, np.ndarray]:
