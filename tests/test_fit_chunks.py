@@ -218,11 +218,12 @@ class TestFits:
         scores = []
         for number, ordered in enumerate([rows, rows.sort_values("a"), rows.sort_values("y")]):
             path = write(ordered, tmp_path / f"{number}.parquet", 8000)
-            estimator = DSDGPRegressor(**SMALL | {"max_iter": 3})
+            estimator = DSDGPRegressor(**SMALL | {"max_iter": 3, "base": None})
             model = fit_chunks(estimator, path, target="y", chunk_size=500, buffer_size=1500)
             scores.append(model.predict_dist(new[["a", "b"]]).log_score(new.y).mean())
-        assert scores[0] > 0.8  # of the noise alone it is 0.884
-        assert min(scores[1:]) > scores[0] - 0.05
+        print(scores)
+        assert scores[0] < -0.78  # negative log densities; that of the noise alone is -0.884
+        assert max(scores[1:]) < scores[0] + 0.05, scores
 
     def test_does_not_change_the_estimator_and_repeats_itself(self, frame):
         estimator = REGRESSOR()
@@ -281,7 +282,7 @@ print((fit(sys.argv[2]) - before) // 1024)
 def test_memory_is_bounded(tmp_path):
     rng, n_features = np.random.default_rng(0), 8
     schema = pa.schema([(f"x{i}", pa.float64()) for i in range(n_features)] + [("y", pa.float64())])
-    sizes = {"short": 150_000, "long": 3_000_000}
+    sizes = {"short": 150_000, "long": 1_800_000}
     for name, n_rows in sizes.items():
         with parquet.ParquetWriter(tmp_path / name, schema) as file:
             for _ in range(0, n_rows, 150_000):
@@ -291,6 +292,7 @@ def test_memory_is_bounded(tmp_path):
     bytes_of_table = sizes["long"] * (n_features + 1) * 8
     paths = [str(tmp_path / f"{name}.parquet") for name in sizes]
     run = subprocess.run([sys.executable, "-c", GROWTH, *paths], cwd=ROOT, check=True, capture_output=True, text=True)
+    print(run.stdout)
     assert int(run.stdout) < bytes_of_table / 2**20 / 3  # megabytes
 
 

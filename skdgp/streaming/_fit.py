@@ -157,7 +157,7 @@ def _fit(model, source: Source, layout: Layout, rng, n_passes: int, classes, siz
     _learn(model, sample(source, layout, known), of_all, line)
     for number in range(n_passes):
         new = number == 0
-        if new and known.n_rows <= INITIAL_ROWS:
+        if new and known.n_rows == len(known.sample):
             continue  # the sample is all rows
         for chunk in mixed(source, layout, known, rng, *sizes, without_sample=new):
             _learn(model, chunk, of_all, line, new=new)
