@@ -218,12 +218,11 @@ class TestFits:
         scores = []
         for number, ordered in enumerate([rows, rows.sort_values("a"), rows.sort_values("y")]):
             path = write(ordered, tmp_path / f"{number}.parquet", 8000)
-            estimator = DSDGPRegressor(**SMALL | {"max_iter": 3, "base": None})
+            estimator = DSDGPRegressor(**SMALL | {"max_iter": 5, "learning_rate": 0.05, "base": None})
             model = fit_chunks(estimator, path, target="y", chunk_size=500, buffer_size=1500)
             scores.append(model.predict_dist(new[["a", "b"]]).log_score(new.y).mean())
-        print(scores)
-        assert scores[0] < -0.78  # negative log densities; that of the noise alone is -0.884
-        assert max(scores[1:]) < scores[0] + 0.05, scores
+        assert scores[0] < -0.65  # negative log densities; that of the noise alone is -0.884
+        assert max(scores[1:]) < scores[0] + 0.035, scores  # read from one end to the other it is 0.08 more
 
     def test_does_not_change_the_estimator_and_repeats_itself(self, frame):
         estimator = REGRESSOR()
@@ -292,7 +291,6 @@ def test_memory_is_bounded(tmp_path):
     bytes_of_table = sizes["long"] * (n_features + 1) * 8
     paths = [str(tmp_path / f"{name}.parquet") for name in sizes]
     run = subprocess.run([sys.executable, "-c", GROWTH, *paths], cwd=ROOT, check=True, capture_output=True, text=True)
-    print(run.stdout)
     assert int(run.stdout) < bytes_of_table / 2**20 / 3  # megabytes
 
 
