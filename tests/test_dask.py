@@ -21,6 +21,7 @@ from sklearn.linear_model import LinearRegression
 
 from skdgp import AVDGPClassifier, DSDGPRegressor
 from skdgp.distributed import _dask, _meeting, _partitions, fit_dask
+from skdgp.estimators._fitted import learnt
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -98,6 +99,7 @@ class TestChunks:
         X, y = arrays(wave[0], y)
         model = fit_dask(tiny(), X, y, n_passes=1, client=client)
         assert type(model) is tiny.estimator and model.n_iter_ == 2
+        assert learnt(model).n_rows == 120  # rows of the first chunk do not come again
         there = X.rechunk({1: -1}).map_blocks(model.predict, drop_axis=1, dtype=y.dtype)
         np.testing.assert_allclose(there.compute(), model.predict(wave[0]), rtol=1e-5, atol=1e-5)
         if tiny not in REGRESSORS:
@@ -447,3 +449,9 @@ def test_rows_are_drawn_of_positive_weight_without_repetition():
     X, weight = np.arange(20.0)[:, None], np.arange(20) % 2
     rows, y, drawn = _partitions.draw(X, pd.Series(X[:, 0]), weight, 10, seed=0)
     assert sorted(rows[:, 0]) == list(range(1, 20, 2)) and np.array_equal(y, rows[:, 0]) and drawn.all()
+
+
+def test_rows_that_are_not_drawn_are_left():
+    X, weight = np.arange(20.0)[:, None], np.arange(20) % 2
+    drawn, left = (take(X, X[:, 0], weight, 4, seed=3)[1] for take in (_partitions.draw, _partitions.not_drawn))
+    assert len(drawn) == 4 and sorted([*drawn, *left]) == list(range(1, 20, 2))

@@ -7,21 +7,18 @@ cases the client only receives counts of rows, labels, and the fitted estimator.
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
-from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch.distributed as dist
 from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
 
-from ..estimators._shell import Shell
-from ..estimators._training import learn_again
 from ..inference.processes import ALONE, shared_among
 from ..methods.inducing import INITIAL_ROWS
+from ..streaming._blocks import check_estimator, check_numbers, of_all_rows, teach, together
 from ._meeting import Place, Wanted, check_wanted, meeting_place, met, stopped_on_error
-from ._partitions import Partition, draw, mixed, partitions, survey, together
+from ._partitions import Partition, draw, mixed, not_drawn, partitions, survey
 from ._processes import check_available
 
 #: Seconds to wait for the error of the process that failed first, after others have reported that they lost it.
@@ -79,7 +76,7 @@ def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_pas
     -----
     "partial_fit" first reads the table to count its rows and find its labels. Then it draws a random sample of 10 000
     rows, which is the first chunk. It is the first pass over a table that has no more rows. The other chunks are
-    partitions in random order. Partitions of less than 20 000 rows
+    partitions in random order, in the first pass without the rows of the sample. Partitions of less than 20 000 rows
     are joined to larger chunks. Each pass computes the partitions again. ``X.persist()`` before the call keeps them in
     the memory of the cluster, if there is room.
 
@@ -102,11 +99,7 @@ def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_pas
     2
     """
     get_client = _import_dask()
-    if not isinstance(estimator, Shell):
-        raise TypeError(
-            f"fit_dask fits estimators of skdgp, got {type(estimator).__name__}: of a pipeline give the last step, and "
-            "transform the table before, for instance by map_partitions."
-        )
+    check_estimator("fit_dask", estimator)
     _check_choices(method, n_passes, n_workers)
     client = get_client() if client is None else client
     blocks = partitions(X, y, sample_weight)
@@ -132,9 +125,7 @@ def _check_choices(method, n_passes, n_workers) -> None:
     """ValueError if the arguments do not go together."""
     if method not in ("fit", "partial_fit"):
         raise ValueError(f'method={method!r} is not known: give "partial_fit" or "fit".')
-    for name, value in {"n_passes": n_passes, "n_workers": 1 if n_workers is None else n_workers}.items():
-        if not (isinstance(value, Integral) and value >= 1):
-            raise ValueError(f"{name}={value!r} must be an integer of at least 1.")
+    check_numbers({"n_passes": n_passes, "n_workers": 1 if n_workers is None else n_workers})
     if method == "partial_fit" and n_workers is not None:
         raise ValueError(
             f'n_workers={n_workers} goes with method="fit": leave it out, since one worker learns from chunks.'
@@ -144,6 +135,28 @@ def _check_choices(method, n_passes, n_workers) -> None:
 # Chunk by chunk.
 
 
+class _Course(NamedTuple):
+    """The chunks that a model learns from, one after another.
+
+    ``sample`` are random rows, which are the first chunk, and ``others`` the rows of each partition that are not among
+    them. ``new`` are the groups of partitions whose other rows come next. ``again`` are the groups of later passes,
+    in which all rows of the partitions come, in ``blocks``.
+    """
+
+    sample: list[Partition]
+    others: list[Partition]
+    blocks: list[Partition]
+    new: list[list[int]]
+    again: list[list[int]]
+
+    def chunks(self) -> Iterator[list[Partition]]:
+        """The partitions of each chunk."""
+        yield self.sample
+        for blocks, groups in ((self.others, self.new), (self.blocks, self.again)):
+            for group in groups:
+                yield [blocks[number] for number in group]
+
+
 def _stream(client, model, blocks: list[Partition], n_passes: int, random_state: np.random.RandomState):
     """One worker learns from a random sample of all rows, and then from the partitions in random order."""
     from dask import delayed
@@ -151,51 +164,47 @@ def _stream(client, model, blocks: list[Partition], n_passes: int, random_state:
 
     surveys = client.gather(client.compute([delayed(survey)(*block, is_classifier(model)) for block in blocks]))
     n_rows = np.array([result.n_rows for result in surveys])
-    of_all: dict[str, Any] = {"total_size": int(n_rows.sum())}
-    if is_classifier(model):
-        of_all["classes"] = np.unique(np.concatenate([result.labels for result in surveys]))
+    labels = np.unique(np.concatenate([result.labels for result in surveys])) if is_classifier(model) else None
     rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
-    first, passes = blocks, list[list[list[int]]]()  # without rows the estimator itself raises an error
+    course = _Course(blocks, [], blocks, [], [])  # without rows the estimator itself raises an error
     if n_rows.any():
-        first, passes = _sample(blocks, n_rows, rng), [mixed(n_rows, rng) for _ in range(n_passes)]
-    if n_rows.sum() <= INITIAL_ROWS:
-        passes = passes[1:]  # the sample is all rows
-    new = len(passes[0]) if len(passes) == n_passes else 0
-    groups = [group for one_pass in passes for group in one_pass]
+        course = _course(blocks, n_rows, n_passes, rng)
+    of_all = of_all_rows(model, int(n_rows.sum()), labels)
     with stopped_on_error(client) as job:
-        return client.submit(_learn, model, dumps((first, blocks)), groups, new, of_all, job, pure=False).result()
+        return client.submit(_learn, model, dumps(course), of_all, job, pure=False).result()
 
 
-def _sample(blocks: list[Partition], n_rows: np.ndarray, rng: np.random.Generator) -> list[Partition]:
-    """Random rows of all partitions: as many as initial values are computed from, or all rows if there are fewer."""
+def _course(blocks: list[Partition], n_rows: np.ndarray, n_passes: int, rng: np.random.Generator) -> _Course:
+    """A course whose sample has as many rows as initial values are computed from, or all if there are fewer."""
     from dask import delayed
 
     drawn = n_rows
     if n_rows.sum() > INITIAL_ROWS:
         drawn = np.minimum(rng.multinomial(INITIAL_ROWS, n_rows / n_rows.sum()), n_rows)
     seeds = rng.integers(2**31, size=len(blocks))
-    return [delayed(draw)(*blocks[i], int(drawn[i]), int(seeds[i])) for i in np.flatnonzero(drawn)]
+    chosen = [(*block, int(n), int(seed)) for block, n, seed in zip(blocks, drawn, seeds, strict=True)]
+    sample = [delayed(draw)(*chosen[i]) for i in np.flatnonzero(drawn)]
+    others, left = [delayed(not_drawn)(*arguments) for arguments in chosen], n_rows - drawn
+    new = mixed(left, rng) if left.any() else []
+    again = [group for _ in range(n_passes - 1) for group in mixed(n_rows, rng)]
+    return _Course(sample, others, blocks, new, again)
 
 
-def _learn(model, pickled: bytes, groups: list[list[int]], new: int, of_all: dict[str, Any], job: str):
+def _learn(model, pickled: bytes, of_all: dict[str, Any], job: str):
     """The task of the worker that trains; other tasks read the next chunk meanwhile.
 
-    The rows of the first chunk and of so many groups are ``new`` to the model, and so judge it. ``of_all`` has the
-    arguments of ``partial_fit`` that depend on all rows.
+    ``of_all`` has the arguments of ``partial_fit`` that depend on all rows.
     """
     from dask import delayed
     from distributed import worker_client
 
     model = clone(model)  # the task may run again, on another worker
     with worker_client() as client:
-        first, blocks = pickle.loads(pickled)
-        chunks = chain([first], ([blocks[number] for number in group] for group in groups))
-        for number, (X, y, weight) in enumerate(_ahead(client, (delayed(together)(chunk) for chunk in chunks))):
+        course = pickle.loads(pickled)
+        chunks = (delayed(together)(chunk) for chunk in course.chunks())
+        for number, chunk in enumerate(_ahead(client, chunks)):
             check_wanted(job)
-            if number <= new:
-                model.partial_fit(X, y, sample_weight=weight, **of_all)
-            else:
-                learn_again(model, X, y, weight, **of_all)
+            teach(model, chunk, of_all, new=number <= len(course.new))
     return model
 
 

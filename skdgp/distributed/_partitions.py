@@ -4,18 +4,19 @@ A partition is a tuple of rows of X, rows of y, and their weights or None. For t
 objects. For the functions that run on workers, they are tables.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_consistent_length
 from sklearn.utils.multiclass import check_classification_targets
 
+from ..streaming._blocks import Block, rows_of, used
+
 #: Partitions are joined to chunks of at least this many rows. Rows of several partitions then mix, and there are enough
 #: of them to estimate the noise.
 CHUNK_ROWS = 20_000
 
-Partition = tuple[Any, Any, Any]
+Partition = Block
 
 
 class Survey(NamedTuple):
@@ -60,24 +61,22 @@ def _blocks(name: str, table) -> list | None:
 def survey(X, y, weight, labelled: bool) -> Survey:
     """Count the rows of a partition and find its labels, before training."""
     check_consistent_length(X, y, weight)
-    used = _used(X, weight)
+    numbers = used(X, weight)
     if not labelled:
-        return Survey(len(used), None)
+        return Survey(len(numbers), None)
     if len(X):
         check_classification_targets(y)
-    return Survey(len(used), np.unique(np.asarray(y)[used]))
+    return Survey(len(numbers), np.unique(np.asarray(y)[numbers]))
 
 
 def draw(X, y, weight, n_rows: int, seed: int) -> Partition:
     """Random rows of a partition, among those of positive weight."""
-    picked = np.random.default_rng(seed).choice(_used(X, weight), n_rows, replace=False)
-    return _rows(X, picked), _rows(y, picked), _rows(weight, picked)
+    return rows_of((X, y, weight), _drawn(X, weight, n_rows, seed))
 
 
-def together(blocks: Sequence[Partition]) -> Partition:
-    """Join several partitions to one table."""
-    X, y, weight = (_concatenated(tables) for tables in zip(*blocks, strict=True))
-    return X, y, weight
+def not_drawn(X, y, weight, n_rows: int, seed: int) -> Partition:
+    """The rows of positive weight that :func:`draw` leaves."""
+    return rows_of((X, y, weight), np.setdiff1d(used(X, weight), _drawn(X, weight, n_rows, seed)))
 
 
 def mixed(n_rows: np.ndarray, rng: np.random.Generator) -> list[list[int]]:
@@ -93,22 +92,6 @@ def mixed(n_rows: np.ndarray, rng: np.random.Generator) -> list[list[int]]:
     return groups
 
 
-def _used(X, weight) -> np.ndarray:
-    """Numbers of the rows of positive weight."""
-    return np.arange(len(X)) if weight is None else np.flatnonzero(np.asarray(weight) > 0)
-
-
-def _rows(table, picked: np.ndarray):
-    if table is None:
-        return None
-    return table.iloc[picked] if hasattr(table, "iloc") else table[picked]
-
-
-def _concatenated(tables: Sequence):
-    if tables[0] is None:
-        return None
-    if not hasattr(tables[0], "iloc"):
-        return np.concatenate(tables)
-    import pandas
-
-    return pandas.concat(tables)
+def _drawn(X, weight, n_rows: int, seed: int) -> np.ndarray:
+    """Numbers of random rows of positive weight, the same in each call."""
+    return np.random.default_rng(seed).choice(used(X, weight), n_rows, replace=False)

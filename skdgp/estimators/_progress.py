@@ -1,4 +1,4 @@
-"""One updating line of text for ``verbose=1``."""
+"""One updating line of text for ``verbose=1``: of a fit, or of chunks of rows."""
 
 import sys
 import time
@@ -8,8 +8,67 @@ from statistics import fmean
 from ..inference.settings import History
 
 
+class Line:
+    """One line of standard output, which is overwritten again and again."""
+
+    def __init__(self) -> None:
+        self._width = 0
+
+    def write(self, text: str, *, last: bool = False) -> None:
+        """Replace the text of the line. After the ``last`` one, others begin a new line."""
+        sys.stdout.write("\r" + text.ljust(self._width) + ("\n" if last else ""))
+        sys.stdout.flush()
+        self._width = len(text)
+
+
+class RowsLine:
+    """Prints how many rows of a long table a model has learnt from.
+
+    Parameters
+    ----------
+    name : str
+        Name of what is trained.
+    n_rows : int or None
+        Number of rows that come in all, if it is known.
+    silent : bool, default=False
+        Whether to print nothing.
+    """
+
+    def __init__(self, name: str, n_rows: int | None, *, silent: bool = False):
+        self.name, self.n_rows, self.silent = name, n_rows, silent
+        self.n_chunks = self.done = 0
+        self.start = time.monotonic()
+        self._line = Line()
+
+    @property
+    def _speed(self) -> float:
+        """Rows per second."""
+        return self.done / max(time.monotonic() - self.start, 1e-9)
+
+    def chunk(self, n_rows: int, loss: float) -> None:
+        """Show one more chunk, from which the model has learnt."""
+        self.n_chunks, self.done = self.n_chunks + 1, self.done + n_rows
+        if self.silent:
+            return
+        of_all, to_go = "", ""
+        if self.n_rows is not None:
+            of_all = f"/{self.n_rows}"
+            to_go = f", {(self.n_rows - self.done) / self._speed:.0f} s to go"
+        self._line.write(
+            f"{self.name}  chunk {self.n_chunks}  rows {self.done}{of_all}  loss {loss:.3f}"
+            f"  {self._speed:.0f} rows/s  {time.monotonic() - self.start:.0f} s{to_go}"
+        )
+
+    def close(self) -> None:
+        """Replace the line by the time that all chunks took."""
+        if not self.silent:
+            seconds = time.monotonic() - self.start
+            text = f"{self.name} fitted to {self.done} rows in {seconds:.1f} s: {self._speed:.0f} rows/s"
+            self._line.write(text, last=True)
+
+
 class ProgressLine:
-    """Prints the progress of training on one line of standard output, which it overwrites again and again.
+    """Prints the progress of training on one line of standard output.
 
     Parameters
     ----------
@@ -25,7 +84,7 @@ class ProgressLine:
         self.name, self.n_epochs, self.silent = name, n_epochs, silent
         self.done = 0
         self.start = time.monotonic()
-        self._last, self._width = -1.0, 0
+        self._last, self._line = -1.0, Line()
 
     def epoch(self, histories: Sequence[History]) -> None:
         """Show the last epoch, as the mean over the members that took part, at most ten times a second."""
@@ -43,7 +102,7 @@ class ProgressLine:
         if learning[0].score:
             score = f"  held-out log density {fmean(history.score[-1] for history in learning):.3f}"
         members = f"  {len(learning)} of {len(histories)} members" if len(histories) > 1 else ""
-        self._write(
+        self._line.write(
             f"{self.name}{members}  epoch {self.done}/{self.n_epochs}"
             f"  loss {fmean(history.loss[-1] for history in learning):.3f}{score}"
             f"  {elapsed:.0f} s, {elapsed * (1 - fraction) / fraction:.0f} s to go at most"
@@ -54,11 +113,5 @@ class ProgressLine:
         if self.silent:
             return
         parts = ", ".join(f"{part} {taken:.1f} s" for part, taken in seconds.items() if taken >= 0.05)
-        self._write(f"{self.name} fitted in {time.monotonic() - self.start:.1f} s" + (f": {parts}" if parts else ""))
-        sys.stdout.write("\n")
-        sys.stdout.flush()
-
-    def _write(self, text: str) -> None:
-        sys.stdout.write("\r" + text.ljust(self._width))
-        sys.stdout.flush()
-        self._width = len(text)
+        text = f"{self.name} fitted in {time.monotonic() - self.start:.1f} s" + (f": {parts}" if parts else "")
+        self._line.write(text, last=True)
