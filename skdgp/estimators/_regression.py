@@ -23,10 +23,12 @@ from ..methods.inducing import Auto
 from ..methods.kernels import has_corners
 from ..methods.likelihoods import LIKELIHOODS, is_gaussian, make_likelihood
 from ..methods.options import computing, modelling, parameter, tabular, training
+from ..tables.known import Known
 from ..tables.targets import Numbers
 from . import _predicting, _training
 from ._fitted import built_with, fitted, learnt, query, refuse_trend
 from ._functions import FunctionDraws, draw_seeds
+from ._knowledge import known_of
 from ._parameters import method_of
 from ._shell import Shell, nameless
 
@@ -76,7 +78,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         return method_of(self).n_latent_outputs is not None
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None, X_val=None, y_val=None):
+    def fit(self, X, y, sample_weight=None, X_val=None, y_val=None, exposure=None, exposure_val=None):
         """Fit the model to training rows.
 
         Parameters
@@ -95,6 +97,12 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             rows. ``fit`` uses them even with ``early_stopping=False``.
         y_val : array-like of shape (n_val,) or (n_val, n_outputs), default=None
             Targets of ``X_val``: give both or neither.
+        exposure : float or array-like of shape (n_samples,), default=None
+            For how long, or over how large an area, each row was observed, if ``y`` are counts: with
+            ``likelihood="poisson"`` or "negative_binomial". All numbers are positive. The model learns the rate, the
+            mean count per unit of exposure. Give predictions the exposure of new rows. See :doc:`/targets`.
+        exposure_val : float or array-like of shape (n_val,), default=None
+            Exposures of ``X_val``, if there is an ``exposure``.
 
         Returns
         -------
@@ -130,10 +138,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> model.fit(X[:80], y[:80], X_val=X[80:], y_val=y[80:]).validation_scores_.shape
         (2,)
         """
-        return _training.fit(self, X, y, sample_weight, X_val, y_val)
+        known, known_val = {"exposure": exposure}, {"exposure": exposure_val}
+        return _training.fit(self, X, y, sample_weight, X_val, y_val, known=known, known_val=known_val)
 
     @fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X, y, sample_weight=None, total_size=None):
+    def partial_fit(self, X, y, sample_weight=None, total_size=None, exposure=None):
         """Learn from one chunk of rows. Call it again with the next chunk.
 
         The first chunk decides how features and targets are scaled and where inducing points start. So the first chunk
@@ -167,6 +176,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         total_size : int, default=None
             Number of rows of all chunks together. It decides how much the penalty on the inducing variables counts
             beside the rows. Without it the number of rows seen so far takes its place.
+        exposure : float or array-like of shape (n_samples,), default=None
+            Exposures of the rows, if ``y`` are counts; see ``fit``. All chunks have them, or none has.
 
         Returns
         -------
@@ -197,7 +208,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> model.loss_curve_.shape  # a number for each chunk
         (2,)
         """
-        return _training.learn(self, X, y, sample_weight, total_size)
+        return _training.learn(self, X, y, sample_weight, total_size, known={"exposure": exposure})
 
     @fit_context(prefer_skip_nested_validation=True)
     def update(self, X, y, sample_weight=None):
@@ -299,7 +310,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         return np.average(variances, axis=0, weights=predictor.weights)
 
     @threads_for()
-    def predict(self, X, return_std=False, return_cov=False, latent=False):
+    def predict(self, X, return_std=False, return_cov=False, latent=False, exposure=None):
         """Predict the mean of each row and, if you ask for it, standard deviations or covariances.
 
         The predictive distribution of a row is a mixture over the members of the ensemble and their samples or
@@ -315,6 +326,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             Whether to return the joint covariance of all rows.
         latent : bool, default=False
             Whether deviations and covariances are those of the noiseless function f, instead of observations y.
+        exposure : float or array-like of shape (n_samples,), default=None
+            Exposures of the rows, if the model has learnt from counts with exposures. One by default: then
+            ``y_mean`` is the rate.
 
         Returns
         -------
@@ -348,28 +362,31 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         if return_std and return_cov:
             raise ValueError("At most one of return_std and return_cov can be True, got both: choose one.")
         X = query(self, X)
+        known = known_of(self, X, {"exposure": exposure})
         mean, std = self._empty(len(X)), self._empty(len(X))
-        for rows, dist in self._distributions(X, latent):
+        for rows, dist in self._distributions(X, latent, known):
             mean[rows] = dist.mean
             if return_std:
                 std[rows] = dist.std
         if return_cov:
-            return _Pair((mean, self._covariance(X, latent)))
+            return _Pair((mean, self._covariance(X, latent, known)))
         return _Pair((mean, std)) if return_std else mean
 
-    def _covariance(self, X: np.ndarray, latent: bool) -> np.ndarray:
+    def _covariance(self, X: np.ndarray, latent: bool, known: Known) -> np.ndarray:
         """Joint covariances (n, n) or (n, n, P) of rows, in the square of the user's units."""
         self._refuse_transform("return_cov=True", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
         rows, row = _predicting.drawn_rows(learnt(self).table, X)
         covariance = over_copies(joint_covariance(fitted(self), rows), row, self._variance(X, latent=True))
+        size = fitted(self).likelihoods[0].sizes(known)
+        covariance = covariance * size * size.T
         if not latent:
             index = np.arange(len(X))
-            covariance[:, index, index] = self._variance(X, latent=False).T
+            covariance[:, index, index] = self._variance(X, latent=False, known=known).T
         return covariance[0] if self._is_flat else np.moveaxis(covariance, 0, -1)
 
-    def _variance(self, X: np.ndarray, latent: bool) -> np.ndarray:
+    def _variance(self, X: np.ndarray, latent: bool, known: Known | None = None) -> np.ndarray:
         """Predictive variances (n, P), in the square of the user's units."""
-        return np.concatenate([dist.var for _, dist in self._distributions(X, latent)]).reshape(len(X), -1)
+        return np.concatenate([dist.var for _, dist in self._distributions(X, latent, known)]).reshape(len(X), -1)
 
     @threads_for()
     def predict_output_cov(self, X, latent=False):
@@ -483,7 +500,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         return gradient, FunctionDraws(self, seeds).gradient(X).std(axis=-1)
 
     @threads_for()
-    def predict_dist(self, X, latent=False):
+    def predict_dist(self, X, latent=False, exposure=None):
         """Predictive distribution of every row, with density, quantiles, draws and scores.
 
         Parameters
@@ -491,7 +508,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         X : array-like of shape (n_samples, n_features)
             Rows to predict, in the units of ``fit``.
         latent : bool, default=False
-            Whether the distribution is that of the noiseless function f, instead of an observation y.
+            Whether the distribution is that of the noiseless function f, instead of an observation y. Of counts it is
+            that of the mean count.
+        exposure : float or array-like of shape (n_samples,), default=None
+            Exposures of the rows, if the model has learnt from counts with exposures. One by default: then a count
+            is that of one unit of exposure.
 
         Returns
         -------
@@ -521,7 +542,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> bool((dist.std > model.predict_dist(X, latent=True).std).all())
         True
         """
-        return self._distribution(query(self, X), latent)
+        X = query(self, X)
+        return self._distribution(X, latent, known_of(self, X, {"exposure": exposure}))
 
     @threads_for()
     def leave_one_out(self, latent=False):
@@ -573,7 +595,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self._mixture(predictor.likelihoods, left_out.marginals(predictor.device), latent=latent)
 
     @threads_for()
-    def predict_quantiles(self, X, quantiles, latent=False):
+    def predict_quantiles(self, X, quantiles, latent=False, exposure=None):
         """Quantiles of every row's predictive distribution.
 
         Parameters
@@ -584,6 +606,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             Probabilities in [0, 1]; 0.5 is the median.
         latent : bool, default=False
             Whether quantiles are those of the noiseless function f, instead of an observation y.
+        exposure : float or array-like of shape (n_samples,), default=None
+            Exposures of the rows, if the model has learnt from counts with exposures. One by default: then a count
+            is that of one unit of exposure.
 
         Returns
         -------
@@ -608,13 +633,14 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim > 1:
             raise ValueError(f"quantiles must be a number or a list of numbers, got an array of shape {levels.shape}.")
+        known = known_of(self, X, {"exposure": exposure})
         values = self._empty(len(X), *levels.shape)
-        for rows, dist in self._distributions(X, latent):
+        for rows, dist in self._distributions(X, latent, known):
             batch = dist.ppf(levels.reshape(*levels.shape, *(1 for _ in dist.shape)))  # ([k,] n, [P])
             values[rows] = np.moveaxis(batch, 0, -1) if levels.ndim else batch
         return values
 
-    def predict_interval(self, X, confidence_level=0.9, latent=False):
+    def predict_interval(self, X, confidence_level=0.9, latent=False, exposure=None):
         """Central interval of every row's predictive distribution.
 
         Parameters
@@ -625,6 +651,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             Probability of the interval, between 0 and 1.
         latent : bool, default=False
             Whether intervals are those of the noiseless function f, instead of an observation y.
+        exposure : float or array-like of shape (n_samples,), default=None
+            Exposures of the rows, if the model has learnt from counts with exposures. One by default: then a count
+            is that of one unit of exposure.
 
         Returns
         -------
@@ -646,9 +675,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> lower.shape, upper.shape
         ((60,), (60,))
         """
-        return self.predict_quantiles(X, central_levels(confidence_level), latent)
+        return self.predict_quantiles(X, central_levels(confidence_level), latent, exposure)
 
-    def sample_y(self, X, n_samples=1, random_state=None, latent=False):
+    def sample_y(self, X, n_samples=1, random_state=None, latent=False, exposure=None):
         """Draw functions from the posterior, and observations of them.
 
         Each draw is one function: its values at neighbouring rows are close to each other, and its values at equal rows
@@ -665,6 +694,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             Source of randomness.
         latent : bool, default=False
             Whether to draw the noiseless function f, instead of observations y.
+        exposure : float or array-like of shape (n_samples_X,), default=None
+            Exposures of the rows, if the model has learnt from counts with exposures. One by default: then a count
+            is that of one unit of exposure.
 
         Returns
         -------
@@ -692,7 +724,39 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         rng = check_random_state(random_state)
         functions = FunctionDraws(self, draw_seeds("n_samples", n_samples, rng))
-        return functions._sampled(X, rng, latent)
+        X = query(self, X)
+        return functions._sampled(X, rng, latent, known_of(self, X, {"exposure": exposure}))
+
+    def score(self, X, y, sample_weight=None, exposure=None):
+        """Coefficient of determination R² of the predictions.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to predict, in the units of ``fit``.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+        exposure : float or array-like of shape (n_samples,), default=None
+            Exposures of the rows, if the model has learnt from counts with exposures.
+
+        Returns
+        -------
+        float
+            1 − (sum of squared errors)/(sum of squared deviations from the mean), averaged over outputs.
+
+        Examples
+        --------
+        >>> from skdgp import SOLVEGPRegressor
+        >>> from skdgp.datasets import make_waves
+        >>> X, y = make_waves(60, random_state=0)
+        >>> SOLVEGPRegressor(10, 0, max_iter=20, random_state=0).fit(X, y).score(X, y) > 0.5
+        True
+        """
+        from sklearn.metrics import r2_score  # brings modules that fits do not need
+
+        return r2_score(y, self.predict(X, exposure=exposure), sample_weight=sample_weight)
 
     @property
     def _is_flat(self) -> bool:
@@ -712,15 +776,17 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Means (n, P) of the noiseless function at checked rows, in the user's units."""
         return np.concatenate([dist.mean for _, dist in self._distributions(X, latent=True)]).reshape(len(X), -1)
 
-    def _distribution(self, X: np.ndarray, latent: bool = False) -> Mixture:
+    def _distribution(self, X: np.ndarray, latent: bool = False, known: Known | None = None) -> Mixture:
         """The predictive distribution of all rows."""
-        batches = [dist for _, dist in self._distributions(X, latent)]
+        batches = [dist for _, dist in self._distributions(X, latent, known)]
         return batches[0].concatenate(batches)
 
-    def _distributions(self, X: np.ndarray, latent: bool = False) -> Iterator[tuple[slice, Mixture]]:
+    def _distributions(
+        self, X: np.ndarray, latent: bool = False, known: Known | None = None
+    ) -> Iterator[tuple[slice, Mixture]]:
         """Predictive distributions of one batch of rows after another, with the components of all members."""
         mixture = partial(self._mixture, latent=latent)
-        return _predicting.predict(learnt(self), X, mixture, exact=self.dtype == "float64")
+        return _predicting.predict(learnt(self), X, mixture, exact=self.dtype == "float64", known=known)
 
     def _mixture(self, likelihoods: Sequence[Likelihood], marginals: Sequence[Marginals], *, latent: bool) -> Mixture:
         """The predictive distribution of some rows, from the function values of all members."""

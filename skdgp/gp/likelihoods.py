@@ -7,8 +7,8 @@ units.
 """
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -63,6 +63,12 @@ class Likelihood(nn.Module):
     #: Whether observations without noise are linear in function values.
     linear: ClassVar[bool] = False
 
+    #: What may be known of a row besides its target, by the names of the arguments of ``fit``.
+    takes: ClassVar[tuple[str, ...]] = ()
+
+    #: What of it is known of the rows of this model.
+    known: tuple[str, ...] = ()
+
     #: Units of targets: those that the user has chosen, unless a likelihood learns others.
     units: Units = Units([0.0], [1.0])
 
@@ -93,6 +99,29 @@ class Likelihood(nn.Module):
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Targets (N, P) as the model sees them."""
         return y
+
+    # What is known of rows. Encoded targets (N, W) contain it: its columns come after those of the P targets. So it is
+    # wherever targets are, and only the likelihood knows of it.
+
+    def learn_known(self, known: Mapping[str, np.ndarray], weight: np.ndarray, *, normalize: bool) -> None:
+        """Learn what is known of rows with weights (N,), as arrays (N, K) by name, after :meth:`learn_units`."""
+        self.known = tuple(sorted(known))
+
+    def encode_known(self, known: Mapping[str, np.ndarray]) -> np.ndarray:
+        """What is known of rows as columns (N, W - P)."""
+        raise NotImplementedError
+
+    def encode_rows(self, y: np.ndarray, known: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Targets (N, P) as the model sees them, with what is known of their rows (N, W)."""
+        return np.hstack([self.encode(y), self.encode_known(known)]) if known else self.encode(y)
+
+    def at(self, known: Mapping[str, np.ndarray]) -> Self:
+        """The likelihood as it predicts some rows of which this is known; it shares its parameters with this one."""
+        return self
+
+    def sizes(self, known: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Factors (n, 1) by which what is known of rows multiplies observations without noise."""
+        return np.ones((1, 1))
 
     def initialise(self, y: Tensor, weight: Tensor) -> None:
         """Set initial values from encoded targets (N, P) with weights (N,)."""

@@ -67,7 +67,6 @@ def conditioned(predictor: Predictor, rows: Batch, generator: torch.Generator) -
     """
     models, blend = deepcopy(list(predictor.models)), deepcopy(predictor.blend)
     rows = rows.to(predictor.device, torch.float64)
-    residual = rows.y - _means(predictor, rows)
     able = [model for model in models if _can_learn(model)]
     with_base = blend is not None and blend.likelihood.base_kind in KINDS
     if not (able or with_base or predictor.correction is not None):
@@ -83,6 +82,7 @@ def conditioned(predictor: Predictor, rows: Batch, generator: torch.Generator) -
             learn_base(blend, rows, keep_near=len(able) < len(models))
     correction = predictor.correction
     if correction is not None:
+        residual = rows.y - _means(predictor, rows)
         correction = _with_neighbours(correction, rows, residual, generator)
     return Predictor(models, blend, correction)
 
