@@ -11,19 +11,30 @@ from ..tables.known import Known, check_known
 from ._fitted import built_with, fitted
 
 #: What to do instead where a likelihood does not take something.
-INSTEAD = {"exposure": "leave it out, or fit y / exposure with sample_weight=exposure"}
+INSTEAD = {
+    "exposure": "leave it out, or fit y / exposure with sample_weight=exposure",
+    "noise_variance": "leave it out, or change these",
+}
 
 #: With which likelihoods it goes.
-GOES_WITH = {"exposure": "counts, so with likelihood='poisson' or 'negative_binomial'"}
+GOES_WITH = {
+    "exposure": "counts, so with likelihood='poisson' or 'negative_binomial'",
+    "noise_variance": "likelihood='gaussian' and without n_latent_outputs",
+}
 
 
 def check_taken(estimator, likelihood: Likelihood, known: Known) -> None:
     """ValueError if a likelihood has no use for something that is known of its rows."""
+    if "noise_variance" in known and estimator.target_transform is not None:
+        raise ValueError(
+            f"noise_variance is that of y, and target_transform={estimator.target_transform!r} makes other noise of "
+            "it: leave out one of them."
+        )
     for name in known:
         if name not in likelihood.takes:
-            raise ValueError(
-                f"{name} goes with {GOES_WITH[name]}, got likelihood={estimator.likelihood!r}: {INSTEAD[name]}."
-            )
+            shared = getattr(estimator, "n_latent_outputs", None)
+            got = f"likelihood={estimator.likelihood!r}" + (f", n_latent_outputs={shared}" if shared else "")
+            raise ValueError(f"{name} goes with {GOES_WITH[name]}, got {got}: {INSTEAD[name]}.")
 
 
 def check_before(estimator, likelihood: Likelihood, known: Known) -> None:
@@ -45,9 +56,9 @@ def _compare(before: Iterable[str], now: Iterable[str], suffix: str, whose: str)
         raise ValueError(f"{name}{suffix} was given, but {name} is not known of {whose}: pass both, or neither.")
 
 
-def known_of(estimator, X: np.ndarray, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def known_of(estimator, n_rows: int, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """What the user knows of rows to predict, as arrays (n, 1); ValueError if the model cannot take it."""
-    known = check_known(values, len(X))
+    known = check_known(values, n_rows)
     likelihood = fitted(estimator).models[0].likelihood
     for name in known:
         if name not in likelihood.takes:

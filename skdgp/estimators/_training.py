@@ -234,11 +234,12 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool
 
 
 @torch.inference_mode(False)
-def condition(estimator, X, y, sample_weight):
-    """Let closed posteriors learn from new rows; see the estimators' ``update``."""
+def condition(estimator, X, y, sample_weight, *, known=None):
+    """Let closed posteriors learn from new rows; see the estimators' ``update``. What is known of them is by name."""
     with threads_for():
         before, structure = learnt(estimator), structure_of(estimator)
-        table, rows = _read(estimator, before, structure, X, y, sample_weight, by_chunks=True)
+        table, rows = _read(estimator, before, structure, X, y, sample_weight, by_chunks=True, known=known)
+        check_before(estimator, before.predictor.models[0].likelihood, rows.given.known)
         predictor, generator = before.predictor, torch.Generator("cpu").manual_seed(before.n_rows)
         if isinstance(predictor, Stack):
             parts = [

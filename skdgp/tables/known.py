@@ -1,6 +1,7 @@
 """What is known of each row besides its features, its target and its weight.
 
-``exposure`` says how long, or over how large an area, a count was taken.
+``exposure`` says how long, or over how large an area, a count was taken. ``noise_variance`` is the variance of the
+noise in a target, in the square of its units.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,9 @@ from .columns import as_array_or_frame, kind_of_dates, without_na
 #: What is known of rows, as arrays (n, 1) by name.
 Known = Mapping[str, np.ndarray]
 
+#: What may be zero.
+MAY_BE_ZERO = ("noise_variance", "noise_variance_val")
+
 
 def check_known(values: Mapping[str, Any], n_rows: int) -> dict[str, np.ndarray]:
     """The same as arrays (n_rows, 1) of float64, without what is None.
@@ -23,7 +27,7 @@ def check_known(values: Mapping[str, Any], n_rows: int) -> dict[str, np.ndarray]
 
 
 def _checked(name: str, value, n_rows: int) -> np.ndarray:
-    """Positive numbers (n_rows, 1)."""
+    """Numbers (n_rows, 1), which are positive or, if they may be, zero."""
     given = np.asarray(as_array_or_frame(value))
     try:
         if given.dtype.kind in "mMc" or kind_of_dates(given) is not None:  # NumPy would make numbers of them
@@ -37,9 +41,10 @@ def _checked(name: str, value, n_rows: int) -> np.ndarray:
     if numbers.shape not in ((n_rows,), (n_rows, 1)):
         raise ValueError(f"{name} has the shape {numbers.shape}, but X has {n_rows} rows: pass a number for each row.")
     numbers = numbers.reshape(n_rows, 1)
-    for row in np.flatnonzero(~(np.isfinite(numbers[:, 0]) & (numbers[:, 0] > 0))):
+    positive = numbers >= 0 if name in MAY_BE_ZERO else numbers > 0
+    for row in np.flatnonzero(~(np.isfinite(numbers) & positive)):
+        allowed = "zero or positive, and finite" if name in MAY_BE_ZERO else "positive and finite"
         raise ValueError(
-            f"{name} must be positive and finite, but is {numbers[row, 0]} in row {row}: correct the row, or leave it "
-            "out."
+            f"{name} must be {allowed}, but is {numbers[row, 0]} in row {row}: correct the row, or leave it out."
         )
     return numbers
