@@ -228,6 +228,8 @@ def test_what_goes_on_learning_needs_the_same():
     model.fit(X, y, exposure=exposure)
     with pytest.raises(ValueError, match="exposure is missing, but exposure is known of the earlier rows: pass both"):
         model.fit(X, y)
+    with pytest.raises(ValueError, match="No part of the model can learn from new rows without training"):
+        model.update(X, y)
     stream = SOLVEGPRegressor(4, 0, **options).partial_fit(X, y)
     with pytest.raises(ValueError, match="exposure was given, but exposure is not known of the earlier rows: pass"):
         stream.partial_fit(X, y, exposure=exposure)

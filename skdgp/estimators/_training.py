@@ -239,7 +239,9 @@ def condition(estimator, X, y, sample_weight, *, known=None):
     with threads_for():
         before, structure = learnt(estimator), structure_of(estimator)
         table, rows = _read(estimator, before, structure, X, y, sample_weight, by_chunks=True, known=known)
-        check_before(estimator, before.predictor.models[0].likelihood, rows.given.known)
+        likelihood = before.predictor.models[0].likelihood
+        if likelihood.fixed or rows.given.known:  # what is known of others says nothing of noise, and they cannot learn
+            check_before(estimator, likelihood, rows.given.known)
         predictor, generator = before.predictor, torch.Generator("cpu").manual_seed(before.n_rows)
         if isinstance(predictor, Stack):
             parts = [
