@@ -498,8 +498,9 @@ class Gaussian(AdditiveNoise):
 
     def _at_least(self, noise: Tensor) -> Tensor:
         """Variances (..., P) of all outputs, none too small, from those (..., 1) in the first target's units."""
-        ratio = noise.new_tensor(np.square(self.units.scale[0] / np.asarray(self.units.scale)))
-        return noise.clamp(min=self.least / ratio.min()) * ratio
+        ratios = [(self.units.scale[0] / scale) ** 2 for scale in self.units.scale]
+        enough = noise.clamp(min=self.least / min(ratios))
+        return torch.cat([enough * ratio for ratio in ratios], dim=-1)
 
     def _noise_of_rows(self, y: Tensor) -> Tensor:
         """Variances (..., B, P) of the noise of rows with encoded targets, or (..., 1, P) if all have the same."""
