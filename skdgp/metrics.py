@@ -404,7 +404,7 @@ class _DistributionScorer(_Scorer):
         super().__init__(name)
         self._loss = loss
 
-    def __call__(self, estimator, X, y, sample_weight=None):
+    def __call__(self, estimator, X, y, sample_weight=None, **known):
         """Score of ``estimator`` on rows ``X`` with observations ``y``.
 
         Parameters
@@ -417,16 +417,18 @@ class _DistributionScorer(_Scorer):
             Observations of these rows.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows.
+        **known
+            What else is known of the rows, such as ``exposure``; see :func:`predictive_distribution`.
 
         Returns
         -------
         float
             The score; greater is better.
         """
-        return -self._loss(y, predictive_distribution(estimator, X), sample_weight=sample_weight)
+        return -self._loss(y, predictive_distribution(estimator, X, **known), sample_weight=sample_weight)
 
 
-def predictive_distribution(estimator, X):
+def predictive_distribution(estimator, X, **known):
     """Distribution that a regressor, or a pipeline or search that ends in one, predicts for rows ``X``.
 
     For a ``TransformedTargetRegressor`` it is the distribution of the original targets. The transformation must then be
@@ -438,6 +440,8 @@ def predictive_distribution(estimator, X):
         A fitted estimator with ``predict_dist`` or ``predict(X, return_std=True)``.
     X : array-like of shape (n, n_features)
         Rows to predict, as ``predict`` takes them.
+    **known
+        What else is known of the rows: further arguments of ``predict_dist`` such as ``exposure``, or of ``predict``.
 
     Returns
     -------
@@ -465,15 +469,15 @@ def predictive_distribution(estimator, X):
     for steps in before:
         X = steps.transform(X)
     if hasattr(estimator, "predict_dist"):
-        return estimator.predict_dist(X)
+        return estimator.predict_dist(X, **known)
     if is_transformed_target(estimator):
         check_is_fitted(estimator)
-        inside = predictive_distribution(estimator.regressor_, X)
+        inside = predictive_distribution(estimator.regressor_, X, **known)
         flat = len(inside.shape) == 1
         return TransformedDistribution(inside, estimator.transformer_, 0 if flat else None)
     predict = getattr(estimator, "predict", None)
     try:
-        mean, std = predict(X, return_std=True)  # calling None is a TypeError, too
+        mean, std = predict(X, return_std=True, **known)  # calling None is a TypeError, too
     except TypeError as error:
         raise TypeError(
             f"{type(estimator).__name__} predicts no distribution: it has neither predict_dist(X) nor "

@@ -465,6 +465,16 @@ def saved_rows(path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_claims_benchmark_saves_a_line_for_every_model(benchmark):
+    names = ["one rate", "solvegp", "splines", "trees", "true rates"]
+    benchmark("claims.py", "--rows", "200", "--test-rows", "200", "--seeds", "0", "--models", *names)
+    rows = saved_rows("claims.csv")
+    assert [row["model"] for row in rows] == names
+    assert all(0 < float(row["deviance"]) < 5 and 0 < float(row["ratio"]) < 10 for row in rows)
+
+
+@pytest.mark.slow
 def test_classification_benchmark_saves_a_line_for_every_fit(benchmark):
     output = benchmark(
         *("classification.py", "--datasets", "iris", "linear", "--folds", "0", "3"),

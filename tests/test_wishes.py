@@ -75,6 +75,10 @@ def all_rows(model):
     return model.fit(X, Y)
 
 
+def given_noise(model):
+    return model.fit(X, Y, noise_variance=0.1)
+
+
 SHALLOW = {"hidden_dims": ()}
 #: For each line of the table what brings it about: an estimator, its parameters, the one without effect and its value,
 #: and how the model learns.
@@ -110,6 +114,7 @@ CASES = [
     (DSDGPRegressor, {"latent_dims": 1}, "n_neighbors", 5, all_rows, "predictions may have several modes"),
     (SOLVEGPRegressor, {"n_latent_outputs": 1}, "n_neighbors", 5, all_rows, "outputs are correlated"),
     (SOLVEGPRegressor, {"likelihood": "gamma"}, "base", "gp", several_targets, "and these targets"),
+    (SOLVEGPRegressor, {}, "n_neighbors", 5, given_noise, "with a noise_variance, which leaves neighbours no noise"),
     (DSDGPRegressor, {"likelihood": "student_t"}, "n_neighbors", 5, all_rows, "its noise is not the same"),
     (AVDGPRegressor, {"early_stopping": False}, "n_neighbors", 5, all_rows, "no rows judge the predictions"),
     (SOLVEGPRegressor, {"covariance": "diag"}, "base", "gp", all_rows, "no rows judge the predictions"),

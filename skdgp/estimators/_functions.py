@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..inference.joint import FunctionSet, layer_functions
 from ..inference.threads import threads_for
 from ..tables import Table
+from ..tables.known import Known
 from ..tables.transforms import back, back_slopes
 from ._fitted import fitted, learnt, member_of, query, refuse_trend
 from ._predicting import gathered, with_drawn_cells
@@ -140,9 +141,11 @@ class FunctionDraws:
             gradients = gradients * back_slopes(table.targets.transformer, values)[:, :, None]
         return table.flattened(table.by_feature(gradients, X, axis=-2))
 
-    def _sampled(self, X, rng: np.random.RandomState, latent: bool) -> np.ndarray:
-        """Values of a regressor's functions, or observations with noise, where cells are drawn that are missing."""
-        X = query(self._estimator, X)
+    def _sampled(self, X: np.ndarray, rng: np.random.RandomState, latent: bool, known: Known) -> np.ndarray:
+        """Values of a regressor's functions, or observations with noise, where cells are drawn that are missing.
+
+        Rows are checked already, and so is what is known of them.
+        """
         functions = FunctionSet(fitted(self._estimator), self.seeds, lambda _, values: values, of_rows=not latent)
         values = gathered(functions.values(self._prepared(X)), len(X), len(self))
         incomplete = np.isnan(X).any(axis=1)
@@ -150,6 +153,7 @@ class FunctionDraws:
             values[incomplete] = with_drawn_cells(learnt(self._estimator), functions, X[incomplete], rng)
         samples = []
         for drawn, likelihood in zip(np.moveaxis(values, -1, 0), functions.likelihoods, strict=True):
+            likelihood = likelihood.at(known)
             if latent:
                 samples.append(likelihood.response(torch.from_numpy(drawn.copy())[None])[0].numpy())
             else:

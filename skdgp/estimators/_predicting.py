@@ -14,6 +14,7 @@ from ..inference.predictor import PREDICT_NUMBERS
 from ..inference.threads import threads_for
 from ..tables import Table
 from ..tables.encoding import N_DRAWS, has_missing
+from ..tables.known import Known
 from ._fitted import Learnt, fitted, learnt, member_of, query
 
 #: Largest number of rows, with all draws of missing cells, whose joint covariance is computed: a matrix of 128 MiB. If
@@ -23,10 +24,30 @@ MOST_ROWS = 4096
 T = TypeVar("T")
 
 
+class _Query:
+    """Rows to predict, and what is known of them. Part of it is some of the rows."""
+
+    def __init__(self, X: np.ndarray, known: Known):
+        self.X, self.known = X, known
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __getitem__(self, rows: slice) -> "_Query":
+        return _Query(self.X[rows], {name: values[rows] for name, values in self.known.items()})
+
+
 def predict(
-    model: Learnt, X: np.ndarray, function: Callable[[list[Likelihood], list[Marginals]], T], *, exact: bool
+    model: Learnt,
+    X: np.ndarray,
+    function: Callable[[list[Likelihood], list[Marginals]], T],
+    *,
+    exact: bool,
+    known: Known | None = None,
 ) -> Iterator[tuple[slice, T]]:
     """Rows, and the values of ``function`` of likelihoods and marginals there, one batch after another.
+
+    Likelihoods are those of rows of which this is ``known``.
 
     Marginals of rows with missing cells are mixtures over draws of these cells. If the model has learnt from rows that
     lack the same cells, the mean lies halfway between the mean over draws and the mean that the model has learnt for
@@ -34,14 +55,20 @@ def predict(
     cell is missing tells something about the target, but there may be few rows to learn it from. The square of half
     their difference is added to the variance.
     """
-    if not has_missing(X):
-        return model.predictor.predict(X, model.table.prepared, function, exact=exact)
-    drawn = _Drawn(model.table)
+    drawn = _Drawn(model.table) if has_missing(X) else None
+    batch = _Query(X[:0], {})
 
-    def over_draws(likelihoods: list[Likelihood], marginals: list[Marginals]) -> T:
-        return function(likelihoods, [drawn.joined(member) for member in marginals])
+    def prepared(rows: _Query) -> np.ndarray:
+        nonlocal batch
+        batch = rows
+        return model.table.prepared(rows.X) if drawn is None else drawn(rows.X)
 
-    return model.predictor.predict(X, drawn, over_draws, exact=exact, copies=N_DRAWS + 1)
+    def of_batch(likelihoods: list[Likelihood], marginals: list[Marginals]) -> T:
+        there = [likelihood.at(batch.known) for likelihood in likelihoods]
+        return function(there, marginals if drawn is None else [drawn.joined(member) for member in marginals])
+
+    query, copies = _Query(X, known or {}), 1 if drawn is None else N_DRAWS + 1
+    return model.predictor.predict(query, prepared, of_batch, exact=exact, copies=copies)
 
 
 def drawn_rows(table: Table, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -23,10 +23,12 @@ from ..methods.inducing import Auto
 from ..methods.kernels import has_corners
 from ..methods.likelihoods import LIKELIHOODS, is_gaussian, make_likelihood
 from ..methods.options import computing, modelling, parameter, tabular, training
+from ..tables.known import Known
 from ..tables.targets import Numbers
 from . import _predicting, _training
 from ._fitted import built_with, fitted, learnt, query, refuse_trend
 from ._functions import FunctionDraws, draw_seeds
+from ._knowledge import known_of
 from ._parameters import method_of
 from ._shell import Shell, nameless
 
@@ -76,7 +78,18 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         return method_of(self).n_latent_outputs is not None
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None, X_val=None, y_val=None):
+    def fit(
+        self,
+        X,
+        y,
+        sample_weight=None,
+        X_val=None,
+        y_val=None,
+        exposure=None,
+        exposure_val=None,
+        noise_variance=None,
+        noise_variance_val=None,
+    ):
         """Fit the model to training rows.
 
         Parameters
@@ -95,6 +108,20 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             rows. ``fit`` uses them even with ``early_stopping=False``.
         y_val : array-like of shape (n_val,) or (n_val, n_outputs), default=None
             Targets of ``X_val``: give both or neither.
+        exposure : float or array-like of shape (n_samples,), default=None
+            For how long, or over how large an area, each row was observed, if ``y`` are counts: with
+            ``likelihood="poisson"`` or "negative_binomial". All numbers are positive. The model learns the rate, the
+            mean count per unit of exposure. Give predictions the exposure of new rows. See :doc:`/targets`.
+        exposure_val : float or array-like of shape (n_val,), default=None
+            Exposures of ``X_val``, if there is an ``exposure``.
+        noise_variance : float or array-like of shape (n_samples,), default=None
+            Variance of the noise in each row, in the square of the units of ``y``, if it is known and
+            ``likelihood="gaussian"``: as scikit-learn's ``GaussianProcessRegressor(alpha=...)``. It is all noise there
+            is; none is learnt besides. With several outputs it is the noise of each of them. With zero the model goes
+            through the targets, as far as numerical precision allows. Neighbours do not correct predictions then. See
+            :doc:`/targets`.
+        noise_variance_val : float or array-like of shape (n_val,), default=None
+            The same of ``X_val``, if there is a ``noise_variance``.
 
         Returns
         -------
@@ -130,10 +157,12 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> model.fit(X[:80], y[:80], X_val=X[80:], y_val=y[80:]).validation_scores_.shape
         (2,)
         """
-        return _training.fit(self, X, y, sample_weight, X_val, y_val)
+        known = {"exposure": exposure, "noise_variance": noise_variance}
+        known_val = {"exposure": exposure_val, "noise_variance": noise_variance_val}
+        return _training.fit(self, X, y, sample_weight, X_val, y_val, known=known, known_val=known_val)
 
     @fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X, y, sample_weight=None, total_size=None):
+    def partial_fit(self, X, y, sample_weight=None, total_size=None, exposure=None, noise_variance=None):
         """Learn from one chunk of rows. Call it again with the next chunk.
 
         The first chunk decides how features and targets are scaled and where inducing points start. So the first chunk
@@ -167,6 +196,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         total_size : int, default=None
             Number of rows of all chunks together. It decides how much the penalty on the inducing variables counts
             beside the rows. Without it the number of rows seen so far takes its place.
+        exposure : float or array-like of shape (n_samples,), default=None
+            Exposures of the rows, if ``y`` are counts; see ``fit``. All chunks have them, or none has.
+        noise_variance : float or array-like of shape (n_samples,), default=None
+            Variances of the noise of the rows, if they are known; see ``fit``. All chunks have them, or none has. The
+            mean of the first chunk is what predictions have by default.
 
         Returns
         -------
@@ -197,10 +231,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> model.loss_curve_.shape  # a number for each chunk
         (2,)
         """
-        return _training.learn(self, X, y, sample_weight, total_size)
+        known = {"exposure": exposure, "noise_variance": noise_variance}
+        return _training.learn(self, X, y, sample_weight, total_size, known=known)
 
     @fit_context(prefer_skip_nested_validation=True)
-    def update(self, X, y, sample_weight=None):
+    def update(self, X, y, sample_weight=None, noise_variance=None):
         """Learn from new rows without training, in a moment. Hyperparameters stay as they are.
 
         A posterior that has a closed form learns from the new rows as if they had been among the rows of ``fit``:
@@ -223,6 +258,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             Their targets.
         sample_weight : array-like of shape (n_samples,), default=None
             Non-negative weights of the rows.
+        noise_variance : float or array-like of shape (n_samples,), default=None
+            Variances of their noise, if ``fit`` has had those of its rows.
 
         Returns
         -------
@@ -255,7 +292,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> bool(after > before)
         True
         """
-        return _training.condition(self, X, y, sample_weight)
+        return _training.condition(self, X, y, sample_weight, known={"noise_variance": noise_variance})
 
     @property
     def noise_variance_(self):
@@ -299,7 +336,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         return np.average(variances, axis=0, weights=predictor.weights)
 
     @threads_for()
-    def predict(self, X, return_std=False, return_cov=False, latent=False):
+    def predict(self, X, return_std=False, return_cov=False, latent=False, exposure=None, noise_variance=None):
         """Predict the mean of each row and, if you ask for it, standard deviations or covariances.
 
         The predictive distribution of a row is a mixture over the members of the ensemble and their samples or
@@ -315,6 +352,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             Whether to return the joint covariance of all rows.
         latent : bool, default=False
             Whether deviations and covariances are those of the noiseless function f, instead of observations y.
+        exposure : float or array-like of shape (n_samples,), default=None
+            Exposures of the rows, if the model has learnt from counts with exposures. One by default: then
+            ``y_mean`` is the rate.
+        noise_variance : float or array-like of shape (n_samples,), default=None
+            Variances of the noise of the rows, if ``fit`` has had those of its rows. Their mean by default.
 
         Returns
         -------
@@ -348,31 +390,34 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         if return_std and return_cov:
             raise ValueError("At most one of return_std and return_cov can be True, got both: choose one.")
         X = query(self, X)
+        known = known_of(self, len(X), {"exposure": exposure, "noise_variance": noise_variance})
         mean, std = self._empty(len(X)), self._empty(len(X))
-        for rows, dist in self._distributions(X, latent):
+        for rows, dist in self._distributions(X, latent, known):
             mean[rows] = dist.mean
             if return_std:
                 std[rows] = dist.std
         if return_cov:
-            return _Pair((mean, self._covariance(X, latent)))
+            return _Pair((mean, self._covariance(X, latent, known)))
         return _Pair((mean, std)) if return_std else mean
 
-    def _covariance(self, X: np.ndarray, latent: bool) -> np.ndarray:
+    def _covariance(self, X: np.ndarray, latent: bool, known: Known) -> np.ndarray:
         """Joint covariances (n, n) or (n, n, P) of rows, in the square of the user's units."""
         self._refuse_transform("return_cov=True", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
         rows, row = _predicting.drawn_rows(learnt(self).table, X)
         covariance = over_copies(joint_covariance(fitted(self), rows), row, self._variance(X, latent=True))
+        size = fitted(self).likelihoods[0].sizes(known)
+        covariance = covariance * size * size.T
         if not latent:
             index = np.arange(len(X))
-            covariance[:, index, index] = self._variance(X, latent=False).T
+            covariance[:, index, index] = self._variance(X, latent=False, known=known).T
         return covariance[0] if self._is_flat else np.moveaxis(covariance, 0, -1)
 
-    def _variance(self, X: np.ndarray, latent: bool) -> np.ndarray:
+    def _variance(self, X: np.ndarray, latent: bool, known: Known | None = None) -> np.ndarray:
         """Predictive variances (n, P), in the square of the user's units."""
-        return np.concatenate([dist.var for _, dist in self._distributions(X, latent)]).reshape(len(X), -1)
+        return np.concatenate([dist.var for _, dist in self._distributions(X, latent, known)]).reshape(len(X), -1)
 
     @threads_for()
-    def predict_output_cov(self, X, latent=False):
+    def predict_output_cov(self, X, latent=False, noise_variance=None):
         """Covariances between the outputs of each row.
 
         With ``n_latent_outputs`` outputs share functions, and are therefore correlated. Otherwise correlations come
@@ -384,6 +429,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             Rows to predict, in the units of ``fit``.
         latent : bool, default=False
             Whether covariances are those of the noiseless function f, instead of observations y.
+        noise_variance : float or array-like of shape (n_samples,), default=None
+            Variances of the noise of the rows, if ``fit`` has had those of its rows. Their mean by default.
 
         Returns
         -------
@@ -407,6 +454,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         True
         """
         X = query(self, X)
+        known = known_of(self, len(X), {"noise_variance": noise_variance})
         self._refuse_transform("predict_output_cov", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
         likelihood = fitted(self).likelihoods[0]
         if not likelihood.additive:
@@ -417,7 +465,10 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         scale = np.asarray(likelihood.units.scale)
         variance = self._distribution(X, True).var.reshape(len(X), -1) / scale**2
         covariance = _predicting.output_covariance(learnt(self), X, variance) * scale[:, None] * scale
-        return covariance if latent else covariance + np.diag(self._mean_noise_variance())
+        if latent:
+            return covariance
+        noise = known.get("noise_variance", self._mean_noise_variance()[None])  # (n, 1) or (1, P)
+        return covariance + noise[..., None] * np.eye(len(scale))
 
     def _refuse_transform(self, what: str, instead: str) -> None:
         """ValueError if targets are transformed: ``what`` has no formula for them."""
@@ -483,7 +534,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         return gradient, FunctionDraws(self, seeds).gradient(X).std(axis=-1)
 
     @threads_for()
-    def predict_dist(self, X, latent=False):
+    def predict_dist(self, X, latent=False, exposure=None, noise_variance=None):
         """Predictive distribution of every row, with density, quantiles, draws and scores.
 
         Parameters
@@ -491,7 +542,13 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         X : array-like of shape (n_samples, n_features)
             Rows to predict, in the units of ``fit``.
         latent : bool, default=False
-            Whether the distribution is that of the noiseless function f, instead of an observation y.
+            Whether the distribution is that of the noiseless function f, instead of an observation y. Of counts it is
+            that of the mean count.
+        exposure : float or array-like of shape (n_samples,), default=None
+            Exposures of the rows, if the model has learnt from counts with exposures. One by default: then a count
+            is that of one unit of exposure.
+        noise_variance : float or array-like of shape (n_samples,), default=None
+            Variances of the noise of the rows, if ``fit`` has had those of its rows. Their mean by default.
 
         Returns
         -------
@@ -521,10 +578,13 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> bool((dist.std > model.predict_dist(X, latent=True).std).all())
         True
         """
-        return self._distribution(query(self, X), latent)
+        X = query(self, X)
+        return self._distribution(
+            X, latent, known_of(self, len(X), {"exposure": exposure, "noise_variance": noise_variance})
+        )
 
     @threads_for()
-    def leave_one_out(self, latent=False):
+    def leave_one_out(self, latent=False, noise_variance=None):
         """Predictive distribution of every training row, as if the model had not learnt from it.
 
         With these you can score a model, check its intervals and look for outliers without holding rows out. They need
@@ -536,6 +596,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         ----------
         latent : bool, default=False
             Whether the distribution is that of the noiseless function f, instead of an observation y.
+        noise_variance : float or array-like of shape (n_samples,), default=None
+            Variances of the noise of the rows of ``fit``, if ``fit`` has had different ones. Without ``latent`` they
+            are needed then, since the estimator does not keep them.
 
         Returns
         -------
@@ -547,7 +610,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         ------
         ValueError
             If there is no closed form: after ``partial_fit``, with members that learn by minibatches, for more rows,
-            or with missing cells in ``X``.
+            or with missing cells in ``X``. If ``noise_variance`` is needed and missing.
 
         See Also
         --------
@@ -569,11 +632,18 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         left_out = learnt(self).ensemble.left_out
         if isinstance(left_out, str):
             raise ValueError(f"leave_one_out has no answer for this fit, since {REASONS[left_out]}.")
-        predictor = fitted(self)
-        return self._mixture(predictor.likelihoods, left_out.marginals(predictor.device), latent=latent)
+        predictor, n_rows = fitted(self), left_out.mean.shape[1]
+        known = known_of(self, n_rows, {"noise_variance": noise_variance})
+        if not latent and not known and predictor.models[0].likelihood.noise_differs:
+            raise ValueError(
+                "leave_one_out needs the noise_variance of the rows of fit, which differ: pass it again, or set "
+                "latent=True."
+            )
+        likelihoods = [likelihood.at(known) for likelihood in predictor.likelihoods]
+        return self._mixture(likelihoods, left_out.marginals(predictor.device), latent=latent)
 
     @threads_for()
-    def predict_quantiles(self, X, quantiles, latent=False):
+    def predict_quantiles(self, X, quantiles, latent=False, exposure=None, noise_variance=None):
         """Quantiles of every row's predictive distribution.
 
         Parameters
@@ -584,6 +654,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             Probabilities in [0, 1]; 0.5 is the median.
         latent : bool, default=False
             Whether quantiles are those of the noiseless function f, instead of an observation y.
+        exposure : float or array-like of shape (n_samples,), default=None
+            Exposures of the rows, if the model has learnt from counts with exposures. One by default: then a count
+            is that of one unit of exposure.
+        noise_variance : float or array-like of shape (n_samples,), default=None
+            Variances of the noise of the rows, if ``fit`` has had those of its rows. Their mean by default.
 
         Returns
         -------
@@ -608,13 +683,14 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim > 1:
             raise ValueError(f"quantiles must be a number or a list of numbers, got an array of shape {levels.shape}.")
+        known = known_of(self, len(X), {"exposure": exposure, "noise_variance": noise_variance})
         values = self._empty(len(X), *levels.shape)
-        for rows, dist in self._distributions(X, latent):
+        for rows, dist in self._distributions(X, latent, known):
             batch = dist.ppf(levels.reshape(*levels.shape, *(1 for _ in dist.shape)))  # ([k,] n, [P])
             values[rows] = np.moveaxis(batch, 0, -1) if levels.ndim else batch
         return values
 
-    def predict_interval(self, X, confidence_level=0.9, latent=False):
+    def predict_interval(self, X, confidence_level=0.9, latent=False, exposure=None, noise_variance=None):
         """Central interval of every row's predictive distribution.
 
         Parameters
@@ -625,6 +701,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             Probability of the interval, between 0 and 1.
         latent : bool, default=False
             Whether intervals are those of the noiseless function f, instead of an observation y.
+        exposure : float or array-like of shape (n_samples,), default=None
+            Exposures of the rows, if the model has learnt from counts with exposures. One by default: then a count
+            is that of one unit of exposure.
+        noise_variance : float or array-like of shape (n_samples,), default=None
+            Variances of the noise of the rows, if ``fit`` has had those of its rows. Their mean by default.
 
         Returns
         -------
@@ -646,9 +727,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> lower.shape, upper.shape
         ((60,), (60,))
         """
-        return self.predict_quantiles(X, central_levels(confidence_level), latent)
+        return self.predict_quantiles(X, central_levels(confidence_level), latent, exposure, noise_variance)
 
-    def sample_y(self, X, n_samples=1, random_state=None, latent=False):
+    def sample_y(self, X, n_samples=1, random_state=None, latent=False, exposure=None, noise_variance=None):
         """Draw functions from the posterior, and observations of them.
 
         Each draw is one function: its values at neighbouring rows are close to each other, and its values at equal rows
@@ -665,6 +746,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             Source of randomness.
         latent : bool, default=False
             Whether to draw the noiseless function f, instead of observations y.
+        exposure : float or array-like of shape (n_samples_X,), default=None
+            Exposures of the rows, if the model has learnt from counts with exposures. One by default: then a count
+            is that of one unit of exposure.
+        noise_variance : float or array-like of shape (n_samples_X,), default=None
+            Variances of the noise of the rows, if ``fit`` has had those of its rows. Their mean by default.
 
         Returns
         -------
@@ -692,7 +778,41 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         rng = check_random_state(random_state)
         functions = FunctionDraws(self, draw_seeds("n_samples", n_samples, rng))
-        return functions._sampled(X, rng, latent)
+        X = query(self, X)
+        return functions._sampled(
+            X, rng, latent, known_of(self, len(X), {"exposure": exposure, "noise_variance": noise_variance})
+        )
+
+    def score(self, X, y, sample_weight=None, exposure=None):
+        """Coefficient of determination R² of the predictions.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to predict, in the units of ``fit``.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+        exposure : float or array-like of shape (n_samples,), default=None
+            Exposures of the rows, if the model has learnt from counts with exposures.
+
+        Returns
+        -------
+        float
+            1 − (sum of squared errors)/(sum of squared deviations from the mean), averaged over outputs.
+
+        Examples
+        --------
+        >>> from skdgp import SOLVEGPRegressor
+        >>> from skdgp.datasets import make_waves
+        >>> X, y = make_waves(60, random_state=0)
+        >>> SOLVEGPRegressor(10, 0, max_iter=20, random_state=0).fit(X, y).score(X, y) > 0.5
+        True
+        """
+        from sklearn.metrics import r2_score  # brings modules that fits do not need
+
+        return r2_score(y, self.predict(X, exposure=exposure), sample_weight=sample_weight)
 
     @property
     def _is_flat(self) -> bool:
@@ -712,15 +832,17 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Means (n, P) of the noiseless function at checked rows, in the user's units."""
         return np.concatenate([dist.mean for _, dist in self._distributions(X, latent=True)]).reshape(len(X), -1)
 
-    def _distribution(self, X: np.ndarray, latent: bool = False) -> Mixture:
+    def _distribution(self, X: np.ndarray, latent: bool = False, known: Known | None = None) -> Mixture:
         """The predictive distribution of all rows."""
-        batches = [dist for _, dist in self._distributions(X, latent)]
+        batches = [dist for _, dist in self._distributions(X, latent, known)]
         return batches[0].concatenate(batches)
 
-    def _distributions(self, X: np.ndarray, latent: bool = False) -> Iterator[tuple[slice, Mixture]]:
+    def _distributions(
+        self, X: np.ndarray, latent: bool = False, known: Known | None = None
+    ) -> Iterator[tuple[slice, Mixture]]:
         """Predictive distributions of one batch of rows after another, with the components of all members."""
         mixture = partial(self._mixture, latent=latent)
-        return _predicting.predict(learnt(self), X, mixture, exact=self.dtype == "float64")
+        return _predicting.predict(learnt(self), X, mixture, exact=self.dtype == "float64", known=known)
 
     def _mixture(self, likelihoods: Sequence[Likelihood], marginals: Sequence[Marginals], *, latent: bool) -> Mixture:
         """The predictive distribution of some rows, from the function values of all members."""

@@ -1,6 +1,6 @@
 """Training of an estimator: a table is learnt, an ensemble learns from its rows, and the results are stored."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -40,6 +40,7 @@ from ..tables import learn as learn_table
 from ..tables.encoding import has_missing
 from ..tables.rows import Rows
 from ._fitted import Learnt, keep, learnt, warn_of_kernels
+from ._knowledge import check_before, check_held_out, check_taken
 from ._monitor import Monitor, curves, times
 from ._parameters import check_structure, method_of, structure_of
 from ._refusals import check
@@ -64,16 +65,17 @@ MAX_VALIDATION_ROWS = 1000
 
 @torch.inference_mode(False)
 @torch.enable_grad()
-def fit(estimator, X, y, sample_weight, X_val, y_val):
-    """Train an ensemble on all rows; see the estimators."""
+def fit(estimator, X, y, sample_weight, X_val, y_val, *, known=None, known_val=None):
+    """Train an ensemble on all rows; see the estimators. What is known of rows comes by name."""
     clock = Clock(estimator.max_time)
     with threads_for():
         method = method_of(estimator)
         check(wishes := Wishes(estimator, method, by_chunks=False))
         before, structure = vars(estimator).get("_learnt") if estimator.warm_start else None, structure_of(estimator)
         checker = _checker(estimator, before)
-        table, rows = _read(checker, before, structure, X, y, sample_weight)
-        held_out = table.read_held_out(checker, X_val, y_val, rows.labels, _class_weight(estimator))
+        table, rows = _read(checker, before, structure, X, y, sample_weight, known=known)
+        held_out = table.read_held_out(checker, X_val, y_val, rows.labels, _class_weight(estimator), known_val)
+        check_held_out(rows, held_out)
         device, dtype = _resolve_device(estimator.device), _precision(estimator, rows)
         rng = check_random_state(estimator.random_state)
         own_seeds = _seeds(rng, method.n_members(len(rows)))  # before all that depends on the number of rows
@@ -189,19 +191,18 @@ def learn_again(estimator, X, y, sample_weight, total_size, classes=None):
 
 @torch.inference_mode(False)
 @torch.enable_grad()
-def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool = True):
+def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool = True, known=None):
     """Learn from one chunk of rows; see the estimators' ``partial_fit``.
 
-    Rows that are not ``new`` train members, and judge nothing.
+    Rows that are not ``new`` train members, and judge nothing. What is known of rows comes by name.
     """
     clock = Clock()
     with threads_for():
         method = method_of(estimator)
         check(wishes := Wishes(estimator, method, by_chunks=True))
         before, structure = vars(estimator).get("_learnt"), structure_of(estimator)
-        table, rows = _read(
-            _checker(estimator, before), before, structure, X, y, sample_weight, by_chunks=True, classes=classes
-        )
+        options = {"by_chunks": True, "classes": classes, "known": known}
+        table, rows = _read(_checker(estimator, before), before, structure, X, y, sample_weight, **options)
         n_rows = _total_rows(total_size, len(rows))
         likelihood = _likelihood(estimator, before, table, rows)
         chunk = _to_batch(rows, likelihood, _precision(estimator, rows))
@@ -233,11 +234,14 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool
 
 
 @torch.inference_mode(False)
-def condition(estimator, X, y, sample_weight):
-    """Let closed posteriors learn from new rows; see the estimators' ``update``."""
+def condition(estimator, X, y, sample_weight, *, known=None):
+    """Let closed posteriors learn from new rows; see the estimators' ``update``. What is known of them is by name."""
     with threads_for():
         before, structure = learnt(estimator), structure_of(estimator)
-        table, rows = _read(estimator, before, structure, X, y, sample_weight, by_chunks=True)
+        table, rows = _read(estimator, before, structure, X, y, sample_weight, by_chunks=True, known=known)
+        likelihood = before.predictor.models[0].likelihood
+        if likelihood.fixed or rows.given.known:  # what is known of others says nothing of noise, and they cannot learn
+            check_before(estimator, likelihood, rows.given.known)
         predictor, generator = before.predictor, torch.Generator("cpu").manual_seed(before.n_rows)
         if isinstance(predictor, Stack):
             parts = [
@@ -270,19 +274,29 @@ def _class_weight(estimator):
 
 
 def _read(
-    checker, before: Learnt | None, structure: dict, X, y, sample_weight, *, by_chunks: bool = False, classes=None
+    checker,
+    before: Learnt | None,
+    structure: dict,
+    X,
+    y,
+    sample_weight,
+    *,
+    by_chunks: bool = False,
+    classes=None,
+    known: Mapping[str, Any] | None = None,
 ) -> tuple[Table, Encoded]:
     """The table, and its rows to learn from. They decide units and encoding, unless a model goes on learning.
 
-    ``classes`` are those of all chunks together, if the rows are one chunk of them.
+    ``classes`` are those of all chunks together, if the rows are one chunk of them. ``known`` is what the user knows of
+    the rows, by name.
     """
     class_weight = _class_weight(checker)
     if before is not None:
         check_structure(structure, before.structure)
-        options = {"class_weight": class_weight, "learnt": not by_chunks}
+        options = {"class_weight": class_weight, "known": known, "learnt": not by_chunks}
         return before.table, before.table.read(checker, X, y, sample_weight, **options)
     options = {"normalize": checker.normalize_X, "categorical_features": checker.categorical_features}
-    options |= {"class_weight": class_weight, "classes": classes}
+    options |= {"class_weight": class_weight, "classes": classes, "known": known}
     targets = checker._kind_of_targets()
     table, rows = learn_table(checker, targets, X, y, sample_weight, **options)
     if table.targets.undecided:
@@ -321,11 +335,16 @@ def _total_rows(total_size, n_chunk: int) -> int | None:
 
 def _likelihood(estimator, before: Learnt | None, table: Table, rows: Encoded) -> Likelihood:
     """The likelihood of a model that goes on learning, or one of targets like these, in whose units it computes."""
+    known = rows.given.known
     if before is not None:
-        return before.predictor.models[0].likelihood
+        likelihood = before.predictor.models[0].likelihood
+        check_before(estimator, likelihood, known)
+        return likelihood
     likelihood = estimator._make_likelihood(table.targets, rows.y.shape[1])
+    check_taken(estimator, likelihood, known)
     normalize_y = getattr(estimator, "normalize_y", False)  # only a regressor has it
     likelihood.learn_units(rows.y, rows.given.weight, normalize=normalize_y)
+    likelihood.learn_known(known, rows.given.weight, normalize=normalize_y)
     warn_of_small_targets(likelihood, rows.given.y, normalize_y)
     return likelihood
 
@@ -364,7 +383,7 @@ def _in_table(ensemble: Ensemble, table: Table, checker, X, rows: Rows) -> LeftO
 
 def _to_batch(rows: Encoded, likelihood: Likelihood, dtype: np.dtype) -> Batch:
     """Rows in main memory, with targets in the units of the likelihood."""
-    return Batch.of(rows.X, likelihood.encode(rows.y), rows.given.weight, dtype)
+    return Batch.of(rows.X, likelihood.encode_rows(rows.y, rows.given.known), rows.given.weight, dtype)
 
 
 def _hold_out(

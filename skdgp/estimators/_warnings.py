@@ -86,7 +86,9 @@ def warn_of_failure(ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:
     comparable = ensemble.models[0].likelihood.standardised  # their densities are those of standardised targets
     if held_out is None or not comparable or len(data) < MIN_ROWS_TO_COMPARE or data.y.isnan().any():
         return
-    line = linear_score(data.rows(torch.from_numpy(order[:INITIAL_ROWS])))
+    sample = data.rows(torch.from_numpy(order[:INITIAL_ROWS]))
+    y = sample.y[:, : ensemble.models[0].likelihood.n_targets]  # without what else is known of rows
+    line = linear_score(Batch(sample.X, y, sample.weight))
     chance = math.sqrt(2.0 / held_out.n_rows)  # two standard errors: a Gaussian's log density varies by 1/2
     if line is not None and (score := held_out.score) < line - MARGIN - chance:
         warnings.warn(

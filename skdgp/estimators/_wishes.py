@@ -279,6 +279,12 @@ IDLE = (
     ),
     Idle(
         ("n_neighbors",),
+        lambda fit: fit.likelihood.fixed,
+        "with a noise_variance, which leaves neighbours no noise to learn",
+        "leave it out",
+    ),
+    Idle(
+        ("n_neighbors",),
         lambda fit: not fit.likelihood.kriged,
         "with likelihood={likelihood!r}, since its noise is not the same for all rows",
         'set likelihood="gaussian", or leave it out',

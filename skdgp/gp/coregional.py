@@ -7,7 +7,7 @@ are missing.
 """
 
 from collections.abc import Sequence
-from typing import Self, cast
+from typing import ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -120,6 +120,7 @@ class Incomplete(Gaussian):
     """
 
     stackable = True
+    takes: ClassVar[tuple[str, ...]] = ()
 
     correlations: Tensor
 

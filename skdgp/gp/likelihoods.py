@@ -7,8 +7,9 @@ units.
 """
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -26,6 +27,12 @@ NOISE_FLOOR = 1e-6
 
 #: The same for models that were not trained in float32 and predict in float64.
 LEAST_NOISE = 1e-12
+
+#: The same if the noise is given.
+LEAST_GIVEN = 1e-10
+
+#: Logarithm of the excess of noise that is given, and not learnt, over its floor: there is none.
+NO_EXCESS = math.log(1e-30)
 
 
 class Likelihood(nn.Module):
@@ -46,7 +53,7 @@ class Likelihood(nn.Module):
     base_kind: ClassVar[str] = "numbers"
 
     #: Whether the nearest rows may correct predictions. That needs noise which is the same everywhere, and no outliers.
-    kriged: ClassVar[bool] = False
+    kriged: bool = False
 
     #: Whether models see standardised targets, in ``units``.
     standardised: ClassVar[bool] = False
@@ -62,6 +69,16 @@ class Likelihood(nn.Module):
 
     #: Whether observations without noise are linear in function values.
     linear: ClassVar[bool] = False
+
+    #: What may be known of a row besides its target, by the names of the arguments of ``fit``.
+    takes: ClassVar[tuple[str, ...]] = ()
+
+    #: What of it is known of the rows of this model.
+    known: tuple[str, ...] = ()
+
+    #: Whether all noise is given, so that nothing of it is learnt; and whether it differs from row to row then.
+    fixed: bool = False
+    noise_differs: bool = False
 
     #: Units of targets: those that the user has chosen, unless a likelihood learns others.
     units: Units = Units([0.0], [1.0])
@@ -94,12 +111,43 @@ class Likelihood(nn.Module):
         """Targets (N, P) as the model sees them."""
         return y
 
+    # What is known of rows. Encoded targets (N, W) contain it: its columns come after those of the P targets. So it is
+    # wherever targets are, and only the likelihood knows of it.
+
+    def learn_known(self, known: Mapping[str, np.ndarray], weight: np.ndarray, *, normalize: bool) -> None:
+        """Learn what is known of rows with weights (N,), as arrays (N, K) by name, after :meth:`learn_units`."""
+        self.known = tuple(sorted(known))
+
+    def encode_known(self, known: Mapping[str, np.ndarray]) -> np.ndarray:
+        """What is known of rows as columns (N, W - P)."""
+        raise NotImplementedError
+
+    def encode_rows(self, y: np.ndarray, known: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Targets (N, P) as the model sees them, with what is known of their rows (N, W)."""
+        return np.hstack([self.encode(y), self.encode_known(known)]) if known else self.encode(y)
+
+    def at(self, known: Mapping[str, np.ndarray]) -> Self:
+        """The likelihood as it predicts some rows of which this is known; it shares its parameters with this one."""
+        return self
+
+    def sizes(self, known: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Factors (n, 1) by which what is known of rows multiplies observations without noise."""
+        return np.ones((1, 1))
+
     def initialise(self, y: Tensor, weight: Tensor) -> None:
         """Set initial values from encoded targets (N, P) with weights (N,)."""
 
     def regressands(self, y: Tensor) -> Tensor:
         """Targets of least squares (N, D), one for each of the first function values, from encoded targets (N, P)."""
         return y
+
+    def precise_weights(self, y: Tensor, weight: Tensor) -> Tensor:
+        """Weights (N,) of rows in least squares, of which the noise is the same everywhere; see :meth:`regressands`."""
+        return weight
+
+    def log_precise(self, y: Tensor, weight: Tensor) -> float:
+        """What log p(y | f), summed over rows, has beside the sum with these weights and the same noise everywhere."""
+        return 0.0
 
     def calibrated(self) -> list[nn.Parameter]:
         """Logarithms to which held-out rows add a single number, which all members of an ensemble share."""
@@ -303,6 +351,10 @@ class AdditiveNoise(Standardised):
 class Gaussian(AdditiveNoise):
     """Likelihood y = f + Gaussian noise, of one variance per output and independent between outputs.
 
+    If the variance s² of the noise of each row is given, it is all noise there is. Encoded targets then have one more
+    column, s² in the square of the first target's units. Where the noise of all rows must be the same, it is the mean
+    σ² of all s². Rows of noise s² and weight w stand for rows of noise σ² and weight w σ²/s² there.
+
     Parameters
     ----------
     n_outputs : int
@@ -315,8 +367,18 @@ class Gaussian(AdditiveNoise):
 
     stackable = True
     conjugate = True
+    takes: ClassVar[tuple[str, ...]] = ("noise_variance",)
 
     floor: Tensor
+
+    #: Mean of given variances, in the square of the user's units.
+    given_noise: float = 0.0
+
+    #: Smallest variance that is not larger because it is given.
+    least: float = NOISE_FLOOR
+
+    #: Variances (n, 1) of the noise of the rows to predict, in the square of the user's units, if they are known.
+    row_noise: np.ndarray | None = None
 
     def __init__(self, n_outputs: int, *, excess: float = INITIAL_EXCESS, floor: float | Sequence[float] = NOISE_FLOOR):
         super().__init__(n_outputs)
@@ -334,27 +396,117 @@ class Gaussian(AdditiveNoise):
         variance = self.variance
         return variance.new_zeros(1), variance[None]
 
+    def learn_known(self, known: Mapping[str, np.ndarray], weight: np.ndarray, *, normalize: bool) -> None:
+        """Learn the mean of the given variances; see :meth:`.Likelihood.learn_known`."""
+        super().learn_known(known, weight, normalize=normalize)
+        if "noise_variance" in known:
+            noise = known["noise_variance"][:, 0]
+            self.given_noise, self.noise_differs = float(np.average(noise, weights=weight)), bool(np.ptp(noise) > 0)
+            self.fixed, self.kriged = True, False
+
+    def encode_known(self, known: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Variances in the square of the first target's units."""
+        return known["noise_variance"] / self.units.scale[0] ** 2
+
+    @property
+    def fixed_by_row(self) -> bool:
+        """Whether encoded targets have the variances of their rows' noise."""
+        return "noise_variance" in self.known
+
+    def fix(self, variance: Tensor) -> None:
+        """Let the noise have given variances (P,), or one for all outputs, of encoded targets, and not learn it."""
+        self.fixed = True
+        self.floor.copy_(variance)
+        self.log_excess.requires_grad_(False).fill_(NO_EXCESS)
+
+    def at(self, known: Mapping[str, np.ndarray]) -> Self:
+        """See :meth:`.Likelihood.at`. The noise is σ² if it is not known."""
+        if "noise_variance" not in known:
+            return self
+        there = copy(self)
+        there.row_noise = known["noise_variance"]
+        return there
+
+    def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> PredictiveDistribution:
+        """See :meth:`.Likelihood.predictive`."""
+        if latent or self.row_noise is None:
+            return super().predictive(mean, variance, log_weight, latent=latent)
+        noise = variance.new_tensor(self.row_noise / np.square(self.units.scale))  # (B, P)
+        return super().predictive(mean, variance + noise, log_weight, latent=True)
+
+    def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+        """See :meth:`.Likelihood.draw`."""
+        if self.row_noise is None:
+            return super().draw(f, rng)
+        noise = np.sqrt(self.row_noise) * rng.standard_normal(f.shape)
+        return f * np.asarray(self.units.scale) + np.asarray(self.units.shift) + noise
+
     def initialise(self, y: Tensor, weight: Tensor) -> None:
-        """Set the floor of the noise, which is larger if targets look rounded; see :func:`noise_floor`."""
-        self.floor.copy_(noise_floor(y, weight))
+        """Set the floor of the noise, which is larger if targets look rounded; see :func:`noise_floor`.
+
+        Noise that is given is set to its mean.
+        """
+        if self.fixed:
+            self._fix_mean()
+        else:
+            self.floor.copy_(noise_floor(y, weight))
 
     def refine(self) -> None:
         """Lower the floor, even if targets look rounded, since held-out rows have shown how small the noise is."""
-        self.floor.fill_(LEAST_NOISE)
+        if self.fixed:
+            self.least = LEAST_GIVEN
+            self._fix_mean()
+        else:
+            self.floor.fill_(LEAST_NOISE)
 
     def calibrated(self) -> list[nn.Parameter]:
-        """The logarithm of the noise's excess over its floor."""
-        return [self.log_excess]
+        """The logarithm of the noise's excess over its floor, unless the noise is given."""
+        return [] if self.fixed else [self.log_excess]
+
+    def regressands(self, y: Tensor) -> Tensor:
+        """The targets."""
+        return y[..., : self.n_targets] if self.fixed_by_row else y
+
+    def precise_weights(self, y: Tensor, weight: Tensor) -> Tensor:
+        """Weights times σ²/s²."""
+        if not self.fixed_by_row:
+            return weight
+        return weight * (self.variance[..., :1] / self._noise_of_rows(y)[..., 0])
+
+    def log_precise(self, y: Tensor, weight: Tensor) -> float:
+        """−½ Σ_i w_i Σ_p [log 2πs_i² − (σ²/s_i²) log 2πσ²]."""
+        if not self.fixed_by_row:
+            return 0.0
+        own, mean = self._noise_of_rows(y).double(), self.variance.double()
+        precise = self.precise_weights(y, weight).double()
+        constant = (weight.double()[:, None] * (own.log() + LOG_2PI)).sum()
+        return -0.5 * float(constant - (precise[:, None] * (mean.log() + LOG_2PI)).sum())
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """−½ Σ_p [((y − m)² + v)/σ² + log 2πσ²]."""
-        noise = self.variance[..., None, None, :]
-        return -0.5 * (((y.unsqueeze(-3) - mean).square() + variance) / noise + noise.log() + LOG_2PI).sum(-1)
+        target, noise = self.regressands(y).unsqueeze(-3), self._noise_of_rows(y).unsqueeze(-3)
+        return -0.5 * (((target - mean).square() + variance) / noise + noise.log() + LOG_2PI).sum(-1)
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """log Π_p N(y | m, v + σ²)."""
-        total = variance + self.variance[..., None, None, :]
-        return -0.5 * ((y.unsqueeze(-3) - mean).square() / total + total.log() + LOG_2PI).sum(-1)
+        target, total = self.regressands(y).unsqueeze(-3), variance + self._noise_of_rows(y).unsqueeze(-3)
+        return -0.5 * ((target - mean).square() / total + total.log() + LOG_2PI).sum(-1)
+
+    def _fix_mean(self) -> None:
+        """Fix the noise at the mean of the given variances."""
+        self.fix(self._at_least(self.floor.new_tensor([self.given_noise / self.units.scale[0] ** 2])))
+
+    def _at_least(self, noise: Tensor) -> Tensor:
+        """Variances (..., P) of all outputs, none too small, from those (..., 1) in the first target's units."""
+        ratios = [(self.units.scale[0] / scale) ** 2 for scale in self.units.scale]
+        enough = noise.clamp(min=self.least / min(ratios))
+        return torch.cat([enough * ratio for ratio in ratios], dim=-1)
+
+    def _noise_of_rows(self, y: Tensor) -> Tensor:
+        """Variances (..., B, P) of the noise of rows with encoded targets, or (..., 1, P) if all have the same."""
+        if not self.fixed_by_row:
+            return self.variance[..., None, :]
+        return self._at_least(y[..., self.n_targets :])
 
 
 def first_row(wrong: np.ndarray) -> int | None:

@@ -2,10 +2,16 @@
 
 A target has the mean μ = exp(f + c). c is the logarithm of the mean of all targets, so that f starts at zero. The noise
 is that of a Poisson, negative binomial or gamma distribution.
+
+The *exposure* e of a count says how long it was taken, or over how large an area. If it is known, μ = e exp(f + c)/ē,
+where ē is the mean exposure of all rows. Then exp(f + c)/ē is the rate, the mean count per unit of exposure. Encoded
+targets have one more column, log e/ē.
 """
 
 import math
-from typing import ClassVar
+from collections.abc import Mapping
+from copy import copy
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -61,6 +67,12 @@ class LogLink(Regression):
     positive = True
     shift: tuple[float, ...]
 
+    #: ē: the exposure that counts as one; None if exposures are not known.
+    usual_exposure: float | None = None
+
+    #: Exposures (n, 1) of the rows to predict.
+    exposure: np.ndarray | float = 1.0
+
     def __init__(self, n_outputs: int):
         super().__init__(n_outputs)
         self.limits = (n_outputs * (-math.inf,), n_outputs * (math.inf,))  # of the logarithms of means
@@ -90,13 +102,57 @@ class LogLink(Regression):
         known = np.where(np.isfinite(logs), logs, 0.0)  # of an output whose counts are all zero
         self.limits = (tuple((known[0] - BEYOND).tolist()), tuple((known[1] + BEYOND).tolist()))
 
+    def learn_known(self, known: Mapping[str, np.ndarray], weight: np.ndarray, *, normalize: bool) -> None:
+        """Learn ē, which is one without ``normalize``; see :meth:`.Likelihood.learn_known`."""
+        super().learn_known(known, weight, normalize=normalize)
+        if "exposure" not in known:
+            return
+        exposure = known["exposure"][:, 0]
+        self.usual_exposure = float(np.average(exposure, weights=weight)) if normalize else 1.0
+        lowest, highest = (math.log(end / self.usual_exposure) for end in (exposure.min(), exposure.max()))
+        # These limits are those of means at the exposure ē.
+        self.limits = tuple(low - highest for low in self.limits[0]), tuple(high - lowest for high in self.limits[1])
+
+    def encode_known(self, known: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Logarithms of e/ē."""
+        return np.log(known["exposure"] / self.usual_exposure)
+
+    def at(self, known: Mapping[str, np.ndarray]) -> Self:
+        """See :meth:`.Likelihood.at`. The exposure is one if it is not known."""
+        if "exposure" not in known:
+            return self
+        there = copy(self)
+        there.exposure = known["exposure"]
+        return there
+
+    def sizes(self, known: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The exposures; see :meth:`.Likelihood.sizes`."""
+        return known.get("exposure", np.ones((1, 1)))
+
     def regressands(self, y: Tensor) -> Tensor:
-        """Logarithms of y + ½, minus c."""
-        return (y + 0.5).log() - y.new_tensor(self.shift)
+        """Logarithms of y + ½ minus c, and minus log((e/ē + ½/m)/(1 + ½/m)) with m = exp c if exposures e are known.
+
+        Up to a constant this is the logarithm of the rate's mean given a gamma prior of half a count. So a row that was
+        observed for a short time does not seem to have a large rate because of the ½.
+        """
+        y, log_exposure = self._parts(y)
+        logarithms = (y + 0.5).log() - y.new_tensor(self.shift)
+        if self.usual_exposure is None:
+            return logarithms
+        half = 0.5 * (-y.new_tensor(self.shift)).exp()
+        return logarithms - (log_exposure.exp() + half).log() + half.log1p()
+
+    def _parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Targets (..., P), and log e/ē (..., 1), or zero if exposures are not known."""
+        return y[..., : self.n_targets], y[..., self.n_targets :].sum(-1, keepdim=True)
+
+    def _log_exposure(self, like: Tensor) -> Tensor:
+        """log e/ē (n, 1) or () of the rows to predict; zero if exposures are not known."""
+        return like.new_tensor(0.0 if self.usual_exposure is None else np.log(self.exposure / self.usual_exposure))
 
     def response(self, f: Tensor) -> Tensor:
         """Means of targets."""
-        return self._bounded(self._log_mean(f)).exp()
+        return (self._bounded(self._log_mean(f)) + self._log_exposure(f)).exp()
 
     def mean_response(self, mean: Tensor, variance: Tensor, log_weight: Tensor) -> Tensor:
         """See :meth:`.Likelihood.mean_response`."""
@@ -105,7 +161,8 @@ class LogLink(Regression):
 
     def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """Σ_p log ∫ p(y | f) N(f | m, v) df, as in predictions but with fewer nodes."""
-        m, v, y = self._log_mean(mean), variance.clamp(min=1e-12), y.unsqueeze(-3)
+        y, log_exposure = self._parts(y.unsqueeze(-3))
+        m, v = self._log_mean(mean) + log_exposure, variance.clamp(min=1e-12)
         return log_average(self.conditional, y, m, v, self.spread(m), N_TRAINING_NODES, N_TRAINING_STEPS).sum(-1)
 
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> Mixture:
@@ -119,6 +176,8 @@ class LogLink(Regression):
     def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         """See :meth:`.Likelihood.draw`."""
         m = np.clip(f + np.asarray(self.shift), *np.asarray(self.limits))[None]
+        if self.usual_exposure is not None:
+            m = m + np.log(self.exposure / self.usual_exposure)
         return self.family(m, np.zeros_like(m), np.broadcast_to(self.dispersion_of(), m.shape), [1.0]).rvs(None, rng)
 
     def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,7 +209,8 @@ class LogLink(Regression):
 
     def derivatives(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`.Likelihood.derivatives`; outputs are the last dimension."""
-        return self.conditional.derivatives(y, self._log_mean(f), self.spread(f))
+        y, log_exposure = self._parts(y)
+        return self.conditional.derivatives(y, self._log_mean(f) + log_exposure, self.spread(f))
 
     def _log_mean(self, f: Tensor) -> Tensor:
         return f + f.new_tensor(self.shift)
@@ -163,7 +223,8 @@ class LogLink(Regression):
 
         Without limits a function that goes on rising beyond the rows would give infinite means there.
         """
-        return self._bounded(self._log_mean(mean)), variance.clamp(max=MOST_VARIANCE)
+        log_mean = self._bounded(self._log_mean(mean)) + self._log_exposure(mean)
+        return log_mean, variance.clamp(max=MOST_VARIANCE)
 
 
 class _Dispersed(LogLink):
@@ -214,6 +275,7 @@ class Poisson(_Counts):
     """Likelihood y ~ Poisson(μ)."""
 
     stackable = True
+    takes = ("exposure",)
     conditional = POISSON
 
     def spread(self, like: Tensor) -> Tensor:
@@ -222,7 +284,8 @@ class Poisson(_Counts):
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """Σ_p y m − exp(m + ½ v) − log y!."""
-        m, v, exact = self._log_mean(mean.double()), variance.double(), y.double().unsqueeze(-3)  # large terms cancel
+        exact, log_exposure = self._parts(y.double().unsqueeze(-3))  # large terms cancel
+        m, v = self._log_mean(mean.double()) + log_exposure, variance.double()
         return (exact * m - (m + 0.5 * v).exp() - torch.lgamma(exact + 1)).sum(-1).to(mean)
 
 
@@ -236,12 +299,14 @@ class NegativeBinomial(_Dispersed, _Counts):
     """
 
     stackable = True
+    takes = ("exposure",)
     conditional = NEGATIVE_BINOMIAL
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """Σ_p log Γ(y + r) − log Γ(r) − log y! + y l − (y + r) E log(1 + exp l), r = 1/d, l = log d + m + √v z."""
-        y, v, d = y.double().unsqueeze(-3), variance.double(), self.spread(mean).double()  # large terms cancel
-        place, r = self._log_mean(mean.double()) + d.log(), 1 / d
+        y, log_exposure = self._parts(y.double().unsqueeze(-3))  # large terms cancel
+        v, d = variance.double(), self.spread(mean).double()
+        place, r = self._log_mean(mean.double()) + log_exposure + d.log(), 1 / d
         level = torch.lgamma(y + r) - torch.lgamma(r) - torch.lgamma(y + 1)
         return (level + y * place - (y + r) * mean_softplus(place, v)).sum(-1).to(mean)
 

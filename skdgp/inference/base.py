@@ -27,7 +27,7 @@ from ..gp.kernels import Kernel, LinearKernel, StationaryKernel, SumKernel
 from ..gp.likelihoods import Gaussian, Likelihood, rounding_variance
 from ..gp.means import ConstantMean, ZeroMean
 from ..gp.propagation import make_propagation
-from .batches import Batch, Part
+from .batches import Batch, Part, in_least_squares
 from .calibration import marginals_of
 from .collapsed import left_out, set_posteriors
 from .evidence import LIFT, most_likely, observations
@@ -208,6 +208,8 @@ def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tupl
     if likelihood.base_kind == "means":
         model, learnt = fit_base_of_means(rows, deepcopy(likelihood).to(rows.X), groups)
         return Base(model), learnt
+    if likelihood.fixed:
+        return _base_of_given_noise(rows, cast(Gaussian, deepcopy(likelihood).to(rows.X)), groups)
     numbers = Batch(rows.X, likelihood.regressands(rows.y), rows.weight)
     if likelihood.base_kind == "classes":
         return Base(fit_base_of_classes(numbers, groups)), None
@@ -217,13 +219,21 @@ def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tupl
     return with_alternatives(fit_base(numbers, groups), numbers), None
 
 
+def _base_of_given_noise(rows: Batch, likelihood: Gaussian, groups: Groups) -> tuple[Base, Batch]:
+    """The base if the variances of the rows' noise are given, and the rows with weights that stand for them."""
+    likelihood.refine()
+    learnt = in_least_squares(likelihood, rows)
+    model = _fit(learnt, likelihood.variance.detach(), groups, fixed=True)
+    return with_alternatives(model, learnt), learnt
+
+
 def with_alternatives(model: DeepGP, rows: Batch) -> Base:
     """A base that has learnt from some rows, and others with kernels and noises that the rows leave possible.
 
     If there are many rows, or many hyperparameters, it is the base alone.
     """
     layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
-    if len(rows) < 2 or (observed := observations(rows)).number > UNCERTAIN_ROWS:
+    if len(rows) < 2 or (observed := observations(rows, relative=not likelihood.fixed)).number > UNCERTAIN_ROWS:
         return Base(model)
     posterior = HyperparameterPosterior(cast(SumKernel, layer.kernel), likelihood, observed)
     if len(posterior.start) > MOST_DIMENSIONS:
@@ -402,15 +412,16 @@ def _fit_variances(squares: Batch, groups: Groups) -> Variances:
     return Variances(model, learnt, level)
 
 
-def _fit(rows: Batch, floor: Tensor, groups: Groups) -> DeepGP:
+def _fit(rows: Batch, floor: Tensor, groups: Groups, *, fixed: bool = False) -> DeepGP:
     """The model whose noise variances, of each output or of all, are not less than a floor (P,) or (1,).
 
-    If a matrix has no Cholesky factor, fewer points and more noise are tried, step by step.
+    If they are ``fixed``, the floor is what they are. If a matrix has no Cholesky factor, fewer points and more noise
+    are tried, step by step.
     """
-    kernel, likelihood = _kernel_and_noise(rows, floor, groups)
+    kernel, likelihood = _kernel_and_noise(rows, floor, groups, fixed=fixed)
     candidates = rows.X[-CANDIDATES:]
     with torch.no_grad():
-        tolerance = LEFT_OVER * likelihood.variance.min().item()
+        tolerance = LEFT_OVER * likelihood.variance.min().item() / (rows.weight.mean().item() if fixed else 1.0)
         points = candidates[greedy_points(kernel, candidates, tolerance, fewest=FEWEST_POINTS, most=POINTS)]
     while True:
         model = _model(kernel, likelihood, points, rows.y.shape[1])
@@ -514,7 +525,7 @@ def _moments(model: DeepGP, parts: Sequence[Part], basis: Part) -> tuple[Tensor,
     return mean, variance
 
 
-def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups) -> tuple[SumKernel, Gaussian]:
+def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups, *, fixed: bool) -> tuple[SumKernel, Gaussian]:
     """The kernel that makes rows most likely, among those that compete, with its noise."""
     low, high = rows.X.amin(0), rows.X.amax(0)
     beyond = BEYOND * (high - low)
@@ -533,6 +544,8 @@ def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups) -> tuple[SumKe
         kernel.to(rows.X.device, torch.float64)
         likelihood.to(rows.X.device, torch.float64)
         with torch.no_grad():
+            if fixed:
+                likelihood.fix(floor)
             smooth.log_lengthscale.add_(math.log(shorter))
         score = most_likely(kernel, likelihood, rows.rows(slice(-FIRST_ROWS, None)), FIRST_ITERATIONS, REACH)
         return score, kernel, likelihood
@@ -543,13 +556,15 @@ def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups) -> tuple[SumKe
         if again[0] > MARGIN + max(score for score, _, _ in candidates):  # a few targets far from the others gain less
             candidates.append(again)
     best, kernel, likelihood = max(candidates, key=lambda candidate: candidate[0])
-    if likelihood.variance.min().item() > NOISY * scale:
+    noisy = likelihood.variance.min().item() > NOISY * scale
+    if noisy and not fixed:  # given noise may differ from row to row, so that some rows tell the kernels apart
         most_likely(kernel, likelihood, rows.rows(slice(-NOISY_ROWS, None)), ITERATIONS, REACH)
         if likelihood.variance.min().item() <= NOISY * scale:
             _search_with_less_noise(kernel, likelihood, rows.rows(slice(-ROWS, None)))
         return kernel, likelihood
     close = [(kernel, likelihood) for score, kernel, likelihood in candidates if score >= best - MARGIN]
-    scores = [most_likely(*pair, rows.rows(slice(-ROWS, None)), ITERATIONS, REACH) for pair in close]
+    last = rows.rows(slice(-NOISY_ROWS if noisy else -ROWS, None))
+    scores = [most_likely(*pair, last, ITERATIONS, REACH) for pair in close]
     return close[int(np.argmax(scores))]
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..gp.likelihoods import Likelihood
+
 #: Number of rows that are brought into random order, and to the device, at a time. So memory stays bounded, and a
 #: minibatch is a view of them.
 GATHERED_ROWS = 2**17
@@ -115,6 +117,11 @@ class Part:
         if len(self) <= n_rows:
             return self
         return Part(self.data, self.at(torch.arange(n_rows, device=self.data.X.device) * len(self) // n_rows))
+
+
+def in_least_squares(likelihood: Likelihood, rows: Batch) -> Batch:
+    """Rows as closed forms see them, in which the noise is the same everywhere but for the weights."""
+    return Batch(rows.X, likelihood.regressands(rows.y), likelihood.precise_weights(rows.y, rows.weight))
 
 
 def side_by_side(parts: Sequence[Part]) -> Batch:

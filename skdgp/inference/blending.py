@@ -292,7 +292,7 @@ class _Density:
 
     def noise_for(self, weight: float) -> np.ndarray:
         """Logarithms of the noise for a weight: from residuals of the means if noise is the same everywhere."""
-        if not self.likelihood.additive:
+        if not self.likelihood.additive or self.likelihood.fixed:
             return self.learnt
         self.take(np.concatenate([[weight, 0.0], self.learnt]))
         likelihood = self.likelihood

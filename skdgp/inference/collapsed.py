@@ -34,7 +34,7 @@ from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import StationaryKernel
 from ..gp.likelihoods import Gaussian
 from ..gp.linalg import NO_JITTER, cholesky
-from .batches import Batch
+from .batches import Batch, in_least_squares
 from .lbfgs import lbfgs
 from .settings import History, Member, OneByOne, Settings
 from .starts import of_points, parts_of, start
@@ -213,7 +213,7 @@ def train(member: Member, settings: Settings, on_epoch: Callable[[History], bool
     layer, likelihood = parts_of(model)
     kernel = layer.kernel
     judged, _ = merged(data).relative()
-    sums = statistics_of(layer, judged)
+    sums = statistics_of(layer, in_least_squares(likelihood, judged))
 
     def record(loss: float) -> bool:
         history.add(loss)
@@ -287,10 +287,10 @@ def set_posteriors(
     computed in the model's precision. The posteriors are then the best ones for the model with its rounding errors.
     Everything else is in float64. With ``remember`` the layer also keeps what :mod:`.conditioning` needs.
     """
-    layer = parts_of(model).layer
+    layer, likelihood = parts_of(model)
     posteriors = layer.posteriors
     with threads_for(model.products(len(data))):
-        best = collapsed(model, data, sums, beta)
+        best = collapsed(model, in_least_squares(likelihood, data), sums, beta)
     moments = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)][
         : len(posteriors)
     ]  # there may be no v
@@ -299,7 +299,7 @@ def set_posteriors(
         posterior.set(mean, root)
     if remember:
         layer.remember(best.noise, best.cross)
-    return best.bound.item()
+    return best.bound.item() + likelihood.log_precise(data.y, data.weight)
 
 
 @torch.no_grad()
@@ -326,6 +326,7 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
     beta : float, default=1.0
         The value with which the posteriors were set.
     """
+    rows, data = (in_least_squares(model.likelihood, some) for some in (rows, data))
     parts, rows = [], Batch(rows.X, rows.y, weight_of_twins(rows, data))
     with threads_for(model.products(len(data))):
         model = model.frozen()

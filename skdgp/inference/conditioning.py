@@ -33,7 +33,7 @@ from ..gp.likelihoods import Gaussian
 from ..gp.linalg import NO_JITTER, cholesky
 from ..gp.neighbours import Correction, Neighbours
 from .base import FAR_OUT, LEFT_OVER, PREDICT_ROWS
-from .batches import Batch
+from .batches import Batch, in_least_squares
 from .collapsed import CHUNK_NUMBERS
 from .locality import MOST_ROWS
 from .predictor import Predictor
@@ -67,7 +67,6 @@ def conditioned(predictor: Predictor, rows: Batch, generator: torch.Generator) -
     """
     models, blend = deepcopy(list(predictor.models)), deepcopy(predictor.blend)
     rows = rows.to(predictor.device, torch.float64)
-    residual = rows.y - _means(predictor, rows)
     able = [model for model in models if _can_learn(model)]
     with_base = blend is not None and blend.likelihood.base_kind in KINDS
     if not (able or with_base or predictor.correction is not None):
@@ -83,6 +82,7 @@ def conditioned(predictor: Predictor, rows: Batch, generator: torch.Generator) -
             learn_base(blend, rows, keep_near=len(able) < len(models))
     correction = predictor.correction
     if correction is not None:
+        residual = rows.y - _means(predictor, rows)
         correction = _with_neighbours(correction, rows, residual, generator)
     return Predictor(models, blend, correction)
 
@@ -112,7 +112,8 @@ def learn_base(blend: Blend, rows: Batch, *, keep_near: bool = False) -> None:
     """
     layer = cast(GlobalLayer, blend.base.layers[0])
     noise = blend.scale**2 * cast(Gaussian, blend.base.likelihood).variance.double()
-    rows = Batch(rows.X, blend.scale * blend.likelihood.regressands(rows.y), rows.weight)
+    rows = in_least_squares(blend.likelihood, rows)
+    rows = Batch(rows.X, blend.scale * rows.y, rows.weight)
     n_before = len(layer.inducing)
     _add_points(layer, rows, noise)
     if keep_near:
@@ -133,6 +134,7 @@ def learn_base(blend: Blend, rows: Batch, *, keep_near: bool = False) -> None:
 def _learn(model: DeepGP, rows: Batch) -> None:
     """Condition the last layer of a model on rows, averaged over the inputs that hidden layers make of them."""
     layer, noise = cast(GlobalLayer, model.layers[-1]), cast(Gaussian, model.likelihood).variance.double()
+    rows = in_least_squares(model.likelihood, rows)
     if layer.remembered is not None:
         noise = layer.remembered[0].double()
         _add_points(layer, rows, noise)

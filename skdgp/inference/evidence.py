@@ -16,7 +16,7 @@ from ..gp.autograd import Function
 from ..gp.kernels import Kernel
 from ..gp.likelihoods import Gaussian
 from ..gp.linalg import NO_JITTER, cholesky
-from .batches import Batch
+from .batches import Batch, in_least_squares
 from .lbfgs import TOLERANCE, lbfgs
 
 #: If the evidence cannot be computed at the start, the noise's excess is multiplied by this number.
@@ -51,21 +51,22 @@ class _LogDensity(Function):
 class Observations(NamedTuple):
     """Rows of which those with the same features are one, whose target is their mean; see :func:`observations`."""
 
-    rows: Batch  # G rows, whose weights are sums; the mean weight of an observation is one
+    rows: Batch  # G rows, whose weights are sums; the mean weight of an observation is one unless weights are absolute
     within: Tensor  # (P,), weighted squares of targets around these means
     number: int  # N, observations, which are rows that differ in features or targets
     log_weight: Tensor  # (), sum of the logarithms of the weights of observations
 
 
-def observations(rows: Batch) -> Observations:
+def observations(rows: Batch, *, relative: bool = True) -> Observations:
     """What the evidence needs to know of rows in which some may be repeated.
 
     Rows with the same features and targets are a single observation, whose weight is the sum of theirs. So a row of
     weight 2 counts as that row twice. But a repetition is no second proof that the noise is small: if it was, exact
-    copies would be most likely without any noise. Weights only say how precise an observation is beside the others.
+    copies would be most likely without any noise. Weights only say how precise an observation is beside the others. If
+    the noise is given, weights are not ``relative``: they say how precise it is.
     """
     X, y, weight = _summed(torch.cat([rows.X, rows.y], dim=1), rows.weight, rows.X.shape[1])
-    weight = weight / weight.mean()
+    weight = weight / weight.mean() if relative else weight
     number, log_weight = len(weight), weight.log().sum()
     group, first = _groups(X)
     if len(first) == number:
@@ -154,7 +155,8 @@ def most_likely(
     numpy.linalg.LinAlgError
         If the evidence cannot be computed at the start, even with as much noise as the kernel's variance.
     """
-    observed, best = observations(rows), math.nan
+    rows = in_least_squares(likelihood, rows)
+    observed, best = observations(rows, relative=not likelihood.fixed), math.nan
 
     def loss() -> Tensor:
         return -(log_evidence(kernel, likelihood.variance, observed) + kernel.log_prior()) / observed.number

@@ -88,11 +88,12 @@ class HyperparameterPosterior:
         self.sizes = [len(part) for part in parts]
         self.start = torch.round(torch.cat(parts), decimals=DIGITS)
         self.n_lengthscales = cast(StationaryKernel, kernel.kernels[0]).log_lengthscale.numel()
+        self.n_noises = 0 if likelihood.fixed else self.sizes[-1]
         self.centre = self.start[self.n_lengthscales :].clone()
         size = ((rows.weight @ rows.y.square()).mean() / rows.weight.sum()).clamp(min=TINY).log()
         self.centre[0] = torch.maximum(self.centre[0], size + math.log(LARGER))
         known = observed.number / (observed.number + USUAL_ROWS)
-        noise = self.centre[-self.sizes[-1] :]
+        noise = self.centre[len(self.centre) - self.n_noises :]
         noise.copy_(known * noise + (1 - known) * (size + math.log(USUAL_NOISE)))
         self.deviation = torch.full_like(self.centre, DEVIATION)
         self.deviation[0] = SMOOTH_DEVIATION
@@ -101,7 +102,9 @@ class HyperparameterPosterior:
         """log p(y | θ) p(θ) (S,) up to a constant, for logarithms θ (S, d); −∞ where it cannot be computed."""
         kernel, likelihood = self._at(theta)
         rows, within, number, _ = self.observed
-        noise = likelihood.floor + torch.exp(theta[:, -self.sizes[-1] :])  # (S, P or 1)
+        noise = likelihood.variance.expand(len(theta), -1)  # (S, P or 1)
+        if self.n_noises:
+            noise = likelihood.floor + torch.exp(theta[:, -self.n_noises :])
         n_rows, n_outputs = rows.y.shape
         K = kernel.covariance(rows.X, rows.X)  # (S, n, n)
         shared = noise.shape[1] == 1
@@ -181,7 +184,7 @@ class HyperparameterPosterior:
 
     def _by_parts(self, theta: Tensor, *, slopes: bool = False) -> Tensor:
         """Log densities (S,), or their gradients (S, d), of some vectors at a time."""
-        size = len(self.observed.rows) ** 2 * max(1, self.sizes[-1])
+        size = len(self.observed.rows) ** 2 * max(1, self.n_noises)
         parts = []
         with threads_for(len(theta) * len(self.observed.rows) ** 3 / 3):
             for some in theta.split(max(1, AT_A_TIME // size)):
@@ -217,7 +220,9 @@ def _places(kernel: SumKernel) -> list[tuple[nn.Module, str]]:
 
 
 def _parameters(kernel: SumKernel, likelihood: Gaussian) -> list[nn.Parameter]:
-    return [*(getattr(module, name) for module, name in _places(kernel)), likelihood.log_excess]
+    """What is uncertain: noise that is given is not."""
+    noise = [] if likelihood.fixed else [likelihood.log_excess]
+    return [*(getattr(module, name) for module, name in _places(kernel)), *noise]
 
 
 def _set_outputs(kernel: Kernel, number: int) -> None:

@@ -68,7 +68,7 @@ def lbfgs(
     loss : callable
         Computes the loss () from the current parameters.
     parameters : sequence of Parameter
-        Parameters of float64, which change in place.
+        Parameters of float64, which change in place. Without any of them nothing happens.
     max_iter : int
         Largest number of iterations.
     products : float
@@ -85,6 +85,8 @@ def lbfgs(
     numpy.linalg.LinAlgError
         If the loss cannot be computed at the start.
     """
+    if not parameters:  # all are fixed
+        return
     start = parameters_to_vector(parameters).detach().cpu().numpy()
     device, last, reached = parameters[0].device, math.inf, start
 

@@ -135,7 +135,7 @@ def leave_one_out(
     if plan.closed is None:
         return "minibatches"
     n_alternatives = 1 if predictor.blend is None else predictor.blend.n_alternatives
-    if not few_enough(len(data), data.y.shape[1], max(len(predictor), n_alternatives)):
+    if not few_enough(len(data), predictor.models[0].likelihood.n_targets, max(len(predictor), n_alternatives)):
         return "rows"
     try:
         members = [

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from typing import Self, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -38,6 +38,14 @@ MEMBER_COMPONENTS = 6
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 T = TypeVar("T")
+
+
+class Rows(Protocol):
+    """Rows in the user's units: an array, or something else of which a slice is some of the rows."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> Any: ...
 
 
 class Predictor(nn.Module):
@@ -296,8 +304,8 @@ class Predictor(nn.Module):
 
     def batches(
         self,
-        X: np.ndarray,
-        prepare: Callable[[np.ndarray], np.ndarray],
+        X: Rows,
+        prepare: Callable[[Any], np.ndarray],
         function: Callable[[Tensor], T],
         dtype: torch.dtype | None = None,
         copies: int = 1,
@@ -308,8 +316,8 @@ class Predictor(nn.Module):
 
         Parameters
         ----------
-        X : ndarray of shape (n, Q)
-            Rows in the user's units.
+        X : Rows
+            Rows in the user's units, such as an array (n, Q).
         prepare : callable
             Brings some of the rows into the units of the models.
         function : callable
@@ -347,8 +355,8 @@ class Predictor(nn.Module):
 
     def predict(
         self,
-        X: np.ndarray,
-        prepare: Callable[[np.ndarray], np.ndarray],
+        X: Rows,
+        prepare: Callable[[Any], np.ndarray],
         function: Callable[[list[Likelihood], list[Marginals]], T],
         *,
         exact: bool = False,

@@ -1,7 +1,8 @@
 """Checks the user's tables."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
@@ -19,6 +20,7 @@ from .columns import (
     kind_of_dates,
     without_na,
 )
+from .known import Known, check_known
 from .targets import OF_FEATURES, Labels, Numbers, refuse_complex
 
 #: Limits of the precision in which models are trained.
@@ -29,7 +31,7 @@ SINGLE = np.finfo(np.float32)
 class Rows:
     """Rows of positive weight, in the user's units. Numbers stand for categories, and missing cells are NaN.
 
-    ``number`` are their numbers among the ``n_given`` rows that the user gave.
+    ``number`` are their numbers among the ``n_given`` rows that the user gave. ``known`` is what else is known of them.
     """
 
     X: np.ndarray
@@ -37,13 +39,15 @@ class Rows:
     weight: np.ndarray
     number: np.ndarray
     n_given: int
+    known: Known = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.X)
 
     def where(self, used: np.ndarray) -> "Rows":
         """Some of the rows."""
-        return Rows(self.X[used], self.y[used], self.weight[used], self.number[used], self.n_given)
+        known = {name: values[used] for name, values in self.known.items()}
+        return Rows(self.X[used], self.y[used], self.weight[used], self.number[used], self.n_given, known)
 
     def weighted(self, factor: np.ndarray | float, name: str) -> "Rows":
         """Rows with other weights, without those whose weight is zero; ``name`` is that of their features."""
@@ -62,12 +66,20 @@ class Rows:
 
 
 def check_rows(
-    estimator, columns: Columns | None, targets: Numbers | Labels, X, y, sample_weight=None, *, reset: bool = False
+    estimator,
+    columns: Columns | None,
+    targets: Numbers | Labels,
+    X,
+    y,
+    sample_weight=None,
+    *,
+    known: Mapping[str, Any] | None = None,
+    reset: bool = False,
 ) -> Rows:
     """Rows that a model can learn from.
 
     The estimator gives scikit-learn's errors their names. With ``reset`` it gets the number and the names of the
-    features, and otherwise it has them.
+    features, and otherwise it has them. ``known`` is what the user knows of the rows, by name.
     """
     X, y, sample_weight = map(as_array_or_frame, (X, targets.checkable(y), sample_weight))
     if issparse(y):
@@ -78,7 +90,8 @@ def check_rows(
     X, y = _validated(estimator, columns, X, y, targets=targets, reset=reset)
     check_consistent_length(X, y)
     weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    return Rows(X, y, weight, np.arange(len(X)), len(X)).where(weight > 0)
+    checked = check_known(known or {}, len(X))
+    return Rows(X, y, weight, np.arange(len(X)), len(X), checked).where(weight > 0)
 
 
 def check_query(estimator, columns: Columns | None, X) -> np.ndarray:

@@ -1,7 +1,8 @@
 """What a fit learns of the user's table, and rows as models see them."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,23 +68,39 @@ class Table:
 
     # Rows to learn from.
 
-    def read(self, estimator, X, y, sample_weight=None, *, class_weight=None, learnt: bool = False) -> Encoded:
-        """Rows to learn from, checked and encoded.
+    def read(
+        self,
+        estimator,
+        X,
+        y,
+        sample_weight=None,
+        *,
+        class_weight=None,
+        known: Mapping[str, Any] | None = None,
+        learnt: bool = False,
+    ) -> Encoded:
+        """Rows to learn from, checked and encoded; ``known`` is what the user knows of them, by name.
 
         With ``learnt`` models learn from them in ``fit``, so that numbers that stand for levels of a category are
         computed from other rows only.
         """
-        rows = check_rows(estimator, self.columns, self.targets, X, y, sample_weight)
+        rows = check_rows(estimator, self.columns, self.targets, X, y, sample_weight, known=known)
         return self._weighted(rows, rows.y, class_weight, "X", learnt=learnt)
 
-    def read_held_out(self, estimator, X_val, y_val, labels: np.ndarray, class_weight=None) -> Encoded | None:
+    def read_held_out(
+        self, estimator, X_val, y_val, labels: np.ndarray, class_weight=None, known: Mapping[str, Any] | None = None
+    ) -> Encoded | None:
         """Rows that the user holds out; None if there are none. The labels of the training rows decide weights."""
         if (X_val is None) != (y_val is None):
             missing, got = ("X_val", "y_val") if X_val is None else ("y_val", "X_val")
             raise ValueError(f"{got} was given without {missing}: give both or neither.")
+        of_rows = {f"{name}_val": value for name, value in (known or {}).items() if value is not None}
         if X_val is None:
+            if of_rows:
+                raise ValueError(f"{min(of_rows)} was given without X_val: give the rows that it is about, too.")
             return None
-        rows = check_rows(estimator, self.columns, self.targets, X_val, y_val)
+        rows = check_rows(estimator, self.columns, self.targets, X_val, y_val, known=of_rows)
+        rows = replace(rows, known={name.removesuffix("_val"): values for name, values in rows.known.items()})
         return self._weighted(rows, labels, class_weight, "X_val")
 
     def _weighted(self, rows: Rows, labels: np.ndarray, class_weight, name: str, *, learnt: bool = False) -> Encoded:
@@ -169,6 +186,7 @@ def learn(
     categorical_features=None,
     class_weight=None,
     classes=None,
+    known: Mapping[str, Any] | None = None,
 ) -> tuple[Table, Encoded]:
     """Learn from a table, and encode it.
 
@@ -186,10 +204,12 @@ def learn(
         Parameters of these names.
     classes : array-like, default=None
         Labels of all chunks together, if the table is one chunk of them.
+    known : dict, default=None
+        What the user knows of the rows, by name.
     """
     X, sample_weight = as_array_or_frame(X), as_array_or_frame(sample_weight)  # once, since a table of Arrow is copied
     columns = Columns.of(X, categorical_features, sample_weight)
-    rows = check_rows(estimator, columns, targets, X, y, sample_weight, reset=True)
+    rows = check_rows(estimator, columns, targets, X, y, sample_weight, known=known, reset=True)
     labels = rows.y
     targets = targets.learn(labels if classes is None else np.asarray(classes))
     rows = rows.weighted(targets.weights(labels, labels, class_weight), "X")
