@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from ._sklearn import check_sample_weight, is_search, is_transformed_target
 from .distributions import PredictiveDistribution, TransformedDistribution, central_levels
 from .inference.callers import users_level
+from .tables.bounds import bounds_of, exact_bounds
 
 #: Number of bins of :func:`expected_calibration_error`, and of its scorer.
 N_BINS = 15
@@ -27,6 +28,7 @@ N_BINS = 15
 __all__ = [
     "calibration_error",
     "calibration_error_scorer",
+    "concordance_index",
     "coverage",
     "coverage_scorer",
     "crps",
@@ -48,7 +50,8 @@ def negative_log_predictive_density(y_true, dist, *, sample_weight=None):
     Parameters
     ----------
     y_true : array-like of shape (n,) or (n, P)
-        Observations.
+        Observations. They may be bounds, or events and times, as :meth:`skdgp.SOLVEGPRegressor.fit` takes them. Then an
+        interval counts by its probability in place of a density.
     dist : PredictiveDistribution
         Predictions for these observations.
     sample_weight : array-like of shape (n,), default=None
@@ -77,7 +80,8 @@ def negative_log_predictive_density(y_true, dist, *, sample_weight=None):
     >>> round(negative_log_predictive_density([0.0, 1.0], dist), 4)
     0.9189
     """
-    scores = dist.log_score(_observations(y_true, dist))
+    bounds = bounds_of(y_true)
+    scores = dist.log_score(_observations(y_true, dist)) if bounds is None else -_log_probability(bounds, dist)
     impossible = int(np.isposinf(scores).sum())
     if impossible:
         warnings.warn(
@@ -86,6 +90,68 @@ def negative_log_predictive_density(y_true, dist, *, sample_weight=None):
             stacklevel=users_level(),
         )
     return _mean(scores, sample_weight)
+
+
+def concordance_index(y_true, y_pred):
+    """Harrell's concordance index: the share of comparable pairs of rows whose predictions are in the right order.
+
+    Two rows are comparable if it is known which of them has the smaller target: the smaller one is exact, and the other
+    one is exact or known to be at least its own bound, which is not smaller. Pairs with equal predictions count half.
+    0.5 is as good as chance, and 1 is a perfect order.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n,)
+        Targets: numbers, or a structured array of events and times, or lower and upper bounds of which the upper one is
+        infinite or equal to the lower one; see :meth:`skdgp.SOLVEGPRegressor.fit`.
+    y_pred : array-like of shape (n,)
+        Predictions that are greater for greater targets, such as predicted times. If you have risks, pass ``-risk``.
+
+    Returns
+    -------
+    float
+        The index, between 0 and 1; greater is better.
+
+    Raises
+    ------
+    ValueError
+        If there is another kind of interval, if no pair is comparable, or if shapes do not match.
+
+    References
+    ----------
+    .. [1] Harrell, F. E., Califf, R. M., Pryor, D. B., Lee, K. L. and Rosati, R. A., "Evaluating the Yield of Medical
+       Tests", Journal of the American Medical Association, 1982.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdgp.metrics import concordance_index
+    >>> y = np.array([(True, 1.0), (False, 2.0), (True, 3.0)], dtype=[("event", bool), ("time", float)])
+    >>> concordance_index(y, [1.5, 1.2, 4.0])
+    0.5
+    """
+    bounds = bounds_of(y_true)
+    low, high = (exact_bounds(y_true) if bounds is None else bounds).T
+    event = low == high
+    if not np.isposinf(high[~event]).all() or np.isneginf(low).any():
+        raise ValueError(
+            "concordance_index takes targets that are exact or have a lower bound only, but y_true has an upper bound: "
+            "leave out such rows, or compare by negative_log_predictive_density."
+        )
+    y_pred = column_or_1d(y_pred).astype(np.float64)
+    check_consistent_length(low, y_pred)
+    if np.isnan(y_pred).any():
+        raise ValueError("y_pred contains NaN: leave out such rows, from y_true too.")
+    right, n_pairs = 0.0, 0
+    for row in np.flatnonzero(event):
+        later = (low > low[row]) | (~event & (low == low[row]))
+        right += np.sum(y_pred[later] > y_pred[row]) + 0.5 * np.sum(y_pred[later] == y_pred[row])
+        n_pairs += int(later.sum())
+    if not n_pairs:
+        raise ValueError(
+            "concordance_index needs two rows whose order is known, and there are none: pass more rows with events."
+        )
+    return float(right / n_pairs)
 
 
 def crps(y_true, dist, *, sample_weight=None):
@@ -540,6 +606,27 @@ def _observations(y_true, dist):
         raise ValueError("y_true contains NaN or infinity: leave out such rows, from the predictions too.")
     _check_not_empty(y)
     return y
+
+
+def _log_probability(bounds, dist):
+    """Log densities of exact observations, and log probabilities of intervals, (n,) of bounds (n, 2)."""
+    low, high = bounds.T
+    if dist.shape != low.shape:
+        raise ValueError(f"y_true of shape {low.shape} and predictions of shape {dist.shape} do not match.")
+    _check_not_empty(low)
+    exact = low == high
+    density = dist.logpdf(np.where(exact, low, 0.0))
+    open_below, open_above = np.isneginf(low), np.isposinf(high)
+    first, last = (np.where(np.isfinite(bound), bound, 0.0) for bound in (low, high))
+    above_first = np.where(open_below, 0.0, dist.logsf(first))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        below_last = np.where(open_above, 0.0, np.log(dist.cdf(last)))
+        # The difference of the two smaller numbers, which keeps most digits.
+        upper = above_first + np.log1p(-np.exp(np.where(open_above, -np.inf, dist.logsf(last)) - above_first))
+        ratio = np.where(open_below, 0.0, dist.cdf(first)) / np.exp(below_last)
+        lower = below_last + np.log1p(-ratio)
+    probability = np.where(open_below | (above_first > below_last), lower, upper)
+    return np.where(exact, density, np.where(np.isnan(probability), -np.inf, probability))
 
 
 def _intervals(y_true, lower, upper):

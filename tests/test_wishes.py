@@ -7,11 +7,13 @@ from dataclasses import fields
 from itertools import combinations, product
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import ClassifierMixin, clone
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PowerTransformer
 from sklearn.utils._param_validation import make_constraint
 
 from skdgp import (
@@ -172,6 +174,11 @@ REFUSED = [
     (SOLVEGPRegressor, {"n_latent_outputs": 1, "likelihood": "gamma"}, "needs likelihood='gaussian', got 'gamma'"),
     (AVDGPRegressor, {"target_transform": "log", "likelihood": "gamma"}, "does not go with likelihood='gamma', since"),
     (
+        DSDGPRegressor,
+        {"target_transform": "log", "likelihood": "lognormal"},
+        "does not go with likelihood='lognormal', which takes logarithms",
+    ),
+    (
         SOLVEGPRegressor,
         {"trend": "auto", "likelihood": "poisson"},
         "does not go with likelihood='poisson', since a trend",
@@ -183,7 +190,7 @@ REFUSED = [
     (
         SOLVEGPRegressor,
         {"method": "collapsed", "likelihood": "student_t"},
-        "needs likelihood='gaussian', got 'student_t'",
+        "needs likelihood='gaussian' or 'lognormal', got 'student_t'",
     ),
     (SOLVEGPRegressor, {"method": "collapsed", "n_latent_outputs": 1}, "needs n_latent_outputs=None, got 1"),
     (SOLVEGPRegressor, {"method": "collapsed", "beta": 0.5}, "needs beta='auto' or 1.0, got 0.5"),
@@ -206,14 +213,40 @@ def test_chunks_are_refused_by_a_collapsed_fit():
 def test_every_refusal_has_a_case():
     messages = []
     of_chunks = [(SOLVEGPRegressor, options, None) for options in ({"method": "collapsed"}, {"trend": "auto"})]
-    for cls, options, _ in [*REFUSED, *of_chunks]:
+    cases = [(case, False) for case in (*REFUSED, *of_chunks)] + [(case, True) for case in REFUSED_WITH_INTERVALS]
+    for (cls, options, _), censored in cases:
         model = make(cls, **options)
         with pytest.raises(ValueError) as found:
-            _refusals.check(_wishes.Wishes(model, method_of(model), by_chunks=True))
+            _refusals.check(_wishes.Wishes(model, method_of(model), by_chunks=not censored, censored=censored))
         messages.append(str(found.value))
     for line in _refusals.REFUSED:
         reason = re.sub(r"\\{.*?\\}", ".*", re.escape(line.reason))
         assert any(re.fullmatch(f"{line.name}=.* {reason}: {re.escape(line.cure)}\\.", each) for each in messages), line
+
+
+#: Targets that are intervals, and what does not go with them.
+INTERVALS = pd.DataFrame({"lower": Y, "upper": np.where(np.arange(len(Y)) % 2, Y, np.inf)})
+REFUSED_WITH_INTERVALS = [
+    (AVDGPRegressor, {"likelihood": "student_t"}, "are for Gaussian noise"),
+    (DSDGPRegressor, {"target_transform": PowerTransformer()}, "of which only logarithms are taken"),
+    (AVDGPRegressor, {"trend": "auto"}, "of which a trend would need exact values"),
+    (SOLVEGPRegressor, {"n_latent_outputs": 1}, "which are of a single output"),
+    (DSDGPRegressor, {"latent_dims": 1}, "from which it would have to be inferred"),
+    (SOLVEGPRegressor, {"n_restarts_optimizer": 1, "kernel": RBF(1.0)}, "since there is no exact evidence"),
+    (SOLVEGPRegressor, {"method": "collapsed"}, "since there is no closed form"),
+]
+
+
+@pytest.mark.parametrize(("cls", "options", "message"), REFUSED_WITH_INTERVALS)
+def test_what_does_not_go_with_intervals_is_refused(cls, options, message):
+    for learn in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match=f"does not go with intervals among the targets, .*{message}"):
+            getattr(make(cls, **options), learn)(X, INTERVALS)
+
+
+def test_neighbours_of_intervals_have_no_effect():
+    with pytest.warns(UserWarning, match="n_neighbors=5 has no effect with intervals among the targets"):
+        make(SOLVEGPRegressor, n_neighbors=5).fit(X, INTERVALS)
 
 
 OLD = {

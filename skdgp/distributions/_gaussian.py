@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
-from scipy.special import ndtri
+from scipy.special import log_ndtr, ndtri
 
 from ._mixture import Mixture
 
@@ -136,6 +136,17 @@ class PredictiveDistribution(Mixture):
 
     def _cdf(self, y, m, v):
         return self.weights @ _ndtr((y - m) / np.sqrt(v))
+
+    def logsf(self, y):
+        """See :meth:`.Mixture.logsf`: log Σ_s ω_s Φ((m_s − y)/√v_s)."""
+        return self._at(y, self._log_sf)
+
+    def _log_sf(self, y, m, v):
+        with np.errstate(divide="ignore", over="ignore"):
+            parts = np.log(self.weights)[:, None] + log_ndtr((m - y) / np.sqrt(v))
+            largest = parts.max(axis=0)
+            largest = np.where(np.isfinite(largest), largest, 0.0)
+            return largest + np.log(np.exp(parts - largest).sum(axis=0))
 
     def _quantile(self, q, m, v):
         return _quantile(q, m, v, self.weights)

@@ -336,6 +336,92 @@ class Mixture:
         """
         return self._at(y, self._cdf)
 
+    def sf(self, y):
+        """Probability of a value above ``y``: the survival function, 1 − :meth:`cdf`. It is precise in the upper tail.
+
+        Parameters
+        ----------
+        y : array-like, broadcastable to (..., n) or (..., n, P)
+            Points in the user's units.
+
+        Returns
+        -------
+        ndarray of the broadcast shape
+            Probabilities.
+
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> dist = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0])
+        >>> dist.sf([[0.0], [1.0]]).round(4)  # two points for each row
+        array([[0.5   , 0.6915],
+               [0.1587, 0.5   ]])
+        """
+        return np.exp(self.logsf(y))
+
+    def logsf(self, y):
+        """Logarithm of the survival function; see :meth:`sf`. For Gaussian components it does not underflow.
+
+        Parameters
+        ----------
+        y : array-like, broadcastable to (..., n) or (..., n, P)
+            Points in the user's units.
+
+        Returns
+        -------
+        ndarray of the broadcast shape
+            Logarithms of probabilities.
+
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> PredictiveDistribution.gaussian([0.0], [1.0]).logsf([20.0]).round(4)
+        array([-203.9172])
+        """
+        with np.errstate(divide="ignore"):
+            return np.log1p(-self.cdf(y))
+
+    def hazard(self, y):
+        """Hazard at ``y``: the density over the probability of a greater value, ``pdf(y) / sf(y)``.
+
+        It is the rate of events at a time among those that have had none until then. For counts k it is the probability
+        of k among values of at least k.
+
+        Parameters
+        ----------
+        y : array-like, broadcastable to (..., n) or (..., n, P)
+            Points in the user's units.
+
+        Returns
+        -------
+        ndarray of the broadcast shape
+            Hazards, in the inverse of the user's units; NaN where no greater value is possible.
+
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0]).hazard([0.0, 1.0]).round(4)
+        array([0.7979, 0.3989])
+        """
+        y = np.asarray(y, dtype=np.float64)
+        with np.errstate(invalid="ignore"):
+            return np.exp(self.logpdf(y) - self.logsf(y - 1 if self.discrete else y))
+
     def ppf(self, q):
         """Quantiles, the inverse of :meth:`cdf`.
 

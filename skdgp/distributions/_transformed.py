@@ -217,6 +217,16 @@ class TransformedDistribution(Mixture):
         low, high = self._image
         return np.where(y < low, 0.0, np.where(y >= high, 1.0, p))
 
+    def logsf(self, y):
+        """See :meth:`.Mixture.logsf`. It does not underflow for the logarithm."""
+        if not isinstance(self.transform, Logarithm):
+            return super().logsf(y)
+        y = self._broadcast(y)
+        positive = y > 0
+        with np.errstate(divide="ignore"):
+            z = np.log(np.where(positive, y, 1.0))
+        return np.where(positive, self.dist.logsf(z), np.where(np.isnan(y), np.nan, 0.0))
+
     def ppf(self, q):
         """See :meth:`.Mixture.ppf`."""
         q = np.asarray(q, dtype=np.float64)

@@ -7,6 +7,7 @@ from typing import Any, dataclass_transform
 
 import numpy as np
 
+from ..gp.censored import Censored
 from ..methods.options import check_removed, options_of
 
 
@@ -30,10 +31,16 @@ def _naming_removed(init):
     return __init__
 
 
-def method_of(estimator) -> Any:
-    """The method of an estimator, with the estimator's parameters."""
+def method_of(estimator, *, censored: bool = False) -> Any:
+    """The method of an estimator, with the estimator's parameters.
+
+    If some targets are intervals (``censored``), the likelihood is that of intervals.
+    """
     kind = estimator._method_class
-    return kind(**{field.name: getattr(estimator, field.name) for field in fields(kind)})
+    values = {field.name: getattr(estimator, field.name) for field in fields(kind)}
+    if censored and "likelihood" in values:
+        values["likelihood"] = Censored
+    return kind(**values)
 
 
 def structure_of(estimator) -> dict[str, Any]:

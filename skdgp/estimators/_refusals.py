@@ -11,10 +11,11 @@ from ..gp.coupled import COUPLED
 from ..gp.likelihoods import Gaussian
 from ..methods.likelihoods import kind_of
 from ..methods.solvegp import BETA, CLOSED_NEEDS
+from ._parameters import same
 from ._wishes import Wishes
 
 #: What a collapsed fit needs.
-COLLAPSED_NEEDS = {name: (needed,) for name, needed in CLOSED_NEEDS.items()} | {"beta": ("auto", BETA)}
+COLLAPSED_NEEDS = CLOSED_NEEDS | {"beta": ("auto", BETA)}
 
 
 class Refusal(NamedTuple):
@@ -42,6 +43,17 @@ def needs(name: str, values: tuple[str, ...], others: dict[str, tuple], cure: st
         )
         for other, needed in others.items()
     ]
+
+
+def without_intervals(name: str, values: tuple[str, ...], reason: str, cure: str, allowed: tuple = ()) -> Refusal:
+    """Refusal of values of a parameter, but for those that are allowed, if some targets are intervals."""
+    return Refusal(
+        name,
+        values,
+        lambda wishes: wishes.censored and not any(same(wishes.value(name), value) for value in allowed),
+        f"does not go with intervals among the targets, {reason}",
+        cure,
+    )
 
 
 _COUPLED = tuple(COUPLED)
@@ -90,6 +102,24 @@ REFUSED = (
         lambda wishes: wishes.value("n_orthogonal") != "auto" and any(number > 1 for number in wishes.patches),
         "does not go with a Convolutional in a sum, which has a single set of inducing variables",
         "set n_orthogonal=0",
+    ),
+    without_intervals(
+        "likelihood", (), "which are for Gaussian noise", 'set "gaussian" or "lognormal"', ("gaussian", "lognormal")
+    ),
+    without_intervals(
+        "target_transform", (), "of which only logarithms are taken", 'set "log", or transform bounds before', ("log",)
+    ),
+    without_intervals("trend", (), "of which a trend would need exact values", "set trend=None"),
+    without_intervals("n_latent_outputs", (), "which are of a single output", "set n_latent_outputs=None"),
+    without_intervals("latent_dims", (), "from which it would have to be inferred", "set latent_dims=0"),
+    without_intervals("n_restarts_optimizer", (), "since there is no exact evidence", "set n_restarts_optimizer=0"),
+    without_intervals("method", ("collapsed",), "since there is no closed form", "set method='svi' or 'auto'"),
+    Refusal(
+        "target_transform",
+        (),
+        lambda wishes: kind_of(wishes.value("likelihood"), Gaussian).transform is not None,
+        "does not go with likelihood={likelihood!r}, which takes logarithms of targets itself",
+        "leave out one of them",
     ),
     *needs("n_latent_outputs", (), {"likelihood": ("gaussian",)}, "change one of them"),
     Refusal(

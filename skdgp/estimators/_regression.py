@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .._sklearn import fit_context
 from ..distributions import Mixture, TransformedDistribution, central_levels
+from ..gp.censored import Censored
 from ..gp.coregional import Incomplete
 from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import Likelihood, Regression
@@ -21,8 +22,9 @@ from ..inference.leave_one_out import REASONS
 from ..inference.threads import threads_for
 from ..methods.inducing import Auto
 from ..methods.kernels import has_corners
-from ..methods.likelihoods import LIKELIHOODS, is_gaussian, make_likelihood
+from ..methods.likelihoods import LIKELIHOODS, is_gaussian, kind_of, make_likelihood
 from ..methods.options import computing, modelling, parameter, tabular, training
+from ..tables.bounds import bounds_of
 from ..tables.known import Known
 from ..tables.targets import Numbers
 from . import _predicting, _training
@@ -66,10 +68,13 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _kind_of_targets(self) -> Numbers:
         """What kind the targets are of. If outputs share functions, a row may lack some of them."""
-        return Numbers(self.target_transform, is_gaussian(self.likelihood), gaps=self._shares_outputs)
+        transform = kind_of(self.likelihood).transform or self.target_transform
+        return Numbers(transform, is_gaussian(self.likelihood), gaps=self._shares_outputs)
 
     def _make_likelihood(self, targets: Numbers, n_outputs: int) -> Regression:
         """The likelihood of so many targets. It does not know their units yet."""
+        if targets.censored:
+            return Censored()
         return Incomplete(n_outputs) if self._shares_outputs else make_likelihood(self.likelihood, n_outputs)
 
     @property
@@ -98,7 +103,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             Features of the training rows, in any units: an array or a data frame. Cells may be missing (NaN, None, NA),
             but not infinite.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets, in any units.
+            Targets, in any units. A data frame or a structured array whose two columns are named lower and upper (in
+            any case) has the bounds of one target in each row: equal bounds are an exact value, and -inf and inf are
+            open sides. A structured array of a boolean and a number, as scikit-survival's, has events and times:
+            without an event the target is at least the time. Two columns without these names are two targets. See
+            :doc:`/targets`.
         sample_weight : array-like of shape (n_samples,), default=None
             Non-negative weights of the rows. A row of weight 2 counts as if the table contained it twice. So weights
             matter even if they are all the same: large ones make intervals narrower. Rows of weight zero are left out.
@@ -791,7 +800,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         X : array-like of shape (n_samples, n_features)
             Rows to predict, in the units of ``fit``.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Their targets.
+            Their targets. Bounds must be exact; see :meth:`fit`.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
         exposure : float or array-like of shape (n_samples,), default=None
@@ -801,6 +810,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         -------
         float
             1 − (sum of squared errors)/(sum of squared deviations from the mean), averaged over outputs.
+
+        Raises
+        ------
+        ValueError
+            If some targets are intervals, for which there is no R².
 
         Examples
         --------
@@ -812,7 +826,15 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         from sklearn.metrics import r2_score  # brings modules that fits do not need
 
-        return r2_score(y, self.predict(X, exposure=exposure), sample_weight=sample_weight)
+        bounds = bounds_of(y)
+        if bounds is not None and (bounds[:, 0] < bounds[:, 1]).any():
+            raise ValueError(
+                "score is R², which needs exact targets, and y has intervals: take log_density_scorer of "
+                "skdgp.metrics, also as scoring of a search, or concordance_index."
+            )
+        return r2_score(
+            y if bounds is None else bounds[:, 0], self.predict(X, exposure=exposure), sample_weight=sample_weight
+        )
 
     @property
     def _is_flat(self) -> bool:

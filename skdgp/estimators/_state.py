@@ -26,6 +26,7 @@ STORED = (
     "_structure",
     "_n_seen",
     "_y_is_flat",
+    "_y_is_censored",
     "_trend_units",
     "_label_encoder",
 )
@@ -44,6 +45,7 @@ def to_state(state: dict) -> dict:
         "_structure": learnt.structure,
         "_n_seen": learnt.n_rows,
         "_y_is_flat": table.targets.flat,
+        "_y_is_censored": table.targets.censored,
         "_trend_units": [[list(trend.units.shift), list(trend.units.scale)] for trend in table.trends],
     }
     state = {name: value for name, value in state.items() if name != "_learnt"} | plain
@@ -96,7 +98,8 @@ def _targets(state: dict[str, Any]) -> Numbers | Labels:
     transform = state.get("target_transform_", state.get("target_transform"))  # files from before "auto" have no choice
     transformer = state.get("target_transformer_")
     gaps = state.get("n_latent_outputs") is not None
-    return Numbers(transform, gaps=gaps, transformer=transformer, flat=bool(state["_y_is_flat"]))
+    flat, censored = bool(state["_y_is_flat"]), bool(state.get("_y_is_censored", False))
+    return Numbers(transform, gaps=gaps, transformer=transformer, flat=flat, censored=censored)
 
 
 def _unharmed(state: dict) -> dict:

@@ -37,6 +37,7 @@ from ..methods.inducing import INITIAL_ROWS
 from ..methods.kernels import groups_of, has_objects
 from ..tables import Encoded, Table
 from ..tables import learn as learn_table
+from ..tables.bounds import are_intervals
 from ..tables.encoding import has_missing
 from ..tables.rows import Rows
 from ._fitted import Learnt, keep, learnt, warn_of_kernels
@@ -69,9 +70,8 @@ def fit(estimator, X, y, sample_weight, X_val, y_val, *, known=None, known_val=N
     """Train an ensemble on all rows; see the estimators. What is known of rows comes by name."""
     clock = Clock(estimator.max_time)
     with threads_for():
-        method = method_of(estimator)
-        check(wishes := Wishes(estimator, method, by_chunks=False))
         before, structure = vars(estimator).get("_learnt") if estimator.warm_start else None, structure_of(estimator)
+        method, wishes = _wishes(estimator, before, y, by_chunks=False)
         checker = _checker(estimator, before)
         table, rows = _read(checker, before, structure, X, y, sample_weight, known=known)
         held_out = table.read_held_out(checker, X_val, y_val, rows.labels, _class_weight(estimator), known_val)
@@ -198,9 +198,8 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool
     """
     clock = Clock()
     with threads_for():
-        method = method_of(estimator)
-        check(wishes := Wishes(estimator, method, by_chunks=True))
         before, structure = vars(estimator).get("_learnt"), structure_of(estimator)
+        method, wishes = _wishes(estimator, before, y, by_chunks=True)
         options = {"by_chunks": True, "classes": classes, "known": known}
         table, rows = _read(_checker(estimator, before), before, structure, X, y, sample_weight, **options)
         n_rows = _total_rows(total_size, len(rows))
@@ -253,6 +252,17 @@ def condition(estimator, X, y, sample_weight, *, known=None):
             predictor = conditioned(predictor, _new(rows, predictor), generator)
         ensemble = Ensemble(predictor, before.ensemble.plan_name, left_out="update")
         return keep(estimator, Learnt(ensemble, table, structure, before.n_rows + len(rows)).attributes())
+
+
+def _wishes(estimator, before: Learnt | None, y, *, by_chunks: bool) -> tuple[Any, Wishes]:
+    """The method, and what the user asks for; ValueError if parameters do not go together, or with the targets."""
+    if before is None:
+        censored = not is_classifier(estimator) and are_intervals(y)
+    else:
+        censored = before.table.targets.censored
+    method = method_of(estimator, censored=censored)
+    check(wishes := Wishes(estimator, method, by_chunks, censored))
+    return method, wishes
 
 
 def _new(rows: Encoded, predictor: Predictor) -> Batch:

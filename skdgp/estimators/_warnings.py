@@ -55,7 +55,7 @@ def warn_of_small_targets(likelihood: Likelihood, y: np.ndarray, normalize_y: bo
     """Warn if the noise is wider than targets that are not standardised, since it has a smallest value."""
     if normalize_y or not likelihood.standardised:
         return
-    deviation, least = float(np.nanstd(y)), math.sqrt(NOISE_FLOOR)
+    deviation, least = float(np.nanstd(y[np.isfinite(y)])), math.sqrt(NOISE_FLOOR)
     if 0 < deviation < least:
         warnings.warn(
             f"The targets have a standard deviation of {deviation:.1e}, and with normalize_y=False the noise has one "
@@ -83,7 +83,8 @@ def warn_of_time(ensemble: Ensemble, plan: Plan) -> None:
 def warn_of_failure(ensemble: Ensemble, data: Batch, order: np.ndarray) -> None:
     """Warn if a linear model predicts rows that it has not learnt from better."""
     held_out = ensemble.held_out
-    comparable = ensemble.models[0].likelihood.standardised  # their densities are those of standardised targets
+    likelihood = ensemble.models[0].likelihood
+    comparable = likelihood.standardised and likelihood.base_kind != "censored"  # densities of standardised targets
     if held_out is None or not comparable or len(data) < MIN_ROWS_TO_COMPARE or data.y.isnan().any():
         return
     sample = data.rows(torch.from_numpy(order[:INITIAL_ROWS]))

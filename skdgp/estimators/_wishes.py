@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ..gp.censored import LogNormal
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..inference.callers import users_level
 from ..inference.plan import Plan, Split
@@ -34,6 +35,7 @@ class Wishes:
     estimator: Any
     method: Any
     by_chunks: bool  # whether partial_fit learns
+    censored: bool  # whether some targets are intervals
 
     def value(self, name: str, otherwise=None):
         """Value of a parameter that some estimators do not have."""
@@ -64,7 +66,7 @@ class Wishes:
     @property
     def has_evidence(self) -> bool:
         """Whether the exact evidence of some rows can choose hyperparameters of a kernel."""
-        gaussian = kind_of(self.value("likelihood")) is Gaussian and self.value("n_latent_outputs") is None
+        gaussian = kind_of(self.value("likelihood")) in (Gaussian, LogNormal) and self.value("n_latent_outputs") is None
         return gaussian and has_objects(self.estimator.kernel) and not self.patches
 
 
@@ -281,6 +283,12 @@ IDLE = (
         ("n_neighbors",),
         lambda fit: fit.likelihood.fixed,
         "with a noise_variance, which leaves neighbours no noise to learn",
+        "leave it out",
+    ),
+    Idle(
+        ("n_neighbors",),
+        lambda fit: fit.censored,
+        "with intervals among the targets, which have no residuals",
         "leave it out",
     ),
     Idle(

@@ -67,6 +67,9 @@ class Likelihood(nn.Module):
     #: Whether all targets are positive, or at least none is negative. Then they need no ``target_transform``.
     positive: ClassVar[bool] = False
 
+    #: The ``target_transform`` that belongs to it, if it is about transformed targets.
+    transform: ClassVar[str | None] = None
+
     #: Whether observations without noise are linear in function values.
     linear: ClassVar[bool] = False
 
@@ -231,8 +234,15 @@ class Likelihood(nn.Module):
         raise NotImplementedError
 
     def fix_level(self, level: Tensor) -> None:
-        """Set the mean (P,) of the logarithms of variances, and do not learn it, if the base is one of "varying"."""
+        """Set the mean (P,) of the logarithms of variances, and do not learn it, if the base is one of "varying".
+
+        If it is one of "censored", start from this logarithm, and stay near it when held-out rows calibrate.
+        """
         raise NotImplementedError
+
+    def cost_of_noise(self) -> float | Tensor:
+        """Negative log prior of the parameters that held-out rows calibrate. Most have none, so that it is zero."""
+        return 0.0
 
     def start_dispersion(self, noise: float) -> None:
         """Set the dispersion from the noise variance of regressands, if the base is one of "means"."""

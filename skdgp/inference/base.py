@@ -18,9 +18,11 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from ..gp.alternatives import alternative, side_by_side
+from ..gp.censored import Censored
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import Kernel, LinearKernel, StationaryKernel, SumKernel
@@ -121,6 +123,12 @@ LONGEST = 3.0
 
 #: Smallest weight of a row, so that no row is divided by zero.
 LEAST_CURVATURE = 1e-6
+
+#: How often kernel and noise are learnt if some targets are intervals. A fourth time changes hardly anything.
+INTERVAL_ROUNDS = 3
+
+#: How far the logarithm of the noise may be from that of the numbers which stand for intervals.
+NOISE_REACH = 3.0
 
 #: How often the variances of noise that varies are estimated. The first estimate comes from residuals of a fit that
 #: trusts all rows alike, which are too large where there is little noise. A third estimate gains nothing.
@@ -357,6 +365,74 @@ def fit_base_of_means(rows: Batch, likelihood: Likelihood, groups: Groups = None
         if (f - before).abs().max() < CONVERGED:
             break
     return model, learnt
+
+
+def fit_base_of_intervals(rows: Batch, likelihood: Censored, groups: Groups = None) -> tuple[Base, Batch, Tensor]:
+    """The same for targets of which some are only known to lie in an interval.
+
+    At first the middles of the bounds stand for targets. Then Laplace's approximation finds numbers and weights that
+    stand for them, as in :func:`fit_base_of_means`, and kernel and noise are learnt again from these. The numbers agree
+    with the function more than targets do, so that the noise would be too small. In the end it is the one that makes
+    the targets most likely, each left out for its own density.
+
+    Returns
+    -------
+    base : Base
+        The base.
+    learnt : Batch
+        The numbers that stand for targets in the end, with their weights. The posterior is that of these.
+    noise : Tensor of shape (1,)
+        Variance of the noise of an exact target.
+    """
+    learnt, share = Batch(rows.X, likelihood.regressands(rows.y), rows.weight), rows.y.new_ones(())
+    for _ in range(INTERVAL_ROUNDS):
+        model = fit_base(learnt, groups)
+        learnt, share = _stand_ins(model, rows, likelihood, share)
+    noise = cast(Gaussian, model.likelihood)
+    variance = _most_likely_noise(likelihood, rows, left_out(model, learnt, learnt), noise.variance * share)
+    with torch.no_grad():
+        noise.floor.zero_()
+        noise.log_excess.copy_((variance / share).log())
+    learnt, _ = _stand_ins(model, rows, likelihood, share)
+    return with_alternatives(model, learnt), learnt, variance
+
+
+@torch.no_grad()
+def _most_likely_noise(likelihood: Censored, rows: Batch, moments: tuple[Tensor, Tensor], start: Tensor) -> Tensor:
+    """The variance (1,) of the noise that makes rows most likely, of whose function the moments are known."""
+    trial = deepcopy(likelihood)
+    trial.floor.zero_()
+    mean, variance = (values[None] for values in moments)
+
+    def loss(log_noise: float) -> float:
+        trial.log_excess.fill_(log_noise)
+        return -(rows.weight * trial.log_predictive(rows.y, mean, variance)[0]).sum().item()
+
+    middle = start.log().item()
+    best = minimize_scalar(loss, bounds=(middle - NOISE_REACH, middle + NOISE_REACH), method="bounded")
+    return start.new_tensor([math.exp(best.x)])
+
+
+@torch.no_grad()
+def _stand_ins(model: DeepGP, rows: Batch, likelihood: Censored, share: Tensor) -> tuple[Batch, Tensor]:
+    """Numbers that stand for targets at the mode of the posterior, which the model then has.
+
+    The evidence assumes that weights are those of the rows on average. So the weight of an exact target is that of its
+    row over ``share``, and its noise is the model's times ``share``. The new share is returned, too.
+    """
+    noise = cast(Gaussian, model.likelihood)
+    f = model(rows.X).mean[0]
+    for _ in range(NEWTON_STEPS):
+        numbers, weight = likelihood.stand_ins(rows.y, f, noise.variance * share)
+        learnt = Batch(rows.X, numbers, rows.weight * weight[:, 0] / share)
+        set_posteriors(model, learnt)
+        before, f = f, model(rows.X).mean[0]
+        if (f - before).abs().max() < CONVERGED:
+            break
+    factor = rows.weight.sum() / learnt.weight.sum()
+    noise.floor.mul_(factor)
+    noise.log_excess.add_(factor.log())
+    return learnt.weighing(factor), share / factor
 
 
 def fit_base_of_varying(rows: Batch, groups: Groups = None) -> tuple[Base, Batch, Variances]:

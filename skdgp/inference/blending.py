@@ -287,8 +287,8 @@ class _Density:
         return 1.0
 
     def cost_of_noise(self) -> float | Tensor:
-        """Negative log prior of the noise. It has no prior, so that this is zero."""
-        return 0.0
+        """Negative log prior of the noise."""
+        return self.likelihood.cost_of_noise()
 
     def noise_for(self, weight: float) -> np.ndarray:
         """Logarithms of the noise for a weight: from residuals of the means if noise is the same everywhere."""
@@ -297,7 +297,7 @@ class _Density:
         self.take(np.concatenate([[weight, 0.0], self.learnt]))
         likelihood = self.likelihood
         mean, _ = self.moments(*self.y.new_tensor([[weight], [0.0]]))
-        left = (self.row_weight[:, None] * (self.y - mean).square()).sum(0).cpu().numpy()
+        left = (self.row_weight[:, None] * (likelihood.regressands(self.y) - mean).square()).sum(0).cpu().numpy()
         ratio = left * np.square(likelihood.units.scale) / likelihood.noise_variance()  # targets may be constant
         return (self.learnt.reshape(-1, len(left)) + np.log(np.maximum(ratio, SMALLEST_RATIO))).ravel()
 

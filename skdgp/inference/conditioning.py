@@ -71,9 +71,9 @@ def conditioned(predictor: Predictor, rows: Batch, generator: torch.Generator) -
     with_base = blend is not None and blend.likelihood.base_kind in KINDS
     if not (able or with_base or predictor.correction is not None):
         raise ValueError(
-            "No part of the model can learn from new rows without training: this needs Gaussian or Student t noise and "
-            "a base, or Gaussian noise and an estimator whose last layer has inducing points that rows share. Call "
-            "partial_fit to go on with training, or fit with all rows."
+            "No part of the model can learn from new rows without training: this needs targets that were exact in fit. "
+            "It also needs Gaussian or Student t noise and a base, or Gaussian noise and an estimator whose last layer "
+            "has inducing points that rows share. Call partial_fit to go on with training, or fit with all rows."
         )
     with threads_for(predictor.products(len(rows))):
         for model in able:

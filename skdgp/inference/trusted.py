@@ -14,6 +14,7 @@ from torch import nn
 from ..gp import (
     amortised_layer,
     blend,
+    censored,
     classes,
     composed,
     coregional,
@@ -38,8 +39,9 @@ from ..gp import (
 
 #: Modules whose own classes are parts of models.
 MODULES = (
-    *(amortised_layer, blend, classes, composed, coregional, coupled, deep_gp, features, fourier, global_layer, images),
-    *(interdomain, kernels, latents, layers, likelihoods, log_link, means, neighbours, networks, noise, propagation),
+    *(amortised_layer, blend, censored, classes, composed, coregional, coupled, deep_gp, features, fourier),
+    *(global_layer, images, interdomain, kernels, latents, layers, likelihoods, log_link, means, neighbours),
+    *(networks, noise, propagation),
 )
 
 #: Layers of torch: those of this package's models, and some more of which users make their own parts.

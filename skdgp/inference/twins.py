@@ -23,7 +23,9 @@ ROUNDING = 1e-9
 def twins(rows: Batch) -> Tensor:
     """Numbers (n,) of the groups of twins that rows belong to; a row without a twin is a group of its own."""
     place = _numbers(rows.X)
-    y = torch.cat([rows.y.double().nan_to_num(), rows.y.isnan().double()], dim=1)  # targets may be missing
+    y = rows.y.double()
+    others = (y.isnan(), y.isposinf(), y.isneginf())  # targets may be missing, or bounds that are open
+    y = torch.cat([torch.where(y.isfinite(), y, 0.0), *(mask.double() for mask in others)], dim=1)
     shape = (int(place.max()) + 1, y.shape[1])
     index = place[:, None].expand_as(y)
     low, high = (y.new_zeros(shape).scatter_reduce(0, index, y, how, include_self=False) for how in ("amin", "amax"))

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -9,11 +10,21 @@ import torch
 from torch import Tensor
 
 from ..gp.blend import Blend, like_deep
+from ..gp.censored import Censored
 from ..gp.deep_gp import DeepGP
 from ..gp.kernels import StationaryKernel, SumKernel
 from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.neighbours import Correction
-from .base import PREDICT_ROWS, Base, BaseMoments, base_for, fit_base_of_varying, left_out_moments, rows_of_posterior
+from .base import (
+    PREDICT_ROWS,
+    Base,
+    BaseMoments,
+    base_for,
+    fit_base_of_intervals,
+    fit_base_of_varying,
+    left_out_moments,
+    rows_of_posterior,
+)
 from .batches import Batch, Part
 from .blending import Gain, OutOfSample, blend, gain_of_members
 from .calibration import MAX_ROWS, marginals_of
@@ -33,7 +44,7 @@ from .predictor import Predictor
 from .twins import distinct, mostly_twins
 
 #: Kinds of bases that average over kernels and noises.
-AVERAGED = ("numbers", "tails", "varying")
+AVERAGED = ("numbers", "tails", "varying", "censored")
 
 #: Fewest rows of which a base of another kind predicts alone, if rows are too few to judge members. With fewer it is
 #: more certain than it should be, and members are better.
@@ -43,7 +54,8 @@ FEWEST_ALONE = 10
 class Foundation(NamedTuple):
     """A base, and the rows that it has learnt from.
 
-    If the noise varies, there is another base of the logarithms of its variances, less their means ``level`` (P,).
+    If the noise varies, there is another base of the logarithms of its variances, less their means ``level`` (P,). If
+    targets are intervals, ``level`` is the logarithm of the noise's variance.
     """
 
     base: Base
@@ -104,6 +116,11 @@ class Validation(NamedTuple):
                 base, weighted, variances = fit_base_of_varying(rows, groups)
                 noise = Foundation(Base(variances.model), basis.with_targets(variances.learnt))
                 return Foundation(base, basis.with_targets(weighted), noise, variances.level)
+            if likelihood.base_kind == "censored":
+                base, stand_ins, variance = fit_base_of_intervals(
+                    rows, deepcopy(cast(Censored, likelihood)).double(), groups
+                )
+                return Foundation(base, basis.with_targets(stand_ins), level=variance.log())
             base, learnt = base_for(likelihood, rows, groups)
         except np.linalg.LinAlgError:
             warnings.warn(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 
+from ..gp.censored import LogNormal
 from ..gp.grades import Ordinal
 from ..gp.likelihoods import Gaussian, Likelihood, Regression
 from ..gp.log_link import Gamma, NegativeBinomial, Poisson
@@ -11,6 +12,7 @@ from ..gp.shares import Beta
 
 LIKELIHOODS: dict[str, type[Regression]] = {
     "gaussian": Gaussian,
+    "lognormal": LogNormal,
     "heteroskedastic": Heteroskedastic,
     "student_t": StudentT,
     "poisson": Poisson,
@@ -52,7 +54,8 @@ def make_likelihood(likelihood: str | Regression | Callable[[int], Regression], 
         If it is not a likelihood of a regressor.
     """
     if isinstance(likelihood, str):
-        return LIKELIHOODS[likelihood](n_targets)
+        kind = LIKELIHOODS[likelihood]
+        return Gaussian(n_targets) if kind.transform is not None else kind(n_targets)  # models see logarithms
     made = deepcopy(likelihood) if isinstance(likelihood, Regression) else likelihood(n_targets)
     if not isinstance(made, Regression):
         raise TypeError(

@@ -66,11 +66,11 @@ COLLAPSED_ROWS = 2000
 COLLAPSED_ITERATIONS = 40
 
 #: What posteriors in closed form need. A collapsed fit also needs a penalty of weight ``BETA``.
-CLOSED_NEEDS = {
-    "covariance": "full",
-    "objective": "elbo",
-    "likelihood": "gaussian",
-    "n_latent_outputs": None,
+CLOSED_NEEDS: dict[str, tuple] = {
+    "covariance": ("full",),
+    "objective": ("elbo",),
+    "likelihood": ("gaussian", "lognormal"),
+    "n_latent_outputs": (None,),
 }
 
 #: Value of "auto" for the weight of the penalty: that of the bound itself.
@@ -206,7 +206,7 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
 
     def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float = BETA) -> Plan:
         """How a member is trained: collapsed, or by minibatches of ``n_rows``, or of one chunk of these at a time."""
-        gaussian = self.likelihood == "gaussian" and self.n_latent_outputs is None
+        gaussian = self.likelihood in CLOSED_NEEDS["likelihood"] and self.n_latent_outputs is None
         beta = MINIBATCH_BETA if gaussian else beta
         if n_chunk is None and self._chosen(n_rows, held_out=held_out) == "collapsed":
             return self._plan_collapsed(n_rows)
@@ -257,7 +257,7 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
 
     def _has_closed_form(self) -> bool:
         """Whether the best posterior has a closed form."""
-        return all(getattr(self, name) == needed for name, needed in CLOSED_NEEDS.items())
+        return all(getattr(self, name) in needed for name, needed in CLOSED_NEEDS.items())
 
 
 def _few_enough(n_rows: int, n_features: int, n_functions: int) -> int:

@@ -208,7 +208,7 @@ def learn(
         What the user knows of the rows, by name.
     """
     X, sample_weight = as_array_or_frame(X), as_array_or_frame(sample_weight)  # once, since a table of Arrow is copied
-    columns = Columns.of(X, categorical_features, sample_weight)
+    columns, targets = Columns.of(X, categorical_features, sample_weight), targets.meeting(y)
     rows = check_rows(estimator, columns, targets, X, y, sample_weight, known=known, reset=True)
     labels = rows.y
     targets = targets.learn(labels if classes is None else np.asarray(classes))

@@ -7,8 +7,10 @@ import numpy as np
 from sklearn.utils import check_array, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
+from ..gp.censored import middles
+from .bounds import are_intervals, bounds_of, exact_bounds
 from .columns import as_array_or_frame, first_complex, first_text, is_missing, kind_of_dates
-from .transforms import fitted_transform, is_undecided, transformed
+from .transforms import fitted_transform, is_undecided, logarithms_of_bounds, transformed
 
 #: Types of numbers that models take as they are. Others become the first of them.
 FLOATS = (np.float64, np.float32)
@@ -33,6 +35,8 @@ class Numbers:
         ``target_transform``, fitted to targets.
     flat : bool, default=True
         Whether targets have no axis of outputs.
+    censored : bool, default=False
+        Whether some targets are intervals. Then targets are bounds (n, 2) of a single output; see :mod:`.bounds`.
     """
 
     target_transform: Any
@@ -40,11 +44,17 @@ class Numbers:
     gaps: bool = False
     transformer: Any = None
     flat: bool = True
+    censored: bool = False
+
+    def meeting(self, y) -> Self:
+        """The same for targets as the user gives them: they may be bounds."""
+        return replace(self, censored=are_intervals(y))
 
     def learn(self, y: np.ndarray) -> Self:
         """The same with what targets like ``y`` say."""
-        transformer = fitted_transform(self.target_transform, self._checked(y), gaussian=self.gaussian)
-        return replace(self, flat=y.ndim == 1, transformer=transformer)
+        numbers = middles(y) if self.censored else self._checked(y)
+        transformer = fitted_transform(self.target_transform, numbers, gaussian=self.gaussian)
+        return replace(self, flat=y.ndim == 1 or self.censored, transformer=transformer)
 
     def attributes(self) -> dict[str, Any]:
         """Public attributes of an estimator."""
@@ -56,8 +66,18 @@ class Numbers:
         return is_undecided(self.target_transform)
 
     def checkable(self, y):
-        """Targets for scikit-learn's checks, which find all that is wrong with numbers."""
-        return y
+        """Targets for scikit-learn's checks, which find all that is wrong with numbers; bounds are checked already."""
+        bounds = bounds_of(y)
+        if self.censored:
+            return exact_bounds(y) if bounds is None else bounds
+        if bounds is None:
+            return y
+        if (bounds[:, 0] < bounds[:, 1]).any():
+            raise ValueError(
+                "y has intervals, but the model has learnt from exact targets only: fit anew with intervals among the "
+                "targets."
+            )
+        return bounds[:, 0]
 
     def explain(self, error: Exception, y) -> None:
         """Raise an error that says why scikit-learn's checks failed, if the targets explain it."""
@@ -66,17 +86,21 @@ class Numbers:
     @property
     def check_options(self) -> dict:
         """Options of scikit-learn's checks of tables."""
+        if self.censored:
+            return {"validate_separately": (OF_FEATURES, {"dtype": FLOATS, "ensure_all_finite": False})}
         if not self.gaps:
             return OF_FEATURES | {"multi_output": True, "y_numeric": True}
         return {"validate_separately": (OF_FEATURES, OF_FEATURES | {"ensure_2d": False})}
 
     def encode(self, y: np.ndarray) -> np.ndarray:
-        """Targets (n,) or (n, P) as numbers (n, P), transformed."""
+        """Targets (n,) or (n, P) as numbers (n, P), transformed; bounds (n, 2) as bounds."""
+        if self.censored:
+            return y if self.transformer is None else logarithms_of_bounds(y)
         return transformed(self.transformer, self._checked(y))
 
     def amounts(self, numbers: np.ndarray) -> np.ndarray:
         """Encoded targets (n, P) whose means make sense."""
-        return numbers
+        return middles(numbers) if self.censored else numbers
 
     def weights(self, y: np.ndarray, labels: np.ndarray, class_weight=None) -> np.ndarray | float:
         """Factors of the rows' weights: zero for rows that lack all targets, and one for others."""
@@ -110,6 +134,11 @@ class Labels:
     transformer: ClassVar = None
     undecided: ClassVar = False
     flat: ClassVar = False  # values of functions have an axis of classes
+    censored: ClassVar = False
+
+    def meeting(self, y) -> Self:
+        """The same, whatever the labels are."""
+        return self
 
     def learn(self, y: np.ndarray) -> Self:
         """The same with the classes that are among the labels ``y``."""

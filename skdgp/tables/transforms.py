@@ -106,6 +106,26 @@ def transformed(transformer, y: np.ndarray) -> np.ndarray:
     return z
 
 
+def logarithms_of_bounds(bounds: np.ndarray) -> np.ndarray:
+    """Logarithms of bounds (n, 2) of positive targets, of which a lower bound of zero or less is none.
+
+    A ValueError names a row that no positive target can have, or whose bounds say nothing about one.
+    """
+    with np.errstate(divide="ignore"):
+        z = np.log(np.maximum(bounds, 0.0))
+    for wrong, what in (
+        (np.isneginf(z[:, 1]), "allow for no positive number"),
+        (np.isneginf(z[:, 0]) & np.isposinf(z[:, 1]), "exclude no positive number"),
+    ):
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise ValueError(
+                f"Logarithms need positive targets, but bounds in row {row} of y, {bounds[row].tolist()}, {what}: "
+                "correct or leave out the row, or set another likelihood or target_transform."
+            )
+    return z
+
+
 def back(transformer, z: np.ndarray) -> np.ndarray:
     """Targets (n, P, ...), from values of the same shape as the model sees them."""
     if transformer is None:
