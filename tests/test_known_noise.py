@@ -328,13 +328,24 @@ def test_a_searched_kernel_object_learns_with_given_noise():
     np.testing.assert_allclose(model.kernel_.theta, exact.kernel_.theta, atol=0.1)
 
 
+def test_noise_of_intervals_is_refused():
+    X, y, noise, _ = measured()
+    bounds = np.rec.fromarrays([y, y + (np.arange(len(y)) % 2)], names="lower, upper")
+    model = SOLVEGPRegressor(4, 0, max_iter=1, random_state=0)
+    for learn in (model.fit, model.partial_fit):
+        with pytest.raises(ValueError, match="got likelihood='gaussian' and intervals: leave it out"):
+            learn(X, bounds, noise_variance=noise)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (
             {"likelihood": "student_t"},
-            "noise_variance goes with likelihood='gaussian' and without n_latent_outputs, got",
+            "noise_variance goes with likelihood='gaussian', without n_latent_outputs and without intervals among the "
+            "targets, got",
         ),
+        ({"likelihood": "lognormal"}, "got likelihood='lognormal': leave it out, or change these."),
         ({"likelihood": "heteroskedastic"}, "got likelihood='heteroskedastic': leave it out, or change these."),
         ({"n_latent_outputs": 1}, "got likelihood='gaussian', n_latent_outputs=1: leave it out, or change these."),
         (

@@ -77,6 +77,11 @@ def all_rows(model):
     return model.fit(X, Y)
 
 
+def intervals(model):
+    bounds = np.rec.fromarrays([Y, Y + (np.arange(len(Y)) % 3 == 0)], names="lower, upper")
+    return model.fit(X, bounds)
+
+
 def given_noise(model):
     return model.fit(X, Y, noise_variance=0.1)
 
@@ -117,6 +122,7 @@ CASES = [
     (SOLVEGPRegressor, {"n_latent_outputs": 1}, "n_neighbors", 5, all_rows, "outputs are correlated"),
     (SOLVEGPRegressor, {"likelihood": "gamma"}, "base", "gp", several_targets, "and these targets"),
     (SOLVEGPRegressor, {}, "n_neighbors", 5, given_noise, "with a noise_variance, which leaves neighbours no noise"),
+    (SOLVEGPRegressor, {}, "n_neighbors", 5, intervals, "with intervals among the targets, which have no residuals"),
     (DSDGPRegressor, {"likelihood": "student_t"}, "n_neighbors", 5, all_rows, "its noise is not the same"),
     (AVDGPRegressor, {"early_stopping": False}, "n_neighbors", 5, all_rows, "no rows judge the predictions"),
     (SOLVEGPRegressor, {"covariance": "diag"}, "base", "gp", all_rows, "no rows judge the predictions"),
@@ -243,10 +249,6 @@ def test_what_does_not_go_with_intervals_is_refused(cls, options, message):
         with pytest.raises(ValueError, match=f"does not go with intervals among the targets, .*{message}"):
             getattr(make(cls, **options), learn)(X, INTERVALS)
 
-
-def test_neighbours_of_intervals_have_no_effect():
-    with pytest.warns(UserWarning, match="n_neighbors=5 has no effect with intervals among the targets"):
-        make(SOLVEGPRegressor, n_neighbors=5).fit(X, INTERVALS)
 
 
 OLD = {

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..gp.censored import Censored
 from ..gp.likelihoods import Likelihood
 from ..tables import Encoded
 from ..tables.known import Known, check_known
@@ -19,7 +20,7 @@ INSTEAD = {
 #: With which likelihoods it goes.
 GOES_WITH = {
     "exposure": "counts, so with likelihood='poisson' or 'negative_binomial'",
-    "noise_variance": "likelihood='gaussian' and without n_latent_outputs",
+    "noise_variance": "likelihood='gaussian', without n_latent_outputs and without intervals among the targets",
 }
 
 
@@ -34,6 +35,7 @@ def check_taken(estimator, likelihood: Likelihood, known: Known) -> None:
         if name not in likelihood.takes:
             shared = getattr(estimator, "n_latent_outputs", None)
             got = f"likelihood={estimator.likelihood!r}" + (f", n_latent_outputs={shared}" if shared else "")
+            got += " and intervals" if isinstance(likelihood, Censored) else ""
             raise ValueError(f"{name} goes with {GOES_WITH[name]}, got {got}: {INSTEAD[name]}.")
 
 

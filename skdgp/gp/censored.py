@@ -5,6 +5,8 @@ are open sides. The likelihood of an exact target is its density, and that of an
 "Estimation of Relationships for Limited Dependent Variables", 1958).
 """
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -42,6 +44,7 @@ class Censored(Gaussian):
     stackable = True
     conjugate = kriged = False
     base_kind = "censored"
+    takes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, n_outputs: int = 1):
         super().__init__(1)
@@ -168,3 +171,4 @@ class LogNormal(Gaussian):
     stackable = True
     positive = True
     transform = "log"
+    takes: ClassVar[tuple[str, ...]] = ()  # noise would be that of logarithms
