@@ -103,7 +103,7 @@ def _validated(estimator, columns: Columns | None, X, *y, targets: Numbers | Lab
     """scikit-learn's checks, with errors that name the column that they are about."""
     X, y = without_na(X), tuple(map(without_na, y))
     for number, dtype in date_columns(X).items():  # NumPy would make numbers of some, such as microseconds
-        if columns is None or not columns.is_categorical[number]:
+        if columns is None or columns.is_number(number):
             _refuse_column(X.columns[number] if is_frame(X) else number, dtype)
     if columns is not None:  # names and numbers of columns; their errors say enough
         validate_data(estimator, X, reset=reset, skip_check_array=True)
@@ -132,7 +132,7 @@ def _explain(error: Exception, X, columns: Columns | None) -> None:
             "instance."
         ) from error
     for number, (name, column) in enumerate(_columns_by_name(X)):
-        if columns is not None and columns.is_categorical[number]:
+        if columns is not None and not columns.is_number(number):
             continue
         dates = kind_of_dates(column)
         if dates is not None:
