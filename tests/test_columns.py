@@ -102,6 +102,14 @@ class TestColumns:
         with pytest.raises(ValueError, match=message):
             SOLVEGPRegressor(categorical_features=given).fit(X, [0.0, 1.0])
 
+    def test_numbers_with_a_decimal_comma_name_the_cure(self):
+        X = np.array([["3,5", 1.0], ["4,25", 2.0]], dtype=object)
+        with pytest.raises(ValueError, match=r"Column 0 of X holds numbers with a decimal comma, such as '3,5': read"):
+            SOLVEGPRegressor().fit(X, [0.0, 1.0])
+        frame = pd.DataFrame(X, columns=["price", "size"])
+        with pytest.raises(ValueError, match="Column 'price' of X holds numbers with a decimal comma"):
+            SOLVEGPRegressor(categorical_features=None).fit(frame, [0.0, 1.0])
+
     def test_names_need_a_frame(self):
         with pytest.raises(ValueError, match="it has no names"):
             SOLVEGPRegressor(categorical_features=["a"]).fit([[0.0], [1.0]], [0.0, 1.0])

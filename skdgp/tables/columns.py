@@ -1,5 +1,6 @@
 """Columns of the user's table: which of them are categories or dates, and which numbers stand for their values."""
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -240,6 +241,11 @@ def first_text(values: np.ndarray) -> str | bytes | None:
             except ValueError:
                 return value.item() if isinstance(value, np.generic) else value
     return None
+
+
+def is_decimal_comma(text: str | bytes) -> bool:
+    """Whether text is a number with a decimal comma, such as "3,5"."""
+    return isinstance(text, str) and re.fullmatch(r"\s*[+-]?\d+,\d+\s*", text) is not None
 
 
 def first_complex(values: np.ndarray) -> Any:

@@ -16,6 +16,7 @@ from .columns import (
     date_columns,
     first_collection,
     first_text,
+    is_decimal_comma,
     is_frame,
     kind_of_dates,
     without_na,
@@ -139,6 +140,11 @@ def _explain(error: Exception, X, columns: Columns | None) -> None:
             _refuse_column(name, dates, error)
         text = first_text(column)
         if text is not None:
+            if is_decimal_comma(text):
+                raise ValueError(
+                    f"Column {name!r} of X holds numbers with a decimal comma, such as {text!r}: read the file by "
+                    'pandas.read_csv(..., decimal=","), or replace commas by points before.'
+                ) from error
             raise ValueError(
                 f"Column {name!r} of X holds text, such as {text!r}, but is not taken for a category: name it in "
                 'categorical_features, or fit a data frame with categorical_features="from_dtype".'
