@@ -109,6 +109,8 @@ class TestColumns:
         frame = pd.DataFrame(X, columns=["price", "size"])
         with pytest.raises(ValueError, match="Column 'price' of X holds numbers with a decimal comma"):
             SOLVEGPRegressor(categorical_features=None).fit(frame, [0.0, 1.0])
+        with pytest.warns(UserWarning, match="^Column 'price' of X is text of numbers with a decimal comma, such as"):
+            Columns.of(frame, "from_dtype")
 
     def test_names_need_a_frame(self):
         with pytest.raises(ValueError, match="it has no names"):

@@ -64,6 +64,8 @@ class Columns:
         if not mask.any() and all(calendar is None for calendar in calendars):
             return None
         levels = [_levels(column(X, j), used) if chosen else None for j, chosen in enumerate(mask.tolist())]
+        if not given:
+            _warn_of_decimal_commas(X, levels)
         return cls(mask, levels, calendars)
 
     @property
@@ -136,6 +138,21 @@ def _calendars(X, given: np.ndarray, used: list[bool]) -> list[Calendar | None]:
                 stacklevel=users_level(),
             )
     return calendars
+
+
+def _warn_of_decimal_commas(X, levels: list[list | None]) -> None:
+    """Warn of columns of a frame that count as categories only because their numbers have a decimal comma."""
+    for j, of_column in enumerate(levels):
+        known = [level for level in of_column or () if level is not None]
+        if known and all(map(is_decimal_comma, known)):
+            name = X.columns[j]
+            warnings.warn(
+                f"Column {name!r} of X is text of numbers with a decimal comma, such as {known[0]!r}, and is taken for "
+                'a category: read the file by pandas.read_csv(..., decimal=","), or name the column in '
+                "categorical_features.",
+                UserWarning,
+                stacklevel=users_level(),
+            )
 
 
 def _elapsed(X, j: int, calendar: Calendar) -> np.ndarray:
