@@ -471,13 +471,9 @@ class TestBadInput:
         dates = frame.assign(c=pd.date_range("2020-01-01", periods=len(X)))
         with pytest.raises(ValueError, match=r"Column 'b' of X holds text, such as '(red|blue)', but is not taken for"):
             tiny(categorical_features=None).fit(colours, y)
-        with pytest.raises(ValueError, match=r"Column 'c' of X holds dates or durations, datetime64\[.s\]: turn them"):
-            tiny().fit(dates, y)
-        with_zone = pd.date_range("2020-01-01", periods=len(X), tz="UTC")
-        period, objects = with_zone.tz_localize(None).to_period("D"), [date(2020, 1, 1), None] * (len(X) // 2)
-        for values, kind in ((with_zone, r"datetime64\[.s, UTC\]"), (period, r"period\[D\]"), (objects, "date")):
-            with pytest.raises(ValueError, match=rf"Column 'c' of X holds dates or durations, {kind}: turn them"):
-                tiny().fit(frame.assign(c=values), y)
+        objects = [date(2020, 1, 1), 3.0] * (len(X) // 2)
+        with pytest.raises(ValueError, match="Column 'c' of X holds dates or durations, date: turn them"):
+            tiny().fit(frame.assign(c=objects), y)
         with pytest.raises(ValueError, match=r"Column 0 of X holds dates or durations, datetime64\[.s\]: turn them"):
             tiny().fit(dates[["c"]].to_numpy(), y)
         with pytest.raises(ValueError, match="Column 1 of X holds text"):

@@ -266,6 +266,8 @@ def _inputs_of_last_step(model, before, X):
     names = getattr(model, "feature_names_in_", names)
     if model.is_categorical_ is not None:
         raise ValueError("LatentDisplay varies numbers, but this model has categories among its features.")
+    if model.date_features_ is not None:
+        raise ValueError("LatentDisplay varies numbers, but this model has dates or durations among its features.")
     X = validate_data(model, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
     if np.isnan(X).any():
         raise ValueError("LatentDisplay needs rows without missing cells, and X has some: leave out these rows.")

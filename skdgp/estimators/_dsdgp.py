@@ -278,6 +278,9 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         Names of the features, if ``X`` had names that are strings.
     is_categorical_ : ndarray of shape (`n_features_in_`,) or None
         Mask of the features that are categories, or None if there are none.
+    date_features_ : dict or None
+        For each column of dates or durations a list of what the model sees of it: "days", and those of "year",
+        "week" and "day" in which dates repeat. None if there is no such column.
 
     See Also
     --------
@@ -516,6 +519,9 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         Names of the features, if ``X`` had names that are strings.
     is_categorical_ : ndarray of shape (`n_features_in_`,) or None
         Mask of the features that are categories, or None if there are none.
+    date_features_ : dict or None
+        For each column of dates or durations a list of what the model sees of it: "days", and those of "year",
+        "week" and "day" in which dates repeat. None if there is no such column.
 
     See Also
     --------

@@ -53,7 +53,8 @@ class Learnt:
         table = self.table
         names: dict[str, Any] = {} if table.names is None else {"feature_names_in_": table.names}
         names |= {"trend_": [trend.regressors for trend in table.trends]} if table.trends else {}
-        counts = {"n_features_in_": table.n_features, "is_categorical_": table.is_categorical}
+        counts: dict[str, Any] = {"n_features_in_": table.n_features, "is_categorical_": table.is_categorical}
+        counts["date_features_"] = table.date_features
         scales = {"length_scales_": _length_scales(self.predictor)}
         return {"_learnt": self} | counts | names | table.targets.attributes() | scales
 
@@ -142,7 +143,7 @@ def _kernels(model: DeepGP, table: Table, given) -> list:
     for depth, (start, layer) in enumerate(zip(_by_layer(given, model), model.layers, strict=True)):
         kernel = cast(Layer, layer).kernel
         sums = isinstance(start, str) and isinstance(kernel, Part)  # over the model's columns, one by one
-        units = table.units if sums else table.feature_units
+        units = table.units if sums else table.group_units
         objects.append(to_object(start, kernel, units if depth == 0 else None))
     return objects
 

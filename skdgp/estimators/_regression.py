@@ -326,10 +326,10 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
             return None
         local, likelihood, table = correction.local, correction.likelihood, learnt(self).table
         scale = np.square(likelihood.units.scale)
-        first = table.encoding.first  # the columns of a feature share a lengthscale
+        first = table.encoding.first_of_groups  # the columns of a group share a lengthscale
         return {
             "n_neighbors": local.n_neighbors,
-            "length_scales": local.lengthscale.cpu().numpy()[first] * table.feature_units.scale,
+            "length_scales": local.lengthscale.cpu().numpy()[first] * table.group_units.scale,
             "variance": self._per_output(local.variance.cpu().numpy() * scale),
             "noise_variance": self._per_output(local.noise.cpu().numpy() * scale),
             "wide_noise_variance": self._per_output(likelihood.wide.cpu().numpy() * scale),

@@ -271,6 +271,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         Names of the features, if ``X`` had names that are strings.
     is_categorical_ : ndarray of shape (`n_features_in_`,) or None
         Mask of the features that are categories, or None if there are none.
+    date_features_ : dict or None
+        For each column of dates or durations a list of what the model sees of it: "days", and those of "year",
+        "week" and "day" in which dates repeat. None if there is no such column.
 
     See Also
     --------
@@ -488,6 +491,9 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         Names of the features, if ``X`` had names that are strings.
     is_categorical_ : ndarray of shape (`n_features_in_`,) or None
         Mask of the features that are categories, or None if there are none.
+    date_features_ : dict or None
+        For each column of dates or durations a list of what the model sees of it: "days", and those of "year",
+        "week" and "day" in which dates repeat. None if there is no such column.
 
     See Also
     --------

@@ -70,7 +70,7 @@ def layer_kernel(
     if not is_object(kernel):  # a function of every column by itself, also of those that belong to one feature
         return _Converter(n_outputs, units).part(additive_object(kernel, n_inputs * [1.0]), range(n_inputs))
     if depth == 0 and table is not None:
-        units, names = table.units, [] if table.names is None else list(table.names)
+        units, names = table.units, table.group_names
         n_latent = n_inputs - len(units.scale)  # trends and latent variables, which come after the features
         units = Units([*units.shift, *n_latent * [0.0]], [*units.scale, *n_latent * [1.0]])
         n_features = n_inputs - n_latent if groups is None else groups[-1 - n_latent] + 1

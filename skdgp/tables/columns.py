@@ -1,6 +1,9 @@
-"""Columns of the user's table: which of them are categories, and which numbers stand for their levels."""
+"""Columns of the user's table: which of them are categories or dates, and which numbers stand for their values."""
 
+import re
+import warnings
 from collections import Counter
+from collections.abc import Sequence
 from datetime import date, time, timedelta
 from numbers import Complex, Number, Real
 from typing import Any
@@ -8,6 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse import issparse
+
+from ..inference.callers import users_level
+from .dates import Calendar, days_of
 
 #: Types of tensors that are computed with as float32.
 HALVES = (torch.float16, torch.bfloat16)
@@ -23,7 +29,7 @@ DATES = (date, time, timedelta, np.datetime64, np.timedelta64)
 
 
 class Columns:
-    """Which columns of a table are categories, and their levels.
+    """Which columns of a table are categories or dates, and what a fit has learnt of these.
 
     Parameters
     ----------
@@ -32,32 +38,54 @@ class Columns:
     levels : list of (list or None)
         For each column that is a category its levels, the most frequent first. Among the levels, None stands for a
         missing value. Other columns have None.
+    calendars : list of (Calendar or None), default=None
+        What is known of each column of dates or durations. Other columns have None.
     """
 
-    def __init__(self, is_categorical: np.ndarray, levels: list[list | None]):
+    def __init__(self, is_categorical: np.ndarray, levels: list[list | None], calendars: Sequence | None = None):
         self.is_categorical, self.levels = np.asarray(is_categorical, dtype=bool), levels
+        self.calendars: list[Calendar | None] = list(calendars or len(levels) * [None])
 
     @classmethod
     def of(cls, X, categorical_features, weight=None) -> "Columns | None":
-        """Columns of a table to learn from. None if no column is a category, or if ``X`` is not a table.
+        """Columns of a table to learn from. None if all columns are numbers, or if ``X`` is not a table.
 
         Rows whose ``weight`` is zero do not count. Weights are not checked yet.
         """
         mask = categorical_mask(X, categorical_features)
-        if mask is None or not mask.any():
+        if mask is None and is_frame(X):
+            mask = np.zeros(X.shape[1], dtype=bool)
+        if mask is None:
             return None
         used = _positive(weight, len(X))
+        given = categorical_features is not None and not isinstance(categorical_features, str)
+        calendars = _calendars(X, given & mask, used) if is_frame(X) else len(mask) * [None]
+        mask = mask & [calendar is None for calendar in calendars]
+        if not mask.any() and all(calendar is None for calendar in calendars):
+            return None
         levels = [_levels(column(X, j), used) if chosen else None for j, chosen in enumerate(mask.tolist())]
-        return cls(mask, levels)
+        if not given:
+            _warn_of_decimal_commas(X, levels)
+        return cls(mask, levels, calendars)
 
     @property
     def n_levels(self) -> list[int]:
         """For each column the number of its levels; 0 if it is not a category."""
         return [0 if levels is None else len(levels) for levels in self.levels]
 
+    def is_number(self, j: int) -> bool:
+        """Whether a column is neither a category nor of dates or durations."""
+        return not self.is_categorical[j] and self.calendars[j] is None
+
     def coded(self, X):
-        """The table with numbers for levels: places in ``levels``, and the number after the last for other levels."""
+        """The table with numbers for levels: places in ``levels``, and the number after the last for other levels.
+
+        Dates become days since the first date of ``fit``, and durations become days.
+        """
         codes = {j: self._codes(column(X, j), j) for j in np.flatnonzero(self.is_categorical).tolist()}
+        for j, calendar in enumerate(self.calendars):
+            if calendar is not None:
+                codes[j] = _elapsed(X, j, calendar)
         if is_pandas(X):
             return _replaced(X, codes)
         if is_polars(X):
@@ -76,12 +104,70 @@ class Columns:
 
     def to_plain(self) -> list:
         """The columns as lists."""
-        return [self.is_categorical.tolist(), self.levels]
+        calendars = [None if calendar is None else [*calendar[:2], list(calendar.parts)] for calendar in self.calendars]
+        return [self.is_categorical.tolist(), self.levels, calendars]
 
     @classmethod
     def from_plain(cls, state: list) -> "Columns":
-        """The inverse of :meth:`to_plain`."""
-        return cls(*state)
+        """The inverse of :meth:`to_plain`; files from before dates have two entries."""
+        is_categorical, levels, calendars = [*state, None][:3]
+        return cls(is_categorical, levels, None if calendars is None else list(map(to_calendar, calendars)))
+
+
+def to_calendar(plain: list | None) -> Calendar | None:
+    """A calendar, from its plain list of values; None if there is none."""
+    return None if plain is None else Calendar(plain[0], plain[1], tuple(plain[2]))
+
+
+def _calendars(X, given: np.ndarray, used: list[bool]) -> list[Calendar | None]:
+    """What rows in use say of each column of dates or durations of a frame, except those ``given`` as categories."""
+    calendars = list[Calendar | None]()
+    for j in range(X.shape[1]):
+        values = column(X, j)
+        dtype = str(values.dtype).lower()
+        candidate = dtype.startswith((*DATE_DTYPES, "object", "str", "large_string")) and not given[j]
+        days = days_of(values) if candidate else None
+        calendars.append(None if days is None else Calendar.of(days[0], days[1][used]))
+        text = None if days is None else first_text(np.asarray(values))
+        if text is not None:
+            name = X.columns[j]
+            warnings.warn(
+                f"Column {name!r} of X is text that reads as dates, such as {text!r}, and is taken for dates: turn it "
+                f"into dates by pandas.to_datetime, or set categorical_features=[{name!r}] to make it a category.",
+                UserWarning,
+                stacklevel=users_level(),
+            )
+    return calendars
+
+
+def _warn_of_decimal_commas(X, levels: list[list | None]) -> None:
+    """Warn of columns of a frame that count as categories only because their numbers have a decimal comma."""
+    for j, of_column in enumerate(levels):
+        known = [level for level in of_column or () if level is not None]
+        if known and all(map(is_decimal_comma, known)):
+            name = X.columns[j]
+            warnings.warn(
+                f"Column {name!r} of X is text of numbers with a decimal comma, such as {known[0]!r}, and is taken for "
+                'a category: read the file by pandas.read_csv(..., decimal=","), or name the column in '
+                "categorical_features.",
+                UserWarning,
+                stacklevel=users_level(),
+            )
+
+
+def _elapsed(X, j: int, calendar: Calendar) -> np.ndarray:
+    """Days (n,) of a column that held dates or durations in ``fit``."""
+    values = column(X, j)
+    days = days_of(values) if hasattr(values, "dtype") else None
+    if days is None and all(map(is_missing, np.asarray(values, dtype=object).tolist())):
+        return np.full(len(values), np.nan)
+    if days is None or days[0] != calendar.kind:
+        name, dtype = X.columns[j] if is_frame(X) else j, getattr(values, "dtype", "object")
+        raise ValueError(
+            f"Column {name!r} of X held {calendar.kind}s in fit, and now has dtype {dtype} with values that "
+            f"are no {calendar.kind}s: pass a data frame in which all of them are, or are missing."
+        )
+    return days[1] - calendar.origin
 
 
 def categorical_mask(X, categorical_features) -> np.ndarray | None:
@@ -172,6 +258,11 @@ def first_text(values: np.ndarray) -> str | bytes | None:
             except ValueError:
                 return value.item() if isinstance(value, np.generic) else value
     return None
+
+
+def is_decimal_comma(text: str | bytes) -> bool:
+    """Whether text is a number with a decimal comma, such as "3,5"."""
+    return isinstance(text, str) and re.fullmatch(r"\s*[+-]?\d+,\d+\s*", text) is not None
 
 
 def first_complex(values: np.ndarray) -> Any:

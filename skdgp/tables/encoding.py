@@ -5,6 +5,8 @@ for levels that ``fit`` has not seen. All these columns share a lengthscale. So 
 and a new level is as far from the known levels as these are from each other. A category of more levels than
 :data:`MOST_LEVELS` becomes a single number instead; see :mod:`skdgp.tables.levels`.
 
+A date becomes days, and columns for its parts behind those of all features; see :mod:`skdgp.tables.dates`.
+
 A missing cell becomes the mean of its possible values, given the other cells of its row. If a column had missing cells
 in ``fit``, a second column has the standard deviation of these possible values, and shares the lengthscale of the
 first. The kernel then depends on the 2-Wasserstein distance of two Gaussians, (m − m')² + (s − s')². So a model learns
@@ -21,6 +23,8 @@ from scipy.special import ndtri
 
 from ..gp.units import Units
 from ..inference.state import to_units
+from .columns import to_calendar
+from .dates import WIDTHS, Calendar
 from .levels import level_means, means_of_others
 from .missing import CellsGivenOthers
 
@@ -50,28 +54,37 @@ class Encoding:
         Units in which features are standardised.
     cells : CellsGivenOthers
         Distribution of the cells of a row: standardised numbers, and after them indicators of levels.
+    calendars : sequence of (Calendar or None), default=None
+        For each feature what is known of its dates; None for other features.
 
     Attributes
     ----------
     groups : tuple of int or None
-        The feature that each of the model's columns belongs to; None if each feature has one column.
+        The number of the lengthscale that each of the model's columns has: first those of the features, in their order,
+        and then those of parts of dates. None if each feature has one column.
     first : ndarray of shape (n_features,)
         The first column of each feature.
+    parts : list of (int, str)
+        Features and parts of dates that have columns behind those of all features.
     """
 
-    def __init__(self, n_levels, values, uncertain, units: Units, cells: CellsGivenOthers):
+    def __init__(self, n_levels, values, uncertain, units: Units, cells: CellsGivenOthers, calendars=None):
         self.n_levels, self.uncertain = list(map(int, n_levels)), list(map(bool, uncertain))
         self.values = [None if numbers is None else np.asarray(numbers, dtype=np.float64) for numbers in values]
         self.units, self.cells = units, cells
         self.is_number = _is_number(self.n_levels)
+        self.calendars: list[Calendar | None] = list(calendars or len(self.n_levels) * [None])
+        self.parts = [(j, part) for j, dates in enumerate(self.calendars) if dates is not None for part in dates.parts]
         widths = np.where(self.is_number, 1 + np.asarray(self.uncertain), np.asarray(self.n_levels) + 1)
-        self.first, self.width = np.cumsum([0, *widths])[:-1], int(widths.sum())
-        plain = self.width == len(widths)
+        widths = np.array([*widths, *(WIDTHS[part] for _, part in self.parts)])
+        self.first, self.width = np.cumsum([0, *widths])[: len(self.n_levels)], int(widths.sum())
+        plain = self.width == len(self.n_levels)
         self.groups = None if plain else tuple(np.repeat(np.arange(len(widths)), widths).tolist())
+        self.first_of_groups = np.cumsum([0, *widths])[:-1]  # of features and of parts of dates
 
     @classmethod
     def learn(
-        cls, X: np.ndarray, y: np.ndarray, weight: np.ndarray, n_levels: list[int], *, normalize: bool
+        cls, X: np.ndarray, y: np.ndarray, weight: np.ndarray, n_levels: list[int], *, normalize: bool, calendars=None
     ) -> tuple[Self, Units]:
         """The encoding of rows, and the units of the model's columns.
 
@@ -87,6 +100,8 @@ class Encoding:
             For each feature the number of its levels; 0 if it is not a category.
         normalize : bool
             Whether the model's columns are standardised.
+        calendars : list of (Calendar or None), default=None
+            For each feature what is known of its dates.
         """
         values = [
             level_means(X[:, j].astype(int), n, y, weight) if n > MOST_LEVELS else None for j, n in enumerate(n_levels)
@@ -95,7 +110,7 @@ class Encoding:
         missing = np.isnan(X)
         units = _units_of_known(X, weight, missing)
         cells = CellsGivenOthers.of(_cells(X, n_levels, is_number, units), weight)
-        encoding = cls(n_levels, values, missing.any(axis=0), units, cells)
+        encoding = cls(n_levels, values, missing.any(axis=0), units, cells, calendars)
         return encoding, encoding._input_units(X, weight, normalize=normalize)
 
     @classmethod
@@ -147,6 +162,11 @@ class Encoding:
             encoded[:, start] = X[:, j]
             if self.uncertain[j] and deviation is not None:
                 encoded[:, start + 1] = deviation[:, j]
+        start = self.width - sum(WIDTHS[part] for _, part in self.parts)
+        for j, dates in enumerate(self.calendars):
+            if dates is not None:
+                encoded[:, start : start + dates.width] = dates.columns(X[:, j])
+                start += dates.width
         return encoded
 
     def _filled(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -172,19 +192,25 @@ class Encoding:
             count = np.bincount(X[:, j].astype(int), weight, minlength=self.n_levels[j] + 1)
             shift[columns] = frequency = count / count.sum()
             scale[columns] = math.sqrt((frequency * (1 - frequency)).sum()) or 1.0
+        dates = [calendar.units() for calendar in self.calendars if calendar is not None]
+        n_columns = sum(WIDTHS[part] for _, part in self.parts)
+        if n_columns:
+            shift[-n_columns:], scale[-n_columns:] = (np.concatenate(numbers) for numbers in zip(*dates, strict=True))
         return Units(shift, scale)
 
     def to_plain(self) -> list:
         """The encoding as lists of numbers."""
         units = [list(self.units.shift), list(self.units.scale)]
         values = [None if numbers is None else numbers.tolist() for numbers in self.values]
-        return [self.n_levels, values, self.uncertain, units, self.cells.to_plain()]
+        calendars = [None if dates is None else [*dates[:2], list(dates.parts)] for dates in self.calendars]
+        return [self.n_levels, values, self.uncertain, units, self.cells.to_plain(), calendars]
 
     @classmethod
     def from_plain(cls, state: list) -> Self:
-        """The inverse of :meth:`to_plain`."""
-        n_levels, values, uncertain, units, cells = state
-        return cls(n_levels, values, uncertain, to_units(units), CellsGivenOthers.from_plain(cells))
+        """The inverse of :meth:`to_plain`; files from before dates have one entry less."""
+        n_levels, values, uncertain, units, cells, calendars = [*state, None][:6]
+        calendars = None if calendars is None else list(map(to_calendar, calendars))
+        return cls(n_levels, values, uncertain, to_units(units), CellsGivenOthers.from_plain(cells), calendars)
 
 
 def has_missing(X: np.ndarray) -> bool:

@@ -16,6 +16,7 @@ from .columns import (
     date_columns,
     first_collection,
     first_text,
+    is_decimal_comma,
     is_frame,
     kind_of_dates,
     without_na,
@@ -103,7 +104,7 @@ def _validated(estimator, columns: Columns | None, X, *y, targets: Numbers | Lab
     """scikit-learn's checks, with errors that name the column that they are about."""
     X, y = without_na(X), tuple(map(without_na, y))
     for number, dtype in date_columns(X).items():  # NumPy would make numbers of some, such as microseconds
-        if columns is None or not columns.is_categorical[number]:
+        if columns is None or columns.is_number(number):
             _refuse_column(X.columns[number] if is_frame(X) else number, dtype)
     if columns is not None:  # names and numbers of columns; their errors say enough
         validate_data(estimator, X, reset=reset, skip_check_array=True)
@@ -132,13 +133,18 @@ def _explain(error: Exception, X, columns: Columns | None) -> None:
             "instance."
         ) from error
     for number, (name, column) in enumerate(_columns_by_name(X)):
-        if columns is not None and columns.is_categorical[number]:
+        if columns is not None and not columns.is_number(number):
             continue
         dates = kind_of_dates(column)
         if dates is not None:
             _refuse_column(name, dates, error)
         text = first_text(column)
         if text is not None:
+            if is_decimal_comma(text):
+                raise ValueError(
+                    f"Column {name!r} of X holds numbers with a decimal comma, such as {text!r}: read the file by "
+                    'pandas.read_csv(..., decimal=","), or replace commas by points before.'
+                ) from error
             raise ValueError(
                 f"Column {name!r} of X holds text, such as {text!r}, but is not taken for a category: name it in "
                 'categorical_features, or fit a data frame with categorical_features="from_dtype".'

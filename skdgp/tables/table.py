@@ -36,7 +36,7 @@ class Table:
     Parameters
     ----------
     columns : Columns or None
-        Which columns are categories, and their levels; None if none is.
+        Which columns are categories or dates, and what is known of them; None if all are numbers.
     encoding : Encoding
         How columns become those of a model.
     units : Units
@@ -64,7 +64,27 @@ class Table:
     @property
     def is_categorical(self) -> np.ndarray | None:
         """Mask of the features that are categories; None if none is."""
-        return None if self.columns is None else self.columns.is_categorical
+        return None if self.columns is None or not self.columns.is_categorical.any() else self.columns.is_categorical
+
+    @property
+    def date_features(self) -> dict | None:
+        """For each column of dates or durations, by name, what the models see of it; None if there is none."""
+        parts = {
+            self._name(j): ["days", *dates.parts]
+            for j, dates in enumerate(self.encoding.calendars)
+            if dates is not None
+        }
+        return parts or None
+
+    @property
+    def group_names(self) -> list:
+        """Names of the features, and then of parts of dates, such as "when_week"; empty if features have no names."""
+        if self.names is None:
+            return []
+        return [*self.names, *(f"{self.names[j]}_{part}" for j, part in self.encoding.parts)]
+
+    def _name(self, feature: int):
+        return feature if self.names is None else str(self.names[feature])
 
     # Rows to learn from.
 
@@ -119,8 +139,7 @@ class Table:
         inside = self.units.standardise(columns)
         column = self.units.first_overflow(inside)
         if column is not None:
-            feature = column if self.encoding.groups is None else self.encoding.groups[column]
-            name = feature if self.names is None else self.names[feature]
+            name = self._name(column if self.encoding.groups is None else self.encoding.groups[column])
             raise ValueError(
                 f"Column {name!r} of X overflows or underflows when it is standardised: its values reach "
                 f"{np.abs(columns[:, column]).max():.1e}. Rescale the column, for instance to its logarithm."
@@ -162,7 +181,8 @@ class Table:
     def by_feature(self, slopes: np.ndarray, X: np.ndarray, axis: int = -1) -> np.ndarray:
         """Slopes along features in the user's units, from slopes along the model's columns.
 
-        They are NaN for categories and for missing cells of X, since there is nothing to vary.
+        They are NaN for categories and for missing cells of X, since there is nothing to vary. Along dates they are
+        slopes per day, while the time of the year, the weekday and the time of the day stay.
         """
         slopes = np.moveaxis(np.take(slopes, self.encoding.first, axis=axis), axis, -1)  # (n, ..., n_features)
         nothing = np.isnan(X) | (np.asarray(self.encoding.n_levels) > 0)  # (n, n_features)
@@ -173,6 +193,11 @@ class Table:
     def feature_units(self) -> Units:
         """Units of each feature: those of the first of its columns."""
         return self.units.at(self.encoding.first)
+
+    @property
+    def group_units(self) -> Units:
+        """Units of each feature, and then of each part of dates."""
+        return self.units.at(self.encoding.first_of_groups)
 
 
 def learn(
@@ -215,6 +240,9 @@ def learn(
     rows = rows.weighted(targets.weights(labels, labels, class_weight), "X")
     numbers = targets.encode(rows.y)
     n_levels = rows.X.shape[1] * [0] if columns is None else columns.n_levels
-    encoding, units = Encoding.learn(rows.X, targets.amounts(numbers), rows.weight, n_levels, normalize=normalize)
+    calendars = None if columns is None else columns.calendars
+    encoding, units = Encoding.learn(
+        rows.X, targets.amounts(numbers), rows.weight, n_levels, normalize=normalize, calendars=calendars
+    )
     table = Table(columns, encoding, units, targets, getattr(estimator, "feature_names_in_", None))
     return table, table.encoded(rows, numbers, labels, learnt=True)
