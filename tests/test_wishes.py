@@ -250,7 +250,6 @@ def test_what_does_not_go_with_intervals_is_refused(cls, options, message):
             getattr(make(cls, **options), learn)(X, INTERVALS)
 
 
-
 OLD = {
     "whiten": 'write covariance="diag_unwhitened" or "full_unwhitened" for whiten=False',
     "orthogonal_covariance": 'write covariance="odvgp"',

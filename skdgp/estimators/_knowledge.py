@@ -7,6 +7,7 @@ import numpy as np
 
 from ..gp.censored import Censored
 from ..gp.likelihoods import Likelihood
+from ..methods.likelihoods import kind_of
 from ..tables import Encoded
 from ..tables.known import Known, check_known
 from ._fitted import built_with, fitted
@@ -31,8 +32,9 @@ def check_taken(estimator, likelihood: Likelihood, known: Known) -> None:
             f"noise_variance is that of y, and target_transform={estimator.target_transform!r} makes other noise of "
             "it: leave out one of them."
         )
+    asked_for = kind_of(estimator.likelihood, otherwise=type(likelihood))  # of logarithms the model is another one
     for name in known:
-        if name not in likelihood.takes:
+        if name not in likelihood.takes or name not in asked_for.takes:
             shared = getattr(estimator, "n_latent_outputs", None)
             got = f"likelihood={estimator.likelihood!r}" + (f", n_latent_outputs={shared}" if shared else "")
             got += " and intervals" if isinstance(likelihood, Censored) else ""
