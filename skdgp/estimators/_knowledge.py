@@ -32,8 +32,8 @@ def check_taken(estimator, likelihood: Likelihood, known: Known) -> None:
             f"noise_variance is that of y, and target_transform={estimator.target_transform!r} makes other noise of "
             "it: leave out one of them."
         )
-    asked_for = kind_of(estimator.likelihood, otherwise=type(likelihood))  # of logarithms the model is another one
     for name in known:
+        asked_for = kind_of(estimator.likelihood, otherwise=type(likelihood))  # that of logarithms is another one
         if name not in likelihood.takes or name not in asked_for.takes:
             shared = getattr(estimator, "n_latent_outputs", None)
             got = f"likelihood={estimator.likelihood!r}" + (f", n_latent_outputs={shared}" if shared else "")
