@@ -14,7 +14,7 @@ from numbers import Integral
 
 import numpy as np
 from sklearn.pipeline import Pipeline
-from sklearn.utils import check_array
+from sklearn.utils import Bunch, check_array
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from ._sklearn import check_sample_weight, is_search, is_transformed_target
@@ -30,6 +30,7 @@ __all__ = [
     "calibration_error_scorer",
     "concordance_index",
     "coverage",
+    "coverage_by_group",
     "coverage_scorer",
     "crps",
     "crps_scorer",
@@ -38,6 +39,7 @@ __all__ = [
     "interval_score",
     "interval_score_scorer",
     "log_density_scorer",
+    "mean_standardized_log_loss",
     "negative_log_predictive_density",
     "pit_values",
     "predictive_distribution",
@@ -152,6 +154,61 @@ def concordance_index(y_true, y_pred):
             "concordance_index needs two rows whose order is known, and there are none: pass more rows with events."
         )
     return float(right / n_pairs)
+
+
+def mean_standardized_log_loss(y_true, dist, y_train, *, sample_weight=None):
+    """Negative log predictive density less that of a Gaussian with the mean and the variance of the training targets.
+
+    It is zero for a model that has learnt nothing but these two numbers, and negative for better ones [1]_. It does not
+    depend on the units of targets, so that numbers of several tables can be compared. It is also known as MSLL.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n,) or (n, P)
+        Observations.
+    dist : PredictiveDistribution
+        Predictions for these observations.
+    y_train : array-like of shape (m,) or (m, P)
+        Targets that the model has learnt from.
+    sample_weight : array-like of shape (n,), default=None
+        Weights of the rows.
+
+    Returns
+    -------
+    float
+        In nats; lower is better. Within a table it differs from :func:`negative_log_predictive_density` by a constant,
+        so that ``log_density_scorer`` ranks models alike.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match, if an array contains NaN or infinity, if training targets do not vary, or if a weight is
+        negative.
+
+    References
+    ----------
+    .. [1] Rasmussen, C. E. and Williams, C. K. I., "Gaussian Processes for Machine Learning", MIT Press 2006, Sec. 2.5.
+
+    Examples
+    --------
+    >>> from skdgp import PredictiveDistribution
+    >>> from skdgp.metrics import mean_standardized_log_loss
+    >>> y_train = [0.0, 1.0, 2.0, 3.0]
+    >>> dist = PredictiveDistribution.gaussian([0.5, 2.5], [0.5, 0.5])
+    >>> round(mean_standardized_log_loss([0.6, 2.2], dist, y_train), 3)
+    -0.965
+    """
+    y = _observations(y_true, dist)
+    trained = check_array(y_train, ensure_2d=False, dtype=np.float64, input_name="y_train")
+    trained = trained[:, 0] if trained.ndim == 2 and y.ndim == 1 and trained.shape[1] == 1 else trained
+    if trained.shape[1:] != y.shape[1:]:
+        raise ValueError(f"y_train of shape {trained.shape} has other outputs than y_true of shape {y.shape}.")
+    mean, deviation = trained.mean(axis=0), trained.std(axis=0)
+    if not (deviation > 0).all():
+        raise ValueError("y_train does not vary, so that there is no Gaussian to compare with: pass other targets.")
+    trivial = PredictiveDistribution.gaussian(*(np.broadcast_to(number, y.shape) for number in (mean, deviation)))
+    losses = (negative_log_predictive_density(y, one, sample_weight=sample_weight) for one in (dist, trivial))
+    return float(next(losses) - next(losses))
 
 
 def crps(y_true, dist, *, sample_weight=None):
@@ -313,6 +370,67 @@ def coverage(y_true, lower, upper, *, sample_weight=None):
     """
     y, lower, upper = _intervals(y_true, lower, upper)
     return _mean((lower <= y) & (y <= upper), sample_weight)
+
+
+def coverage_by_group(y_true, lower, upper, groups, *, sample_weight=None):
+    """Share of observations that lie within their intervals, and mean width of these, for each group of rows.
+
+    Intervals may hold as often as they say over all rows, and too seldom in some part of them. Groups are, for example,
+    the values of a column, or bins of one.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n,) or (n, P)
+        Observations.
+    lower, upper : array-like of shape (n,) or (n, P)
+        Ends of the intervals, in the units of ``y_true``. The ends belong to the intervals.
+    groups : array-like of shape (n,)
+        The group of each row: numbers or strings. Missing ones (NaN, None) are a group of their own, the last one.
+    sample_weight : array-like of shape (n,), default=None
+        Weights of the rows.
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        Arrays with a number for each group, in the order of ``group``: ``group``, ``n_rows``, ``coverage``, which is
+        between 0 and 1, and ``width``, in the units of ``y_true``. Several outputs count together.
+        ``pandas.DataFrame`` makes a table of it.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, if an array of numbers contains NaN, if a weight is negative, or if the weights of a group are
+        all zero.
+
+    See Also
+    --------
+    skdgp.display.GroupCoverageDisplay : Draws these numbers.
+
+    Examples
+    --------
+    >>> from skdgp.metrics import coverage_by_group
+    >>> lower, upper = [-1.0, 0.0, 1.0, 4.0], [1.0, 2.0, 3.0, 5.0]
+    >>> by_group = coverage_by_group([0.0, 1.0, 2.0, 3.0], lower, upper, ["a", "b", "b", "b"])
+    >>> for name, share, width in zip(by_group.group, by_group.coverage, by_group.width):
+    ...     print(f"{name}: {share:.2f} of intervals that are {width:.2f} wide")
+    a: 1.00 of intervals that are 2.00 wide
+    b: 0.67 of intervals that are 1.67 wide
+    """
+    y, lower, upper = _intervals(y_true, lower, upper)
+    groups = np.array(column_or_1d(np.asarray(groups, dtype=object)))
+    check_consistent_length(y, groups)
+    groups[[_is_missing(group) for group in groups]] = None  # it is a copy
+    names = [*_sorted({*groups} - {None}), *([None] if None in groups else [])]
+    weight = _broadcast(sample_weight, y)
+    inside, columns = (lower <= y) & (y <= upper), []
+    for name in names:
+        rows = groups == name
+        if not weight[rows].sum() > 0:
+            raise ValueError(f"All rows of the group {name!r} have the weight zero: leave these rows out.")
+        averages = [np.average(values[rows], weights=weight[rows]) for values in (inside, upper - lower)]
+        columns.append((int(rows.sum()), *averages))
+    n_rows, shares, widths = map(np.array, zip(*columns, strict=True))
+    return Bunch(group=np.array(names, dtype=object), n_rows=n_rows, coverage=shares, width=widths)
 
 
 def interval_score(y_true, lower, upper, confidence_level=0.9, *, sample_weight=None):
@@ -639,6 +757,22 @@ def _intervals(y_true, lower, upper):
             raise ValueError(f"{name} contains NaN: leave out such rows.")
     _check_not_empty(y)
     return y, lower, upper
+
+
+def _is_missing(value):
+    """Whether a value is None, or differs from itself as NaN does, or does not say so, as NA of pandas."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:
+        return True
+
+
+def _sorted(names):
+    """Names in ascending order, or in that of their texts if numbers and strings are mixed."""
+    try:
+        return sorted(names)
+    except TypeError:
+        return sorted(names, key=str)
 
 
 def _check_not_empty(y):

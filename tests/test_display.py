@@ -21,6 +21,7 @@ from skdgp import AVDGPRegressor, DSDGPRegressor, PredictiveDistribution
 from skdgp.display import (
     CalibrationDisplay,
     DependenceDisplay,
+    GroupCoverageDisplay,
     LatentDisplay,
     LearningCurveDisplay,
     PredictiveIntervalDisplay,
@@ -659,3 +660,46 @@ def test_dependence_without_a_band(model, wave):
         DependenceDisplay.from_estimator(model, X, 0, kind="individual", band=True)
     with pytest.raises(ValueError, match="band='yes' must be \"auto\", True or False"):
         DependenceDisplay.from_estimator(model, X, 0, band="yes")
+
+
+class TestGroupCoverageDisplay:
+    def test_draws_what_is_counted_in_each_group(self, mixture):
+        y, dist = mixture
+        groups = np.where(np.arange(60) < 40, "b", "a")
+        display = GroupCoverageDisplay.from_predictions(dist, y, groups=groups, confidence_level=0.8, name="region")
+        lower, upper = dist.interval(0.8)
+        for number, rows in enumerate([slice(40, 60), slice(0, 40)]):
+            inside = (lower[rows] <= y[rows]) & (y[rows] <= upper[rows])
+            assert display.coverage[number] == pytest.approx(inside.mean())
+            assert display.width[number] == pytest.approx((upper - lower)[rows].mean())
+            np.testing.assert_allclose(display.dots_.get_offsets()[number], [100 * inside.mean(), number])
+            low, high = binom.interval(0.9, len(inside), 0.8)
+            np.testing.assert_allclose(
+                display.band_.get_segments()[number][:, 0], np.array([low, high]) / len(inside) * 100
+            )
+            assert display.bars_[number].get_width() == pytest.approx(display.width[number])
+        left, right = display.axes_
+        assert [label.get_text() for label in left.get_yticklabels()] == ["a  (20)", "b  (40)"]
+        assert left.get_ylabel() == "region (rows)" and "80 %" in right.get_xlabel() and left.yaxis_inverted()
+
+    def test_takes_columns_of_frames_and_other_regressors(self, named):
+        model, X, y = named
+        X = X.assign(region=pd.Series(["n", None] * len(X))[: len(X)].to_numpy())
+        display = GroupCoverageDisplay.from_estimator(model, X[NAMES], y, groups=X["region"], name="region")
+        assert display.group.tolist() == ["n", None]
+        assert [label.get_text()[:7] for label in display.axes_[0].get_yticklabels()] == [
+            f"n  ({display.n_rows[0]})",
+            "missing",
+        ]
+        with pytest.raises(ValueError, match="groups='region' is no column of X: pass the name of one"):
+            GroupCoverageDisplay.from_estimator(model, X[NAMES], y, groups="region")
+        by_age = GroupCoverageDisplay.from_estimator(model, X[NAMES].round(0), y, groups="age")
+        assert by_age.name == "age" and by_age.n_rows.sum() == len(y)
+
+    def test_draws_on_given_axes_and_in_a_given_style(self, mixture):
+        y, dist = mixture
+        figure, axes = plt.subplots(1, 2)
+        display = GroupCoverageDisplay.from_predictions(dist, y, groups=np.arange(60) % 3, ax=axes)
+        assert display.axes_[0] is axes[0] and display.figure_ is figure and axes[1].yaxis_inverted()
+        again = display.plot(bar_kwargs={"color": "k"}, dot_kwargs={"s": 9})
+        assert again.bars_[0].get_facecolor() == (0, 0, 0, 1) and again.dots_.get_sizes().tolist() == [9]

@@ -4,8 +4,10 @@ import pickle
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import make_mixtures
+from scipy.stats import norm
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -237,3 +239,77 @@ class TestErrors:
     def test_of_models_without_distributions(self, model, wave):
         with pytest.raises(TypeError, match="predicts no distribution: it has neither predict_dist"):
             metrics.crps_scorer(model.fit(*wave), *wave)
+
+
+class TestGroups:
+    def test_agrees_with_counting_in_every_group(self):
+        rng = np.random.default_rng(0)
+        y, lower, width, weight = (
+            rng.normal(size=80),
+            rng.normal(-1, 1, 80),
+            rng.uniform(1, 3, 80),
+            rng.uniform(size=80),
+        )
+        groups = rng.integers(3, size=80)
+        by_group = metrics.coverage_by_group(y, lower, lower + width, groups, sample_weight=weight)
+        assert by_group.group.tolist() == [0, 1, 2]
+        columns = by_group.n_rows, by_group.coverage, by_group.width
+        for number, (n_rows, share, mean_width) in enumerate(zip(*columns, strict=True)):
+            rows = groups == number
+            one = metrics.coverage(y[rows], lower[rows], (lower + width)[rows], sample_weight=weight[rows])
+            assert n_rows == rows.sum() and share == pytest.approx(one)
+            assert mean_width == pytest.approx(np.average(width[rows], weights=weight[rows]))
+        whole = np.average(by_group.coverage, weights=[weight[groups == number].sum() for number in range(3)])
+        assert whole == pytest.approx(metrics.coverage(y, lower, lower + width, sample_weight=weight))
+
+    @pytest.mark.parametrize("nothing", [None, np.nan, pd.NA, pd.NaT])
+    def test_missing_groups_are_the_last_one(self, nothing):
+        groups = pd.Series(["b", nothing, "a", nothing], dtype=object)
+        by_group = metrics.coverage_by_group(np.zeros(4), np.ones(4), np.full(4, 2.0), groups)
+        assert by_group.group.tolist() == ["a", "b", None] and by_group.n_rows.tolist() == [1, 1, 2]
+        assert by_group.coverage.tolist() == [0, 0, 0] and by_group.width.tolist() == [1, 1, 1]
+
+    def test_takes_several_outputs_and_groups_of_mixed_types(self):
+        by_group = metrics.coverage_by_group(*(np.full((3, 2), value) for value in (0, -1, 1)), [1, "x", 1])
+        assert by_group.group.tolist() == [1, "x"] and by_group.coverage.tolist() == [1, 1]
+
+    def test_errors(self):
+        column = np.zeros(3)
+        with pytest.raises(ValueError, match="All rows of the group 'b' have the weight zero: leave these rows out"):
+            metrics.coverage_by_group(column, column, column, ["a", "b", "b"], sample_weight=[1, 0, 0])
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            metrics.coverage_by_group(column, column, column, ["a", "b"])
+
+
+class TestStandardizedLogLoss:
+    def test_is_the_gain_over_a_gaussian_for_all_rows(self):
+        rng = np.random.default_rng(0)
+        y_train, y = rng.normal(3, 2, 50), rng.normal(3, 2, 20)
+        weight = rng.uniform(size=20)
+        trivial = norm.logpdf(y, y_train.mean(), y_train.std())
+        expected = np.average(trivial - norm.logpdf(y, y + 0.1, 0.5), weights=weight)
+        for scale in (1e-6, 1.0, 1e6):  # units do not matter
+            scaled = PredictiveDistribution.gaussian(scale * (y + 0.1), np.full(20, 0.5 * scale))
+            loss = metrics.mean_standardized_log_loss(scale * y, scaled, scale * y_train, sample_weight=weight)
+            assert loss == pytest.approx(expected)
+        nothing = PredictiveDistribution.gaussian(np.full(20, y_train.mean()), np.full(20, y_train.std()))
+        assert metrics.mean_standardized_log_loss(y, nothing, y_train) == pytest.approx(0.0)
+
+    def test_is_a_mean_over_outputs(self):
+        rng = np.random.default_rng(0)
+        y, y_train = rng.normal(size=(9, 2)), rng.normal(size=(30, 2))
+        dist = PredictiveDistribution.gaussian(y, np.ones((9, 2)))
+        parts = [metrics.mean_standardized_log_loss(y[:, p], dist[:, p], y_train[:, [p]]) for p in (0, 1)]
+        whole = metrics.mean_standardized_log_loss(y, dist, y_train)
+        assert whole == pytest.approx(np.mean(parts))
+
+    def test_errors(self):
+        dist = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 1.0])
+        with pytest.raises(
+            ValueError, match=r"y_train of shape \(3, 2\) has other outputs than y_true of shape \(2,\)"
+        ):
+            metrics.mean_standardized_log_loss([0.0, 1.0], dist, np.eye(3)[:, :2])
+        with pytest.raises(ValueError, match="y_train does not vary, so that there is no Gaussian to compare with"):
+            metrics.mean_standardized_log_loss([0.0, 1.0], dist, [2.0, 2.0, 2.0])
+        with pytest.raises(ValueError, match="Input y_train contains NaN"):
+            metrics.mean_standardized_log_loss([0.0, 1.0], dist, [2.0, np.nan])

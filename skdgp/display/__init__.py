@@ -8,6 +8,7 @@ end in an underscore. Only drawing needs matplotlib.
 
 from ._calibration import CalibrationDisplay
 from ._dependence import DependenceDisplay
+from ._groups import GroupCoverageDisplay
 from ._interval import PredictiveIntervalDisplay
 from ._latent import LatentDisplay
 from ._learning import LearningCurveDisplay
@@ -15,6 +16,7 @@ from ._learning import LearningCurveDisplay
 __all__ = [
     "CalibrationDisplay",
     "DependenceDisplay",
+    "GroupCoverageDisplay",
     "LatentDisplay",
     "LearningCurveDisplay",
     "PredictiveIntervalDisplay",
