@@ -39,7 +39,7 @@ class Shell(CallbackSupportMixin):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = tags.input_tags.categorical = True
+        tags.input_tags.allow_nan = True
         return tags
 
     def __getstate__(self):
