@@ -471,7 +471,7 @@ def test_probabilities(case):
 @pytest.mark.slow
 @combinations_of(CLASSIFIERS, lambda case: case.table != "gaps")  # functions take the mean of a missing cell
 def test_mean_of_drawn_probabilities(case):
-    X, n_draws = near(case), 2000
+    X, n_draws = near(case), 600
     values = case.model.sample_functions(n_draws, random_state=1)(X)
     error = 6 * values.std(-1) / np.sqrt(n_draws)
     assert (np.abs(values.mean(-1) - case.model.predict_proba(X)) < error + 0.01).all()

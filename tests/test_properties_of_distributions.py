@@ -152,7 +152,7 @@ def test_density_is_the_slope_of_the_distribution_function(dist):
 
 
 @pytest.mark.slow
-@examples(20)
+@examples(10)
 @given(dist=st.one_of(gaussians(), counts(), gammas(), transformed(["log", "power", "quantiles"])))
 def test_draws_are_spread_as_the_distribution_says(dist):
     n_draws = 1000
