@@ -1,4 +1,4 @@
-"""Run the README's Python example with the package of a folder, to see that a wheel is complete."""
+"""Run the README's Python examples with the package of a folder, to see that a wheel is complete."""
 
 import re
 import sys
@@ -9,6 +9,8 @@ import skdgp
 installed, readme = map(Path, sys.argv[1:])
 assert Path(skdgp.__file__).is_relative_to(installed), f"{skdgp.__file__} is not the installed package."
 assert (installed / "skdgp/py.typed").exists(), "The wheel has no py.typed."
-(block,) = re.findall(r"\.\. code-block:: python\n\n((?:(?:    .*)?\n)+)", readme.read_text(encoding="utf-8"))
-exec(re.sub(r"^    ", "", block, flags=re.MULTILINE), {})
-print(f"The README's example runs with skdgp {skdgp.__version__} as installed.")
+blocks = re.findall(r"\.\. code-block:: python\n\n((?:(?:    .*)?\n)+)", readme.read_text(encoding="utf-8"))
+assert blocks, "README.rst has no example in Python."
+for block in blocks:
+    exec(re.sub(r"^    ", "", block, flags=re.MULTILINE), {})
+print(f"{len(blocks)} examples of the README run with skdgp {skdgp.__version__} as installed.")
