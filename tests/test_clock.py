@@ -1,5 +1,6 @@
 """How long a fit takes and may take, and training that ends where it gains nothing."""
 
+import math
 import time
 from copy import deepcopy
 from itertools import count
@@ -178,6 +179,10 @@ class TestTrial:
         best = -0.5 * torch.stack(errors).amin(0).div(weight @ base.square()).log().sum()
         gain = blending._Density.gain_of_smaller_errors(density, 0.85)
         assert gain == pytest.approx(best.item(), abs=0.01) and (gain > 0 or share > 0.8)
+        density.h = 4 * base + own  # too far behind
+        assert blending._Density.gain_of_smaller_errors(density, 0.85) == 0
+        density.h = -base  # a correlation that counts as none
+        assert blending._Density.gain_of_smaller_errors(density, 0.85) == pytest.approx(math.log(2), abs=0.01)
 
     def test_changes_nothing_in_what_is_decided_later(self, wave, monkeypatch):
         """The trial judges copies: members and base are afterwards as if it had not judged."""

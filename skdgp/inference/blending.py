@@ -41,6 +41,9 @@ EDGE = 0.01
 #: still gain.
 LATER = 0.85
 
+#: Members whose errors are larger than those of the base by more than this factor do not catch up.
+FARTHEST_BEHIND = 3.0
+
 #: Rounding errors of sums of weights.
 ROUNDING = 1e-9
 
@@ -205,16 +208,18 @@ class _Density:
 
         Two predictions have errors of deviations 1 and r, with the correlation ρ. The best weighted mean has an error
         of variance r²(1 − ρ²)/(1 + r² − 2ρr), if ρr < 1; otherwise the first prediction is best alone (Bates and
-        Granger, 1969). Half the logarithm of this variance is gained. Members do not fall behind the base.
+        Granger, 1969). Half the logarithm of this variance is gained. Members do not overtake the base. An output of
+        which they are far behind counts nothing, and a correlation below zero is due to chance.
         """
         weight = self.row_weight[:, None]
         deep, base = self.y - self.h[:, : self.y.shape[1]], self.y - self.g[:, : self.y.shape[1]]
         of_deep, of_base, both = ((weight * product).sum(0) for product in (deep.square(), base.square(), deep * base))
         tiny = torch.finfo(self.y.dtype).tiny
-        rho = both * (of_deep * of_base).clamp(min=tiny).rsqrt()
-        r = (share * (of_deep / of_base.clamp(min=tiny)).sqrt()).clamp(1.0, 1e3)
+        rho = (both * (of_deep * of_base).clamp(min=tiny).rsqrt()).clamp(min=0.0)
+        ratio = (of_deep / of_base.clamp(min=tiny)).sqrt()
+        r = (share * ratio).clamp(1.0, FARTHEST_BEHIND)
         saved = (1 - rho * r).clamp(min=0.0).square() / (1 + r.square() - 2 * rho * r).clamp(min=ROUNDING)
-        return -0.5 * torch.log1p(-saved.clamp(max=0.99)).sum().item()
+        return -0.5 * torch.log1p(-torch.where(ratio < FARTHEST_BEHIND, saved, 0.0)).sum().item()
 
     def by_value(self, weight: Tensor) -> Tensor:
         """Weights of all function values, (1,) or (D,), from those of each kind of function."""
