@@ -56,7 +56,7 @@ class Mixture:
     def _check(self) -> None:
         """Turn the arrays into read-only arrays of float64; ValueError if shapes or weights are wrong."""
         for name in (*self.ARRAYS, "weights"):
-            column = np.array(getattr(self, name), dtype=np.float64, order="C", copy=None)
+            column = np.asarray(getattr(self, name), dtype=np.float64, order="C")
             object.__setattr__(self, name, column.view())
             getattr(self, name).flags.writeable = False
         shapes = [array.shape for array in self._arrays]
