@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 
 from ..gp.likelihoods import Likelihood
 from ..inference.batches import Batch
@@ -67,6 +66,9 @@ def regressors(trend: Any, n_rows: int, rng: np.random.RandomState) -> list[Any]
         raise ValueError(f"trend={trend.__name__} is a class: give an object of it, such as {trend.__name__}().")
     if not isinstance(trend, str):
         return [_seeded(clone(trend), rng)]
+    # Imported here, since it brings modules that most fits do not need.
+    from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
+
     boosted = HistGradientBoostingRegressor(
         max_iter=300,
         learning_rate=0.06,
