@@ -10,6 +10,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from helpers import generator, normal, own_kernels
@@ -27,7 +28,7 @@ from skdgp.gp.means import ZeroMean
 from skdgp.gp.noise import Heteroskedastic, StudentT
 from skdgp.gp.waves import Streams
 from skdgp.inference.joint import output_moments
-from skdgp.inference.predictor import Predictor
+from skdgp.inference.predictor import FEW_ROWS, Predictor
 from skdgp.inference.stacks import can_be_stacked, stack
 from skdgp.kernels import Convolutional
 from skdgp.methods import AVDGP, SOLVEGP
@@ -252,6 +253,28 @@ def test_models_that_are_computed_as_one(name):
             alone = model(X)
             weight = together.log_weight.expand(len(models), *alone.log_weight.shape)
             assert_alike(Marginals(together.mean[i], together.variance[i], weight[i], alone.kl), alone)
+            assert_alike(together.of_member(i), alone)
+
+
+@every_model
+@torch.no_grad()
+def test_members_predict_few_rows_as_one(name):
+    predictor, X = Predictor([make_model(name, seed=seed) for seed in range(3)]), rows_of(name)
+    few = predictor.frozen(turned=True, as_one=True)
+    assert (few._as_one is None) == (name in ALONE)
+    for found, expected in zip(few.marginals(X), predictor.marginals(X), strict=True):
+        assert_alike(found, expected)
+
+
+@torch.no_grad()
+def test_only_few_rows_are_predicted_by_members_as_one():
+    predictor, calls = Predictor([make_model("points", seed=seed) for seed in range(3)]), []
+    for n_rows in (1, FEW_ROWS, FEW_ROWS + 1):
+        rows = normal(n_rows, MODELS["points"][2]).numpy()
+        [_] = predictor.predict(rows, np.asarray, lambda _, marginals: calls.append(len(marginals)))
+    assert calls == 3 * [3]
+    kinds = {kind[2]: made for kind, (_, made) in predictor._kept._made.items()}
+    assert kinds[True]._as_one is not None and kinds[False]._as_one is None
 
 
 def fresh_moments(model, X):

@@ -53,6 +53,11 @@ class Marginals(NamedTuple):
         weight = self.log_weight if self.log_weight.shape[-1] == 1 else self.log_weight[:, index]
         return Marginals(self.mean[:, index], self.variance[:, index], weight, self.kl)
 
+    def of_member(self, number: int) -> "Marginals":
+        """Marginals of one model of a stack, from those of all; points, and so weights, may be the same in all."""
+        log_weight = self.log_weight if self.log_weight.dim() == 2 else self.log_weight[number]
+        return Marginals(self.mean[number], self.variance[number], log_weight, self.kl[number])
+
     def over_rows(self, row: Tensor, n_rows: int) -> "Marginals":
         """Marginals of ``n_rows`` rows, each an average over its copies; ``row`` (B,) is the row of each copy.
 

@@ -17,6 +17,7 @@ from ..gp.neighbours import Correction, corrected
 from ..gp.waves import Streams
 from .kept import Kept
 from .memory import let_the_allocator_keep_pages
+from .stacks import can_be_stacked, stack
 from .state import from_plain, to_plain
 from .threads import threads_for
 from .trusted import refuse
@@ -27,6 +28,9 @@ PREDICT_NUMBERS = 2**21
 
 #: Number of rows from which on models predict in float32, if they lose nothing by that.
 COARSE_ROWS = 10_000
+
+#: Number of rows up to which all members are computed as one model: so few that calls take longer than numbers.
+FEW_ROWS = 64
 
 #: Number of mixture components from which a joint covariance is computed, of all members together.
 COMPONENTS = 32
@@ -78,6 +82,7 @@ class Predictor(nn.Module):
         self.blend, self.correction = blend, correction
         self._given_parts = parts
         self._with_members: bool | None = None  # of a frozen one, which may become a program without branches
+        self._as_one: DeepGP | None = None  # of a frozen one for few rows: a stack of its members
         self._kept = Kept[Predictor]()
 
     def __len__(self) -> int:
@@ -148,22 +153,28 @@ class Predictor(nn.Module):
         return deepcopy(self.models[index % len(self)]).requires_grad_(True)
 
     @torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
-    def frozen(self, dtype: torch.dtype = torch.float64, *, turned: bool = False) -> "Predictor":
+    def frozen(
+        self, dtype: torch.dtype = torch.float64, *, turned: bool = False, as_one: bool = False
+    ) -> "Predictor":
         """A copy that is faster in many calls; see :meth:`.Layer.frozen`. It is kept until a parameter changes.
 
-        Members have the given precision. Base and correction always compute in float64.
+        Members have the given precision. Base and correction always compute in float64. With ``as_one`` the copy
+        computes all members as one model, if their classes can, which is faster for up to ``FEW_ROWS`` rows.
         """
 
         def make() -> Predictor:
             with torch.no_grad(), threads_for(self.products(0)):
-                members = [_in_precision(model, dtype).frozen(turned=turned) for model in self.models]
+                members = [_in_precision(model, dtype) for model in self.models]
+                together = as_one and len(members) > 1 and can_be_stacked(members)
+                whole = stack(members).frozen(turned=turned) if together else None
+                members = members if together else [model.frozen(turned=turned) for model in members]
                 blend = None if self.blend is None else self.blend.frozen(turned=turned)
                 correction = None if self.correction is None else self.correction.frozen()
                 frozen = Predictor(members, blend, correction, self.parts)
-                frozen._with_members = self.with_members
+                frozen._with_members, frozen._as_one = self.with_members, whole
                 return frozen
 
-        return self._kept.copy(self, (dtype, turned), make)
+        return self._kept.copy(self, (dtype, turned, as_one), make)
 
     def alone(self, *numbers: int) -> "Predictor":
         """A frozen copy in float64 of the members of these numbers, or of all, with a memory of its own."""
@@ -184,13 +195,20 @@ class Predictor(nn.Module):
     def _blended(self, X: Tensor) -> list[Marginals]:
         """Marginals without the correction."""
         if self.blend is None:
-            return [model(X) for model in self.models]
+            return self._of_members(X)
         base = self.blend.of_base(X.double())
         if not self.with_members:  # they may be anything, and they take most of the time
             return [self.blend.without_members(base, part, X.dtype) for part in self.parts]
         t = self.blend.share(X, base)
-        pairs = zip(self.models, self.parts, strict=True)
-        return [self.blend.joined(t, model(X), base, part) for model, part in pairs]
+        pairs = zip(self._of_members(X), self.parts, strict=True)
+        return [self.blend.joined(t, deep, base, part) for deep, part in pairs]
+
+    def _of_members(self, X: Tensor) -> list[Marginals]:
+        """Marginals of the members, without base and correction."""
+        if self._as_one is None:
+            return [model(X) for model in self.models]
+        together = self._as_one(X.expand(len(self), -1, -1))
+        return [together.of_member(number) for number in range(len(self))]
 
     def inputs(self, number: int, X: Tensor) -> Tensor:
         """What the member of this number sees of rows: all of it."""
@@ -368,7 +386,7 @@ class Predictor(nn.Module):
         """
         coarse = not exact and len(X) >= COARSE_ROWS and all(model.coarse for model in self.models)
         dtype, likelihoods = torch.float32 if coarse else self.dtype, self.likelihoods
-        frozen = self.frozen(dtype, turned=True)
+        frozen = self.frozen(dtype, turned=True, as_one=len(X) <= FEW_ROWS)
         return self.batches(X, prepare, lambda batch: function(likelihoods, frozen.marginals(batch)), dtype, copies)
 
     # Storage.

@@ -131,9 +131,10 @@ class Stack(Predictor):
     # Copies.
 
     @torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
-    def frozen(self, dtype: torch.dtype = torch.float64, *, turned: bool = False) -> "Stack":
+    def frozen(self, dtype: torch.dtype = torch.float64, *, turned: bool = False, as_one: bool = False) -> "Stack":
         """See :meth:`.Predictor.frozen`."""
-        return Stack([part.frozen(dtype, turned=turned) for part in self.predictors], self.views, self.shares)
+        parts = [part.frozen(dtype, turned=turned, as_one=as_one) for part in self.predictors]
+        return Stack(parts, self.views, self.shares)
 
     def alone(self, *numbers: int) -> "Stack":
         """See :meth:`.Predictor.alone`. Members keep their order."""
