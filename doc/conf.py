@@ -39,8 +39,10 @@ html_theme = "pydata_sphinx_theme"
 html_title = "skdgp"
 html_static_path = ["_static"]
 html_css_files = ["skdgp.css"]
+html_favicon = "_static/logo.svg"
 html_show_sourcelink = False
 html_theme_options = {
+    "logo": {"text": f"skdgp {version}", "image_light": "_static/logo.svg", "image_dark": "_static/logo.svg"},
     "navigation_with_keys": False,
     "show_prev_next": False,
     "secondary_sidebar_items": ["page-toc"],
