@@ -85,6 +85,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "gallery",
     "within_subsection_order": "gallery.story_order",
     "filename_pattern": "/plot_",
+    "image_scrapers": ("gallery.save_figures",),
     "reset_modules": ("matplotlib", "gallery.turn_warnings_into_errors"),
     "abort_on_example_error": True,
     "parallel": joblib.cpu_count(),  # examples at once, each with its share of the threads

@@ -18,12 +18,15 @@ steps. How long a delivery takes is uncertain, and the spread is as interesting 
 #   2.5 kilograms or more cost extra at weekends. The scales round to half kilograms.
 # * Deliveries take longer in rush hours. How much longer is hard to predict, most of all over a long distance.
 
+# sphinx_gallery_thumbnail_number = 0
 import numpy as np
 import pandas as pd
 
 rng = np.random.default_rng(0)
 n, n_train = 3000, 1500
-arms = pd.DataFrame(rng.uniform(-2, 2, (n, 4)), columns=["shoulder", "elbow", "wrist", "hand"])
+arms = pd.DataFrame(
+    rng.uniform(-2, 2, (n, 4)), columns=["shoulder", "elbow", "wrist", "hand"]
+)
 parcels = pd.DataFrame(
     {
         "zone": pd.Categorical(rng.integers(16, size=n)),
@@ -32,61 +35,88 @@ parcels = pd.DataFrame(
     }
 )
 deliveries = pd.DataFrame(
-    {"distance": rng.uniform(1, 20, n), "hour": rng.uniform(6, 22, n), "stops": rng.integers(1, 6, n)}
+    {
+        "distance": rng.uniform(1, 20, n),
+        "hour": rng.uniform(6, 22, n),
+        "stops": rng.integers(1, 6, n),
+    }
 )
 basic_prices = rng.uniform(3, 12, 16)
 
 
 def reach(X):
-    gripper = np.exp(1j * X.cumsum(axis=1)) @ [0.4, 0.3, 0.2, 0.15]  # in the complex plane, metres
+    gripper = np.exp(1j * X.cumsum(axis=1)) @ [
+        0.4,
+        0.3,
+        0.2,
+        0.15,
+    ]  # in the complex plane, metres
     return np.abs(gripper), np.full(len(X), 0.01)
 
 
 def price(X):
     bracket = np.digitize(X["kilograms"], [0.5, 1, 2.5, 5, 7.5])
     weekend = 4 * (X["day"].astype(int) >= 5) * (bracket >= 3)
-    return basic_prices[X["zone"].astype(int)] * (1 + 0.35 * bracket) + weekend, np.full(len(X), 0.3)
+    return basic_prices[X["zone"].astype(int)] * (
+        1 + 0.35 * bracket
+    ) + weekend, np.full(len(X), 0.3)
 
 
 def duration(X):
-    rush = np.exp(-((X["hour"] - 8) ** 2) / 2) + np.exp(-((X["hour"] - 17.5) ** 2) / 3)
-    return 4 + 2 * X["distance"] + 3 * X["stops"] + 6 * rush, (0.5 + 0.25 * X["distance"]) * (0.4 + 1.6 * rush)
+    rush = np.exp(-((X["hour"] - 8) ** 2) / 2) + np.exp(
+        -((X["hour"] - 17.5) ** 2) / 3
+    )
+    return 4 + 2 * X["distance"] + 3 * X["stops"] + 6 * rush, (
+        0.5 + 0.25 * X["distance"]
+    ) * (0.4 + 1.6 * rush)
 
 
-problems = {"Reach, m": (arms, reach), "Price, €": (parcels, price), "Duration, min": (deliveries, duration)}
+problems = {
+    "Reach, m": (arms, reach),
+    "Price, €": (parcels, price),
+    "Duration, min": (deliveries, duration),
+}
 
 # %%
 # The first half of the rows is for training, and the second half is for testing. For the pictures, each problem also
 # has a *cut*: the first test row, many times over, with one feature that runs from its smallest to its largest value.
 
-features = {"Reach, m": "elbow", "Price, €": "kilograms", "Duration, min": "hour"}
+features = {
+    "Reach, m": "elbow",
+    "Price, €": "kilograms",
+    "Duration, min": "hour",
+}
 train, test, cuts = {}, {}, {}
 for problem, (X, truth) in problems.items():
     mean, std = truth(X)
     y = mean + std * rng.standard_normal(n)
-    train[problem], test[problem] = (X[:n_train], y[:n_train]), (X[n_train:], y[n_train:])
+    train[problem], test[problem] = (
+        (X[:n_train], y[:n_train]),
+        (X[n_train:], y[n_train:]),
+    )
     feature = features[problem]
     cuts[problem] = X.iloc[np.full(200, n_train)].assign(
         **{feature: np.linspace(X[feature].min(), X[feature].max(), 200)}
     )
-    print(f"{problem:<14} mean {mean.min():4.1f} to {mean.max():4.1f}, std {std.min():5.2f} to {std.max():5.2f}")
+    print(
+        f"{problem:<14} mean {mean.min():4.1f} to {mean.max():4.1f}, std "
+        f"{std.min():5.2f} to {std.max():5.2f}"
+    )
 
 # %%
-# Four ways to predict a distribution
-# -----------------------------------
-# * *Deep GP*: by default the noise is the same for all rows.
-# * *Deep GP, predictive*: with ``objective="predictive"`` training maximises the density that predictions give to the
-#   targets. ``beta`` is the weight of a penalty. With a small ``beta`` the model is free to follow noise that changes
-#   from row to row.
-# * *Boosted trees* predict a mean only. They need a standard deviation in addition. A common choice is that of the
-#   cross-validated residuals, for all rows the same.
-# * *NGBoost* predicts a mean and a standard deviation for each row.
+# Three ways to predict a distribution
+# ------------------------------------
+# * *Deep GP*: by default the noise is the same for all rows. With ``objective="predictive"`` training maximises the
+# density that predictions give to the targets. ``beta`` is the weight of a penalty. With a small ``beta`` the model is
+# free to follow noise that changes from row to row. * *Boosted trees* predict a mean only. They need a standard
+# deviation in addition. A common choice is that of the   cross-validated residuals, for all rows the same. * *NGBoost*
+# predicts a mean and a standard deviation for each row.
 #
 # Boosted trees take the categories as they are. The other models get a column of zeros and ones for each category
-# value. NGBoost needs these columns. The deep GPs would take categories as they are, too (:doc:`/tables`). They get the
+# value. NGBoost needs these columns. The deep GP would take categories as they are, too (:doc:`/tables`). It gets the
 # same columns as NGBoost here, so that both learn from the same features.
 #
-# To save time, each deep GP is a single model instead of an ensemble, and makes at most 50 passes over the data. The
+# To save time, the deep GP is a single model instead of an ensemble, and makes at most 50 passes over the data. The
 # other models have their default settings.
 
 from ngboost import NGBRegressor
@@ -101,35 +131,46 @@ from skdgp import AVDGPRegressor, PredictiveDistribution
 from skdgp.metrics import predictive_distribution
 
 categories = make_column_selector(dtype_include="category")
-indicators = make_column_transformer((OneHotEncoder(sparse_output=False), categories), remainder="passthrough")
+indicators = make_column_transformer(
+    (OneHotEncoder(sparse_output=False), categories), remainder="passthrough"
+)
 
 
-def deep_gp(X, y, X_test, **params):
-    model = AVDGPRegressor(n_estimators=1, n_samples=8, max_iter=50, random_state=0, **params)
-    return predictive_distribution(make_pipeline(clone(indicators), model).fit(X, y), X_test)
-
-
-def predictive_deep_gp(X, y, X_test):
-    return deep_gp(X, y, X_test, objective="predictive", beta=1.0, mean="identity")
+def deep_gp(X, y, X_test):
+    model = AVDGPRegressor(
+        objective="predictive",
+        beta=1.0,
+        mean="identity",
+        n_estimators=1,
+        n_samples=8,
+        max_iter=50,
+        random_state=0,
+    )
+    return predictive_distribution(
+        make_pipeline(clone(indicators), model).fit(X, y), X_test
+    )
 
 
 def boosted_trees(X, y, X_test):
     model = HistGradientBoostingRegressor(random_state=0)
     std = np.std(y - cross_val_predict(model, X, y))
-    return PredictiveDistribution.gaussian(model.fit(X, y).predict(X_test), np.full(len(X_test), std))
+    return PredictiveDistribution.gaussian(
+        model.fit(X, y).predict(X_test), np.full(len(X_test), std)
+    )
 
 
 def ngboost(X, y, X_test):
     columns = clone(indicators).fit(X)
     normal = (
-        NGBRegressor(verbose=False, random_state=0).fit(columns.transform(X), y).pred_dist(columns.transform(X_test))
+        NGBRegressor(verbose=False, random_state=0)
+        .fit(columns.transform(X), y)
+        .pred_dist(columns.transform(X_test))
     )
     return PredictiveDistribution.gaussian(normal.loc, normal.scale)
 
 
 models = {
     "Deep GP": deep_gp,
-    "Deep GP, predictive": predictive_deep_gp,
     "Boosted trees": boosted_trees,
     "NGBoost": ngboost,
 }
@@ -155,44 +196,98 @@ def timed(fit_and_predict, *args):
     return fit_and_predict(*args), time.perf_counter() - start
 
 
-rows = {problem: pd.concat([test[problem][0], cuts[problem]]) for problem in problems}
+rows = {
+    problem: pd.concat([test[problem][0], cuts[problem]])
+    for problem in problems
+}
 tasks = [(problem, name) for name in models for problem in problems]
-results = Parallel(n_jobs=-1)(delayed(timed)(models[name], *train[problem], rows[problem]) for problem, name in tasks)
+results = Parallel(n_jobs=-1)(
+    delayed(timed)(models[name], *train[problem], rows[problem])
+    for problem, name in tasks
+)
 found = dict(zip(tasks, results, strict=True))
 
 scores = {}
 for problem, (_, truth) in problems.items():
     y_test = test[problem][1]
-    found[problem, "The truth"] = PredictiveDistribution.gaussian(*truth(rows[problem])), 0.0
+    found[problem, "The truth"] = (
+        PredictiveDistribution.gaussian(*truth(rows[problem])),
+        0.0,
+    )
     for name in (*models, "The truth"):
-        dist, seconds = found[problem, name][0][: len(y_test)], found[problem, name][1]
-        rmse, covered = np.sqrt(np.mean((y_test - dist.mean) ** 2)), 100 * coverage(y_test, *dist.interval(0.9))
-        scores[problem, name] = {"RMSE": rmse, "CRPS": crps(y_test, dist), "coverage, %": covered, "seconds": seconds}
+        dist, seconds = (
+            found[problem, name][0][: len(y_test)],
+            found[problem, name][1],
+        )
+        rmse, covered = (
+            np.sqrt(np.mean((y_test - dist.mean) ** 2)),
+            100 * coverage(y_test, *dist.interval(0.9)),
+        )
+        scores[problem, name] = {
+            "RMSE": rmse,
+            "CRPS": crps(y_test, dist),
+            "coverage, %": covered,
+            "seconds": seconds,
+        }
 scores = pd.DataFrame(scores).T
-print(scores.to_string(formatters={"RMSE": "{:.4f}".format, "CRPS": "{:.4f}".format}, float_format="%.1f"))
+print(
+    scores.to_string(
+        formatters={"RMSE": "{:.4f}".format, "CRPS": "{:.4f}".format},
+        float_format="%.1f",
+    )
+)
 best = scores["CRPS"].unstack().drop(columns="The truth").idxmin(axis=1)
-print("\nBest CRPS: " + "; ".join(f"{problem.split(',')[0]}, {name}" for problem, name in best.items()))
+print(
+    "\nBest CRPS: "
+    + "; ".join(
+        f"{problem.split(',')[0]}, {name}" for problem, name in best.items()
+    )
+)
+
+smooth, steps, spread = (scores["CRPS"][problem] for problem in problems)
+assert smooth["Deep GP"] < 0.6 * min(smooth[["Boosted trees", "NGBoost"]])
+assert steps["Boosted trees"] < min(steps[["Deep GP", "NGBoost"]])
+assert spread["Deep GP"] < spread["NGBoost"] < spread["Boosted trees"]
 
 # %%
 # Predictions along one feature
 # -----------------------------
-# Three of the models have two lines each, the lower and the upper ends of their 90 % intervals. The deep GP is the
-# predictive one. The grey area is the true interval. Trees can only make steps, and both boosted trees and NGBoost
-# consist of trees. They follow the steps of the tariff, but they also turn the smooth reach of the arm into stairs. The
-# deep GP follows the smooth reach, but it rounds off the steps of the tariff. Boosted trees have intervals of the same
-# width for all rows. For deliveries these are too wide at noon, and too narrow in the rush hours.
+# The models have two lines each, the lower and the upper ends of their 90 % intervals. The grey area is the true
+# interval. Trees can only make steps, and both boosted trees and NGBoost consist of trees. They follow the steps of the
+# tariff, but they also turn the smooth reach of the arm into stairs. The deep GP follows the smooth reach, but it
+# rounds off the steps of the tariff. Boosted trees have intervals of the same width for all rows. For deliveries these
+# are too wide at noon, and too narrow in the rush hours.
 
 import matplotlib.pyplot as plt
 
-colours = {"Deep GP, predictive": "#0b5fa5", "Boosted trees": "#c8762b", "NGBoost": "#5f8f4e"}
+colours = {
+    "Deep GP": "#0b5fa5",
+    "Boosted trees": "#c8762b",
+    "NGBoost": "#5f8f4e",
+}
 fig, axes = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
 for ax, problem in zip(axes, problems, strict=True):
     x = cuts[problem][features[problem]]
-    ends = {name: found[problem, name][0][-len(x) :].interval(0.9) for name in ("The truth", *colours)}
-    ax.fill_between(x, *ends["The truth"], color="#cfcfcf", linewidth=0, label="The truth")
+    ends = {
+        name: found[problem, name][0][-len(x) :].interval(0.9)
+        for name in ("The truth", *colours)
+    }
+    ax.fill_between(
+        x, *ends["The truth"], color="#cfcfcf", linewidth=0, label="The truth"
+    )
     for name, colour in colours.items():
-        ax.plot(x, np.transpose(ends[name]), color=colour, linewidth=1.3, label=[name, None])
-    ax.set(xlabel=features[problem], ylabel=problem, title=f"Best CRPS: {best[problem]}")
+        ax.plot(
+            x,
+            np.transpose(ends[name]),
+            color=colour,
+            linewidth=1.3,
+            label=[name, None],
+        )
+    ax.set(
+        xlabel=features[problem],
+        ylabel=problem,
+        title=f"Best CRPS: {best[problem]}",
+    )
 axes[0].legend(frameon=False)
 plt.show()
 

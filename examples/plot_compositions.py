@@ -14,6 +14,7 @@ it. ``layer_posterior`` has three alternatives that leave more answers possible.
 # The curve is a sine wave that becomes faster from left to right. The model is a chain of two functions. The second one
 # is periodic. The first one says where in its period a row is, and need not be a straight line.
 
+# sphinx_gallery_thumbnail_number = 0
 import numpy as np
 
 X = np.linspace(-2, 2, 20)[:, None]
@@ -27,11 +28,18 @@ y = np.sin(2 * np.pi * (0.35 * X[:, 0] + 0.1 * X[:, 0] ** 2))
 # predictions. Here we do not want the best predictions, but the functions for which the bound is largest. The output
 # says how uncertain each posterior is of the hidden layer at the input 0.
 
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    ExpSineSquared,
+)
 
 from skdgp import DSDGPRegressor
 
-kernels = [ConstantKernel(1.0) * RBF(1.0), ConstantKernel(1.0) * ExpSineSquared(1.0, 2.0)]
+kernels = [
+    ConstantKernel(1.0) * RBF(1.0),
+    ConstantKernel(1.0) * ExpSineSquared(1.0, 2.0),
+]
 parameters = {
     "hidden_dims": (1,),
     "n_inducing": 10,
@@ -42,17 +50,23 @@ parameters = {
     "n_neighbors": 0,
     "early_stopping": False,
     "n_estimators": 1,
-    "max_iter": 1500,
+    "max_iter": 800,
     "batch_size": len(X),
     "learning_rate": 0.03,
     "random_state": 0,
 }
 names = ("factorised", "joint", "chain", "locations")
-models = {name: DSDGPRegressor(layer_posterior=name, **parameters).fit(X, y) for name in names}
+models = {
+    name: DSDGPRegressor(layer_posterior=name, **parameters).fit(X, y)
+    for name in names
+}
 
+deviations = {}
 for name, model in models.items():
     hidden, _ = model.sample_layers(np.zeros((1, 1)), 1000, random_state=0)
-    print(f"{name}: standard deviation of the hidden layer at 0 is {hidden.std():.3f}")
+    deviations[name] = hidden.std()
+    print(f'"{name}": standard deviation {deviations[name]:.3f} at 0')
+assert min(deviations, key=deviations.get) == "factorised"
 
 # %%
 # Functions of both layers
@@ -60,16 +74,20 @@ for name, model in models.items():
 # ``LatentDisplay`` draws functions from the posterior if you set ``n_draws``. The left column has the hidden layer, and
 # the right column has the whole chain. The black dots are the rows. The curves reach from the 2.5 % to the 97.5 %
 # quantile of the feature, so that the first and the last row lie outside. The factorised posterior is nearly certain of
-# its hidden layer wherever the curve bends. "joint" and "chain" are less certain. "locations" has found hidden
-# functions of quite different heights, and most of them end in nearly the same curve. This is possible because in the
-# three alternatives the functions of the two layers depend on each other: if the hidden function lies higher, the
-# function of the last layer makes up for it.
+# its hidden layer. The others are less certain. This is possible because in the three alternatives the functions of the
+# two layers depend on each other: if the hidden function lies higher, the function of the last layer makes up for it.
+# "locations" moves whole hidden functions up and down. It has the widest spread, and here its curves follow the rows
+# less closely.
+
+assert max(deviations, key=deviations.get) == "locations"
 
 import matplotlib.pyplot as plt
 
 from skdgp.display import LatentDisplay
 
-_, axes = plt.subplots(4, 2, figsize=(8, 10), sharex=True, sharey="col", layout="constrained")
+_, axes = plt.subplots(
+    4, 2, figsize=(8, 10), sharex=True, sharey="col", layout="constrained"
+)
 for row, (name, model) in zip(axes, models.items(), strict=True):
     LatentDisplay.from_estimator(model, X, n_draws=25, random_state=1, ax=row)
     row[0].set_ylabel(f'"{name}"')

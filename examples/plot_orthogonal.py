@@ -15,6 +15,7 @@ sets of five points come to one set of ten.
 # --------------------------
 # The only feature lies between 0 and 6, with a gap from 2.7 to 3.4.
 
+# sphinx_gallery_thumbnail_number = 0
 from skdgp.datasets import make_waves
 
 X, y = make_waves(200, random_state=0)
@@ -34,8 +35,11 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 kernel = ConstantKernel() * RBF() + WhiteKernel(0.1)
-exact = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=2, random_state=0).fit(X, y)
-evidence = exact.log_marginal_likelihood_value_ - len(y) * np.log(y.std())  # for targets in the units of y
+exact = GaussianProcessRegressor(
+    kernel, normalize_y=True, n_restarts_optimizer=2, random_state=0
+).fit(X, y)
+# For targets in the units of y.
+evidence = exact.log_marginal_likelihood_value_ - len(y) * np.log(y.std())
 print(f"Log evidence of the exact GP: {evidence:.1f}")
 
 # %%
@@ -58,10 +62,24 @@ print(f"Log evidence of the exact GP: {evidence:.1f}")
 from skdgp import SOLVEGPRegressor
 from skdgp.metrics import crps, predictive_distribution
 
-params = {"base": None, "n_neighbors": 0, "kernel": "rbf", "normalize_X": False, "random_state": 0}
+params = {
+    "base": None,
+    "n_neighbors": 0,
+    "kernel": "rbf",
+    "normalize_X": False,
+    "random_state": 0,
+}
 models = {
     "SVGP 5": SOLVEGPRegressor(5, 0, **params),
-    "ODVGP 5 + 100": SOLVEGPRegressor(5, 100, covariance="odvgp", beta=1.0, max_iter=400, dtype="float64", **params),
+    "ODVGP 5 + 100": SOLVEGPRegressor(
+        5,
+        100,
+        covariance="odvgp",
+        beta=1.0,
+        max_iter=400,
+        dtype="float64",
+        **params,
+    ),
     "SOLVE 5 + 5": SOLVEGPRegressor(5, 5, **params),
     "SVGP 10": SOLVEGPRegressor(10, 0, **params),
 }
@@ -69,10 +87,14 @@ print(f"{'':<15}{'bound':>8}{'lost':>8}{'noise':>8}{'test CRPS':>12}")
 for name, model in models.items():
     bound, noise = model.fit(X, y).lower_bound_, np.sqrt(model.noise_variance_)
     loss = crps(y_test, model.predict_dist(X_test))
-    print(f"{name:<15}{bound:>8.1f}{evidence - bound:>8.1f}{noise:>8.3f}{loss:>12.4f}")
+    print(
+        f"{name:<15}{bound:>8.1f}{evidence - bound:>8.1f}{noise:>8.3f}"
+        f"{loss:>12.4f}"
+    )
 noise = y.std() * np.sqrt(exact.kernel_.k2.noise_level)
 print(
-    f"{'exact':<15}{evidence:>8.1f}{0:>8.1f}{noise:>8.3f}{crps(y_test, predictive_distribution(exact, X_test)):>12.4f}"
+    f"{'exact':<15}{evidence:>8.1f}{0:>8.1f}{noise:>8.3f}"
+    f"{crps(y_test, predictive_distribution(exact, X_test)):>12.4f}"
 )
 
 # %%
@@ -88,7 +110,9 @@ from skdgp.display import PredictiveIntervalDisplay
 
 grid = np.linspace(-1, 7, 400)[:, None]
 exact_dist = predictive_distribution(exact, grid)
-fig, axes = plt.subplots(2, 2, figsize=(12, 7), sharex=True, sharey=True, layout="constrained")
+fig, axes = plt.subplots(
+    2, 2, figsize=(12, 7), sharex=True, sharey=True, layout="constrained"
+)
 for ax, (name, model) in zip(axes.flat, models.items(), strict=True):
     ax.scatter(X, y, s=7, color="#333333", alpha=0.6, linewidth=0, zorder=3)
     PredictiveIntervalDisplay.from_estimator(model, grid, ax=ax)
@@ -99,7 +123,15 @@ for ax, (name, model) in zip(axes.flat, models.items(), strict=True):
         (model.inducing_points_, -3.6, "#0b5fa5", "inducing points"),
         (model.orthogonal_points_, -4.1, "#b3261e", "orthogonal points"),
     ):
-        ax.plot(points.ravel(), np.full(points.size, height), "|", color=colour, ms=10, mew=1.5, label=label)
+        ax.plot(
+            points.ravel(),
+            np.full(points.size, height),
+            "|",
+            color=colour,
+            ms=10,
+            mew=1.5,
+            label=label,
+        )
     ax.set_title(f"{name}: {evidence - model.lower_bound_:.1f} nats lost")
     ax.set(xlim=(-1, 7), ylim=(-4.5, 4), xlabel="", ylabel="")
     ax.get_legend().remove()

@@ -21,6 +21,7 @@ counts how many different values are left, and looks at what this means for trai
 # either zero or the identity. With the identity, the draw is added to the inputs of the layer, as in
 # :class:`~skdgp.DSDGPRegressor`.
 
+# sphinx_gallery_thumbnail_number = 0
 import numpy as np
 
 
@@ -31,7 +32,9 @@ def correlation(a, b):
 def draw_conventional(x, n_layers, rng, identity=False):
     F = x
     for _ in range(n_layers):
-        L = np.linalg.cholesky(correlation(F[:, None], F) + 1e-8 * np.eye(len(F)))
+        L = np.linalg.cholesky(
+            correlation(F[:, None], F) + 1e-8 * np.eye(len(F))
+        )
         F = identity * F + L @ rng.standard_normal(len(F))
         yield F
 
@@ -61,10 +64,20 @@ def draw_amortised(x, n_layers, rng, shared, n_inducing=4):
     for _ in range(n_layers):
         w, b = rng.standard_normal((2, n_inducing))
         Z = w * F[:, None] + b  # (n, M)
-        K = correlation(Z[:, :, None], Z[:, None, :]) + 1e-6 * np.eye(n_inducing)  # (n, M, M)
-        A = np.linalg.solve(np.linalg.cholesky(K), correlation(Z, F[:, None])[..., None])[..., 0]
-        v, e = rng.standard_normal((n_draws, n_inducing)), rng.standard_normal(n_draws)
-        F = (A * v).sum(axis=1) + np.sqrt(np.maximum(1 - (A**2).sum(axis=1), 0)) * e
+        # (n, M, M)
+        K = correlation(Z[:, :, None], Z[:, None, :]) + 1e-6 * np.eye(
+            n_inducing
+        )
+        A = np.linalg.solve(
+            np.linalg.cholesky(K), correlation(Z, F[:, None])[..., None]
+        )[..., 0]
+        v, e = (
+            rng.standard_normal((n_draws, n_inducing)),
+            rng.standard_normal(n_draws),
+        )
+        F = (A * v).sum(axis=1) + np.sqrt(
+            np.maximum(1 - (A**2).sum(axis=1), 0)
+        ) * e
         yield F
 
 
@@ -82,9 +95,15 @@ x = np.linspace(-3, 3, 200)
 n_layers, n_draws, depths = 8, 100, (1, 2, 4, 8)
 priors = {
     "ordinary, zero mean": lambda rng: draw_conventional(x, n_layers, rng),
-    "ordinary, identity mean": lambda rng: draw_conventional(x, n_layers, rng, identity=True),
-    "amortised, a draw per row": lambda rng: draw_amortised(x, n_layers, rng, shared=False),
-    "amortised, one draw": lambda rng: draw_amortised(x, n_layers, rng, shared=True),
+    "ordinary, identity mean": lambda rng: draw_conventional(
+        x, n_layers, rng, identity=True
+    ),
+    "amortised, a draw per row": lambda rng: draw_amortised(
+        x, n_layers, rng, shared=False
+    ),
+    "amortised, one draw": lambda rng: draw_amortised(
+        x, n_layers, rng, shared=True
+    ),
 }
 
 
@@ -95,16 +114,31 @@ def count_values(F, resolution=0.05):
 
 
 draws, means, errors = {}, {}, {}
-print(f"{'values, by layers':<26}" + "".join(f"{depth:>13}" for depth in depths) + f"{'neighbours':>13}")
+print(
+    f"{'values, by layers':<26}"
+    + "".join(f"{depth:>13}" for depth in depths)
+    + f"{'neighbours':>13}"
+)
 for name, draw in priors.items():
     rng = np.random.default_rng(0)
-    draws[name] = np.array([list(draw(rng)) for _ in range(n_draws)])  # (draws, layers, inputs)
+    # (draws, layers, inputs)
+    draws[name] = np.array([list(draw(rng)) for _ in range(n_draws)])
     values = np.apply_along_axis(count_values, -1, draws[name])
-    means[name], errors[name] = values.mean(axis=0), values.std(axis=0) / np.sqrt(n_draws)
+    means[name], errors[name] = (
+        values.mean(axis=0),
+        values.std(axis=0) / np.sqrt(n_draws),
+    )
     last = draws[name][:, -1]
     alike = np.corrcoef(last[:, :-1].ravel(), last[:, 1:].ravel())[0, 1]
-    shown = (f"{means[name][depth - 1]:.1f} ± {errors[name][depth - 1]:.1f}" for depth in depths)
-    print(f"{name:<26}" + "".join(f"{each:>13}" for each in shown) + f"{alike:>13.2f}")
+    shown = (
+        f"{means[name][depth - 1]:.1f} ± {errors[name][depth - 1]:.1f}"
+        for depth in depths
+    )
+    print(
+        f"{name:<26}"
+        + "".join(f"{each:>13}" for each in shown)
+        + f"{alike:>13.2f}"
+    )
 
 # %%
 # What draws look like
@@ -116,11 +150,19 @@ for name, draw in priors.items():
 
 import matplotlib.pyplot as plt
 
-fig, axes = plt.subplots(4, 4, figsize=(12, 10), sharex=True, sharey="row", layout="constrained")
+fig, axes = plt.subplots(
+    4, 4, figsize=(12, 10), sharex=True, sharey="row", layout="constrained"
+)
 for row, (name, drawn) in zip(axes, draws.items(), strict=True):
     row[0].set_ylabel(name)
     for ax, depth in zip(row, depths, strict=True):
-        ax.plot(x, drawn[:3, depth - 1].T, "." if "per row" in name else "-", markersize=2, linewidth=1.5)
+        ax.plot(
+            x,
+            drawn[:3, depth - 1].T,
+            "." if "per row" in name else "-",
+            markersize=2,
+            linewidth=1.5,
+        )
         layers = f"{depth} layer{'s' * (depth > 1)}: " if ax in axes[0] else ""
         ax.set_title(f"{layers}{means[name][depth - 1]:.0f} values")
 fig.supxlabel("input")
@@ -150,7 +192,12 @@ from skdgp.metrics import crps
 
 X, y = make_waves(200, random_state=0)
 X_test, y_test = make_waves(1000, random_state=1)
-nothing = crps(y_test, PredictiveDistribution.gaussian(np.full(1000, y.mean()), np.full(1000, y.std())))
+nothing = crps(
+    y_test,
+    PredictiveDistribution.gaussian(
+        np.full(1000, y.mean()), np.full(1000, y.std())
+    ),
+)
 params = {
     "base": None,
     "n_neighbors": 0,
@@ -160,15 +207,26 @@ params = {
     "max_iter": 60,
     "random_state": 0,
 }
-chains = {"ordinary": DSDGPRegressor(n_inducing=20, **params), "amortised": AVDGPRegressor(n_inducing=4, **params)}
+chains = {
+    "ordinary": DSDGPRegressor(n_inducing=20, **params),
+    "amortised": AVDGPRegressor(n_inducing=4, **params),
+}
 settings = [*product(chains, ("zero", "identity"), depths)]
-models = [clone(chains[chain]).set_params(mean=mean, hidden_dims=(1,) * (depth - 1)) for chain, mean, depth in settings]
+models = [
+    clone(chains[chain]).set_params(mean=mean, hidden_dims=(1,) * (depth - 1))
+    for chain, mean, depth in settings
+]
 fitted = Parallel(n_jobs=-1)(delayed(model.fit)(X, y) for model in models)
 losses = {}
 for (chain, mean, _), model in zip(settings, fitted, strict=True):
-    losses.setdefault(f"{chain}, {mean} mean", []).append(crps(y_test, model.predict_dist(X_test)))
+    losses.setdefault(f"{chain}, {mean} mean", []).append(
+        crps(y_test, model.predict_dist(X_test))
+    )
 
-print(f"{'test CRPS, by layers':<26}" + "".join(f"{depth:>8}" for depth in depths))
+print(
+    f"{'test CRPS, by layers':<26}"
+    + "".join(f"{depth:>8}" for depth in depths)
+)
 for name, row in losses.items():
     print(f"{name:<26}" + "".join(f"{loss:>8.3f}" for loss in row))
 print(f"{'nothing learnt':<26}{nothing:>8.3f}")
@@ -180,17 +238,27 @@ print(f"{'nothing learnt':<26}{nothing:>8.3f}")
 # this much training.
 
 colours = ("#b3261e", "#0b5fa5", "#8a8a8a", "#c8762b")
-fig, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), layout="constrained")
+fig, (left, right) = plt.subplots(
+    1, 2, figsize=(12, 4.6), layout="constrained"
+)
 for name, colour in zip(priors, colours, strict=True):
     style = {"color": colour, "linewidth": 2, "capsize": 3, "label": name}
-    left.errorbar(np.arange(1, n_layers + 1), means[name], 2 * errors[name], **style)
-for (name, row), colour in zip(losses.items(), ("#b3261e", "#0b5fa5", "#7a4a12", "#e0a458"), strict=True):
+    left.errorbar(
+        np.arange(1, n_layers + 1), means[name], 2 * errors[name], **style
+    )
+for (name, row), colour in zip(
+    losses.items(), ("#b3261e", "#0b5fa5", "#7a4a12", "#e0a458"), strict=True
+):
     right.plot(depths, row, color=colour, linewidth=2, marker="o", label=name)
 right.axhline(nothing, color="#8a8a8a", linestyle="--", label="nothing learnt")
 kept = means["ordinary, zero mean"][-1] / means["ordinary, zero mean"][0]
-left.set(ylabel="effective number of values", title=f"Ordinary, zero mean: {100 * kept:.0f} % of the values left")
+left.set(
+    ylabel="effective number of values",
+    title=f"Ordinary, zero mean: {100 * kept:.0f} % of the values left",
+)
 learnt = [name for name, row in losses.items() if row[-1] < 0.5 * nothing]
-title = f"Below half of the dashed line with {n_layers} layers:\n{'; '.join(learnt) or 'none'}"
+title = f"Below half of the dashed line with {n_layers} layers:\n"
+title += "; ".join(learnt) or "none"
 right.set(ylabel="test CRPS", xticks=depths, title=title)
 for ax in (left, right):
     ax.set(xlabel="layers", ylim=(0, None))
@@ -202,18 +270,36 @@ plt.show()
 # -------
 
 for name, row in means.items():
-    print(f"{name}: {100 * row[-1] / row[0]:.0f} % of the values after one layer are left after {n_layers} layers.")
+    print(
+        f"{name}: {100 * row[-1] / row[0]:.0f} % of the values after one "
+        f"layer are left after {n_layers} layers."
+    )
 for name, row in losses.items():
-    useful = [depth for depth, loss in zip(depths, row, strict=True) if loss < 0.5 * nothing]
-    print(f"{name}, trained: CRPS less than half of 'nothing learnt' for these numbers of layers: {useful}")
+    useful = [
+        depth
+        for depth, loss in zip(depths, row, strict=True)
+        if loss < 0.5 * nothing
+    ]
+    print(
+        f"{name}, trained: CRPS less than half of 'nothing learnt' for these "
+        f"numbers of layers: {useful}"
+    )
+
+kept = {name: row[-1] / row[0] for name, row in means.items()}
+assert kept["ordinary, zero mean"] < 0.5 * kept["ordinary, identity mean"]
+assert kept["amortised, a draw per row"] > 0.95
+assert kept["amortised, one draw"] < 0.2
+assert max(losses["ordinary, identity mean"]) < 0.5 * nothing
+for mean in ("zero", "identity"):
+    one, two, *longer = losses[f"amortised, {mean} mean"]
+    assert two < one and min(longer) > 0.8 * nothing
 
 # %%
 # So the priors of ordinary chains collapse as the literature says. The identity mean is a good remedy: values are lost,
-# but enough are left to learn from. With it, the CRPS with four layers is as low as with one, though higher with eight.
-# Trained chains with zero mean are much worse with four layers, but with eight nearly as good as those with identity.
-# Amortised priors do not collapse as long as their rows are independent. If the rows depend on each other, long chains
-# fail, too. With a shared draw they become flat. With the networks of the estimator, chains of four layers or more with
-# one output each learn next to nothing from this much training. So keep amortised chains short and wide.
+# but enough are left to learn from at all depths. Amortised priors do not collapse as long as their rows are
+# independent. If the rows depend on each other, long chains fail, too. With a shared draw they become flat. With the
+# networks of the estimator, long chains with one output each learn next to nothing from this much training, while two
+# layers are better than one. So keep amortised chains short and wide.
 # :class:`~skdgp.AVDGPRegressor` has three layers by default, with 16, 4 and 1 outputs.
 #
 # .. [1] Duvenaud, D., Rippel, O., Adams, R. P. and Ghahramani, Z., "Avoiding Pathologies in Very Deep Networks",

@@ -120,8 +120,20 @@ def test_examples_are_stories_of_the_gallery(path):
     assert line == "=" * len(title) and question
     assert source.count("\n# %%\n") >= 2
     assert "\nplt.show()\n" in source
-    order = (ROOT / "doc/_ext/gallery.py").read_text(encoding="utf-8")
-    assert f'"{path.stem.removeprefix("plot_")}"' in order, "Give it a place in the order of doc/_ext/gallery.py."
+    story, panel = path.stem.removeprefix("plot_"), "\n# sphinx_gallery_thumbnail_number = 0\n" in source
+    gallery = (ROOT / "doc/_ext/gallery.py").read_text(encoding="utf-8")
+    assert f'    "{story}",\n' in gallery, "Give it a place in the order of doc/_ext/gallery.py."
+    assert (f'    "{story}": (' in gallery) == panel, "Number 0 is the panel that doc/_ext/gallery.py chooses."
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_pages_of_the_gallery_do_not_cut_code(path):
+    """A window of 1300 pixels shows 79 columns of code. Text between blocks of code wraps, and may be longer."""
+    source = path.read_text(encoding="utf-8")
+    code = source[source.index('\n"""\n', 3) :]
+    code = re.sub(r"(?m)^# %%\n(?:#.*\n)*", "", code)
+    long = [line for line in code.splitlines() if len(line) > 79]
+    assert not long and "# %%" not in code, f"{path} has long lines: {long}"
 
 
 @pytest.fixture(params=["contributed", "skdgp.gp.contributed"])
