@@ -107,10 +107,11 @@ for problem, (X, truth) in problems.items():
 # Three ways to predict a distribution
 # ------------------------------------
 # * *Deep GP*: by default the noise is the same for all rows. With ``objective="predictive"`` training maximises the
-# density that predictions give to the targets. ``beta`` is the weight of a penalty. With a small ``beta`` the model is
-# free to follow noise that changes from row to row. * *Boosted trees* predict a mean only. They need a standard
-# deviation in addition. A common choice is that of the   cross-validated residuals, for all rows the same. * *NGBoost*
-# predicts a mean and a standard deviation for each row.
+#   density that predictions give to the targets. ``beta`` is the weight of a penalty. With a small ``beta`` the model
+#   is free to follow noise that changes from row to row.
+# * *Boosted trees* predict a mean only. They need a standard deviation in addition. A common choice is that of the
+#   cross-validated residuals, for all rows the same.
+# * *NGBoost* predicts a mean and a standard deviation for each row.
 #
 # Boosted trees take the categories as they are. The other models get a column of zeros and ones for each category
 # value. NGBoost needs these columns. The deep GP would take categories as they are, too (:doc:`/tables`). It gets the

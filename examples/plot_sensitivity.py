@@ -97,6 +97,10 @@ for name, family in families.items():
 # corrections, so they mix their predictions with those of a plain GP, the *base*. Here they give nearly all of the
 # weight to the base (``base_weight_``). So a plain GP suits this simulator, which is smooth and has no noise.
 
+for name in ("AVDGPRegressor", "DSDGPRegressor"):
+    print(f"{name}: weight of the base {families[name].base_weight_:.2f}")
+    assert families[name].base_weight_ > 0.8
+
 # %%
 # A set of indices for each draw
 # ------------------------------

@@ -68,9 +68,9 @@ print(
 # %%
 # A model of the rain
 # -------------------
-# The model is a sparse Gaussian process (GP) with 40 inducing points. By default its predictions are also mixed with
-# those of a second GP, the *base*, and corrected by the nearest gauges if that helps. Joint covariances and draws take
-# all of this into account.
+# The model is a sparse Gaussian process (GP) with an inducing point at each gauge, which makes it an exact one. So we
+# switch off what the estimator adds to models that approximate: the mixture with a second GP (``base``), and the
+# correction by the nearest rows.
 #
 # We want to know the rain itself, and not what a gauge would measure, which has an error. So we pass ``latent=True``,
 # which leaves the noise out.
@@ -85,7 +85,12 @@ from skdgp.metrics import coverage
 def fit_rain(gauges, measured):
     """A model that predicts the rain anywhere."""
     return SOLVEGPRegressor(
-        40, 0, method="collapsed", max_iter=50, random_state=0
+        n_orthogonal=0,
+        method="collapsed",
+        max_iter=50,
+        base=None,
+        n_neighbors=0,
+        random_state=0,
     ).fit(gauges, measured)
 
 
@@ -171,13 +176,13 @@ for name, width in half_width.items():
 assert np.all(joint > 3 * independent) and np.all(one > joint)
 
 # %%
-# Six more days
-# -------------
-# One day may be an exception. So here are six more days, each with new rain, new gauges and a new model.
+# Twenty more days
+# ----------------
+# One day may be an exception. So here are twenty more days, each with new rain, new gauges and a new model.
 
 import pandas as pd
 
-N_DAYS = 6
+N_DAYS = 20
 inside, width = [], []
 for day in range(N_DAYS):
     gauges_of_day, measured_of_day, rain_of_day = make_day(
@@ -220,7 +225,7 @@ assert covered["Independent"] < 30 and covered["As one"] > 95
 # --------
 # The left picture shows the first day, and the middle one its totals. Where there are few gauges, the errors of cells
 # go together over long distances. The joint intervals are wide there, but those of independent cells stay narrow. The
-# right picture shows how many totals of the six days are inside their intervals.
+# right picture shows how many totals of the twenty days are inside their intervals.
 #
 # :doc:`/functions` has more about questions that concern several rows together.
 

@@ -84,6 +84,6 @@ def save_figures(block, block_vars, gallery_conf):
     for number, figure in enumerate(map(plt.figure, plt.get_fignums()), start=len(paths) + 1):
         if number == wanted:
             figure.canvas.draw()  # sets where the panel is
-            box = figure.axes[panel].get_tightbbox().transformed(figure.dpi_scale_trans.inverted()).padded(0.08)
+            box = figure.axes[panel].get_tightbbox().transformed(figure.dpi_scale_trans.inverted()).padded(0.04)
             figure.savefig(paths.image_path.format(0), bbox_inches=box)
     return matplotlib_scraper(block, block_vars, gallery_conf)
