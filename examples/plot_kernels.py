@@ -60,9 +60,8 @@ print(said.kernel_)
 # its lower bound of 80 years. The one beside the season is so long that the season repeats without any change, which is
 # true of these data. Small deviations change over about four years.
 #
-# You can pass ``kernel_`` to scikit-learn's own ``GaussianProcessRegressor``. Add a ``WhiteKernel`` there, since
-# ``kernel_`` has no term for the noise, and set ``normalize_y=True``, since its variances are those of standardised
-# targets.
+# You can pass ``kernel_`` to scikit-learn's own ``GaussianProcessRegressor``. Set ``normalize_y=True`` there, since its
+# variances are those of standardised targets. Add a ``WhiteKernel`` for the noise, here or there: this kernel has none.
 #
 # Twenty years ahead
 # ------------------
