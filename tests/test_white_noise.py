@@ -151,9 +151,7 @@ def test_noise_that_means_nothing(kernel, message):
 @pytest.mark.parametrize("likelihood", ["student_t", "heteroskedastic", "gamma"])
 def test_only_noise_of_one_variance_has_a_level(likelihood):
     X, y = table(10)
-    with pytest.raises(
-        ValueError, match=r"kernel has a WhiteKernel, but the likelihood is .*set likelihood='gaussian'"
-    ):
+    with pytest.raises(ValueError, match=r"has a WhiteKernel, but the likelihood is .*set likelihood='gaussian'"):
         short(FREE, likelihood=likelihood).fit(X, y)
 
 
