@@ -73,9 +73,8 @@ trend_kernel = said.kernel_.k1.k1.k2
 assert trend_kernel.length_scale < 81
 
 # %%
-# You can pass ``kernel_`` to scikit-learn's own ``GaussianProcessRegressor``. Add a ``WhiteKernel`` there, since
-# ``kernel_`` has no term for the noise, and set ``normalize_y=True``, since its variances are those of standardised
-# targets.
+# You can pass ``kernel_`` to scikit-learn's own ``GaussianProcessRegressor``. Set ``normalize_y=True`` there, since its
+# variances are those of standardised targets. Add a ``WhiteKernel`` for the noise, here or there: this kernel has none.
 #
 # Twenty years ahead
 # ------------------

@@ -262,7 +262,7 @@ class TestSelect:
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (RBF() + WhiteKernel(), "kernel has a WhiteKernel, but white noise belongs to the likelihood"),
+        (RBF() * WhiteKernel(), "kernel has a WhiteKernel inside a product or another kernel"),
         (PairwiseKernel(), "kernel has a PairwiseKernel, which is none of"),
         (Matern(nu=0.7), "kernel has Matern with nu=0.7: choose 0.5, 1.5, 2.5 or infinity"),
         (RBF() ** 0.5, "kernel has an exponent of 0.5: give a whole number of at least 1"),

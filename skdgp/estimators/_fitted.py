@@ -12,10 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from ..gp.composed import Part
 from ..gp.deep_gp import DeepGP
 from ..gp.layers import Layer
+from ..gp.likelihoods import Gaussian
 from ..inference.callers import users_level
 from ..inference.ensemble import Ensemble
 from ..inference.predictor import Predictor
-from ..methods.kernels import at_bounds, is_object, stayed, to_object
+from ..methods.kernels import at_bounds, by_layer, is_object, stayed, to_object
 from ..tables import Table
 
 #: Attributes that some fits have and others have not.
@@ -115,7 +116,7 @@ def learnt_kernels(estimator):
 
 def warn_of_kernels(model: DeepGP, table: Table, given) -> None:
     """Warn of kernel objects that have learnt nothing, or whose hyperparameters ended at their bounds."""
-    for start, kernel in zip(_by_layer(given, model), _kernels(model, table, given), strict=True):
+    for start, kernel in zip(by_layer(given, len(model.layers)), _kernels(model, table, given), strict=True):
         if not is_object(start):
             continue
         if stayed(start, kernel):
@@ -132,19 +133,16 @@ def warn_of_kernels(model: DeepGP, table: Table, given) -> None:
             )
 
 
-def _by_layer(given, model: DeepGP) -> list:
-    """The parameter ``kernel`` of each layer."""
-    return list(given) if isinstance(given, list | tuple) else len(model.layers) * [given]
-
-
 def _kernels(model: DeepGP, table: Table, given) -> list:
     """Learnt kernels of all layers as kernel objects."""
     objects = []
-    for depth, (start, layer) in enumerate(zip(_by_layer(given, model), model.layers, strict=True)):
+    for depth, (start, layer) in enumerate(zip(by_layer(given, len(model.layers)), model.layers, strict=True)):
         kernel = cast(Layer, layer).kernel
         sums = isinstance(start, str) and isinstance(kernel, Part)  # over the model's columns, one by one
         units = table.units if sums else table.group_units
-        objects.append(to_object(start, kernel, units if depth == 0 else None))
+        likelihood, last = model.likelihood, depth == len(model.layers) - 1
+        noise = float(likelihood.variance[0]) if last and isinstance(likelihood, Gaussian) else None
+        objects.append(to_object(start, kernel, units if depth == 0 else None, noise))
     return objects
 
 

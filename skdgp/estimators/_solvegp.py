@@ -45,8 +45,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
         smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
         ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
-        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
-        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
+        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A ``WhiteKernel`` that
+        is added to it says where the variance of Gaussian noise starts, and its bounds; see :doc:`/from_gpr`. A
+        callable ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
         ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
         suits which function.
     max_iter : "auto" or int, default="auto"
@@ -328,8 +329,9 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
         smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
         ``sklearn.gaussian_process.kernels`` may be a sum or a product of kernels. Its lengthscales are in the units of
-        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A callable
-        ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
+        ``X``, its variances in units of standardised targets, and predictions have no ``base``. A ``WhiteKernel`` that
+        is added to it says where the variance of Gaussian noise starts, and its bounds; see :doc:`/from_gpr`. A
+        callable ``kernel(n_inputs, n_outputs, ard=ard)`` returns a ``skdgp.gp.kernels.Kernel``, and is called with
         ``n_outputs=1`` where outputs share the kernel; see :doc:`/contributing`. :doc:`/choosing` says which kernel
         suits which function.
     max_iter : "auto" or int, default="auto"

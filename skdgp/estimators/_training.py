@@ -34,7 +34,7 @@ from ..inference.threads import threads_for
 from ..inference.twins import side_by_side, twins
 from ..methods.budget import in_double
 from ..methods.inducing import INITIAL_ROWS
-from ..methods.kernels import groups_of, has_objects
+from ..methods.kernels import groups_of, has_objects, white_noise
 from ..tables import Encoded, Table
 from ..tables import learn as learn_table
 from ..tables.bounds import are_intervals
@@ -355,8 +355,35 @@ def _likelihood(estimator, before: Learnt | None, table: Table, rows: Encoded) -
     normalize_y = getattr(estimator, "normalize_y", False)  # only a regressor has it
     likelihood.learn_units(rows.y, rows.given.weight, normalize=normalize_y)
     likelihood.learn_known(known, rows.given.weight, normalize=normalize_y)
+    _start_noise(estimator, likelihood)
     warn_of_small_targets(likelihood, rows.given.y, normalize_y)
     return likelihood
+
+
+def _start_noise(estimator, likelihood: Likelihood) -> None:
+    """Let the noise start where a WhiteKernel in the parameter ``kernel`` says; ValueError if that means nothing."""
+    white = white_noise(estimator.kernel)
+    if white is None:
+        return
+    if type(likelihood) is not Gaussian:
+        cure = ", or set likelihood='gaussian'" if isinstance(likelihood, Regression) else ""
+        raise ValueError(
+            f"kernel has a WhiteKernel, but the likelihood is {type(likelihood).__name__}, whose noise is not one "
+            f"variance: leave the WhiteKernel out{cure}."
+        )
+    if likelihood.fixed:
+        raise ValueError(
+            "kernel has a WhiteKernel, and noise_variance was given: the noise of rows is the one or the other."
+        )
+    about = white.hyperparameter_noise_level
+    bounds = [] if about.fixed else np.asarray(about.bounds, dtype=np.float64).ravel().tolist()
+    levels = np.array([white.noise_level, *bounds])
+    if not (np.isfinite(levels) & (levels > 0)).all() or bounds != sorted(set(bounds)):
+        raise ValueError(
+            f"kernel has {white} with noise_level_bounds={about.bounds!r}: give a positive number, and "
+            'positive bounds of which the first is smaller, or "fixed".'
+        )
+    likelihood.start_at(float(white.noise_level), (bounds[0], bounds[1]) if bounds else None)
 
 
 def _widen_units(likelihood: Regression, part: StartingPoint) -> None:

@@ -34,6 +34,9 @@ LEAST_GIVEN = 1e-10
 #: Logarithm of the excess of noise that is given, and not learnt, over its floor: there is none.
 NO_EXCESS = math.log(1e-30)
 
+#: Noise that starts at a bound, where it could not move, starts at this share of the bound away from it instead.
+NEAREST_BOUND = 1e-3
+
 
 class Likelihood(nn.Module):
     """Link between the function values of the last layer and the targets; see the module's docstring.
@@ -381,6 +384,12 @@ class Gaussian(AdditiveNoise):
 
     floor: Tensor
 
+    #: Largest noise variance of encoded targets; only users set one.
+    ceiling: float = math.inf
+
+    #: Whether the user has said where the noise starts, and between which bounds it stays.
+    bounded: bool = False
+
     #: Mean of given variances, in the square of the user's units.
     given_noise: float = 0.0
 
@@ -399,7 +408,22 @@ class Gaussian(AdditiveNoise):
     @property
     def variance(self) -> Tensor:
         """Noise variances, of shape (P,), of encoded targets."""
-        return self.floor + self.log_excess.exp()
+        excess = self.log_excess.exp()
+        if self.ceiling < math.inf:  # the excess itself where it is small, and never more than what is left
+            excess = excess / (1.0 + excess / (self.ceiling - self.floor))
+        return self.floor + excess
+
+    def start_at(self, variance: float, bounds: tuple[float, float] | None) -> None:
+        """Let the noise of encoded targets start at a variance, and stay between bounds; None fixes it."""
+        self.bounded = True
+        if bounds is None:
+            self.kriged = False
+            return self.fix(self.floor.new_tensor(variance))
+        low, self.ceiling = bounds
+        excess, most = max(variance - low, NEAREST_BOUND * low), self.ceiling - low
+        excess = min(excess, (1.0 - NEAREST_BOUND) * most)
+        self.floor.fill_(low)
+        self.log_excess.data.fill_(math.log(excess / (1.0 - excess / most)))
 
     def noise(self) -> tuple[Tensor, Tensor]:
         """A mixture of one Gaussian; see :meth:`AdditiveNoise.noise`."""
@@ -454,8 +478,10 @@ class Gaussian(AdditiveNoise):
     def initialise(self, y: Tensor, weight: Tensor) -> None:
         """Set the floor of the noise, which is larger if targets look rounded; see :func:`noise_floor`.
 
-        Noise that is given is set to its mean.
+        Noise that is given is set to its mean, and noise that the user has bounded stays as it is.
         """
+        if self.bounded:
+            return
         if self.fixed:
             self._fix_mean()
         else:
@@ -463,6 +489,8 @@ class Gaussian(AdditiveNoise):
 
     def refine(self) -> None:
         """Lower the floor, even if targets look rounded, since held-out rows have shown how small the noise is."""
+        if self.bounded:
+            return
         if self.fixed:
             self.least = LEAST_GIVEN
             self._fix_mean()

@@ -183,8 +183,8 @@ def most_likely(
 
 
 def _below(likelihood: Gaussian, variances: Tensor) -> bool:
-    """Whether the noise is smaller than a kernel's variances; False if these are not numbers."""
-    return likelihood.variance.min().item() < variances.mean().item()
+    """Whether the noise is smaller than a kernel's variances and may grow; False if these are not numbers."""
+    return likelihood.variance.min().item() < min(variances.mean().item(), 0.5 * likelihood.ceiling)
 
 
 def _parameters(*modules: nn.Module) -> Sequence[nn.Parameter]:

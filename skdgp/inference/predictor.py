@@ -153,9 +153,7 @@ class Predictor(nn.Module):
         return deepcopy(self.models[index % len(self)]).requires_grad_(True)
 
     @torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
-    def frozen(
-        self, dtype: torch.dtype = torch.float64, *, turned: bool = False, as_one: bool = False
-    ) -> "Predictor":
+    def frozen(self, dtype: torch.dtype = torch.float64, *, turned: bool = False, as_one: bool = False) -> "Predictor":
         """A copy that is faster in many calls; see :meth:`.Layer.frozen`. It is kept until a parameter changes.
 
         Members have the given precision. Base and correction always compute in float64. With ``as_one`` the copy

@@ -62,7 +62,14 @@ def layer_kernel(
                 f"kernel has {len(kernel)} values for {n_layers} layers: give one for all layers, or one for each."
             )
         kernel = kernel[depth]
+        if depth < n_layers - 1 and is_object(kernel) and without_noise(kernel)[1] is not None:
+            raise ValueError(
+                f"kernel has a WhiteKernel for layer {depth + 1} of {n_layers}, but it is the noise of the targets: "
+                "add it to the kernel of the last layer, or leave it out."
+            )
     _check_kind(kernel)
+    if is_object(kernel):
+        kernel, _ = without_noise(kernel)
     groups = groups_of(table, n_inputs) if depth == 0 else None
     if not is_object(kernel) and not (n_inputs > 1 and is_additive(method, kernel)):
         return make_kernel(kernel, n_inputs, n_outputs, ard=method.ard, groups=groups)
@@ -109,6 +116,42 @@ def groups_of(table: Table | None, n_inputs: int) -> tuple[int, ...] | None:
 def _added(kernel: Any) -> list[Any]:
     """The kernel objects that a sum consists of."""
     return _added(kernel.k1) + _added(kernel.k2) if type(kernel).__name__ == "Sum" else [kernel]
+
+
+def without_noise(kernel: Any) -> tuple[Any, Any]:
+    """A kernel object without its WhiteKernel, and this WhiteKernel; None if there is none.
+
+    Raises
+    ------
+    ValueError
+        If there are several, or nothing else.
+    """
+    added = _added(kernel)
+    others = [term for term in added if type(term).__name__ != "WhiteKernel"]
+    n_white = len(added) - len(others)
+    if not n_white:
+        return kernel, None
+    if n_white > 1 or not others:
+        raise ValueError(
+            f"kernel={kernel} has {n_white} WhiteKernel and {len(others)} other terms: add one WhiteKernel to a kernel "
+            "of functions."
+        )
+    [white] = [term for term in added if type(term).__name__ == "WhiteKernel"]
+    return reduce(add, others), white
+
+
+def by_layer(kernel: KernelLike, n_layers: int) -> list[KernelLike]:
+    """The kernel of each layer. Only that of the last one keeps a WhiteKernel."""
+    if isinstance(kernel, list | tuple):
+        return list(kernel)
+    hidden = without_noise(kernel)[0] if is_object(kernel) else kernel
+    return [*(n_layers - 1) * [hidden], kernel]
+
+
+def white_noise(kernel: KernelLike) -> Any:
+    """The WhiteKernel that says where the noise of the targets starts; None if there is none."""
+    last = kernel[-1] if isinstance(kernel, list | tuple) and kernel else kernel
+    return without_noise(last)[1] if is_object(last) else None
 
 
 def _split(kernel: Any) -> tuple[Any, list[Any]]:
@@ -176,14 +219,18 @@ def has_corners(model: nn.Module) -> bool:
     return any(getattr(part, "profile", None) == PROFILE_OF_NU[0.5] for part in model.modules())
 
 
-def to_object(given: KernelLike, kernel: Kernel, units: Units | None) -> KernelLike:
+def to_object(given: KernelLike, kernel: Kernel, units: Units | None, noise: float | None = None) -> KernelLike:
     """A layer's kernel as a kernel object of scikit-learn, in the units of the features; None if there is none.
 
-    If outputs have covariance functions of their own, it is the first one.
+    If outputs have covariance functions of their own, it is the first one. ``noise`` is the variance of the noise,
+    which the object's WhiteKernel gets, if it has one.
     """
     if is_object(given):
         learnt = deepcopy(given)
-        _fill(learnt, kernel)
+        functions, white = without_noise(learnt)
+        _fill(functions, kernel)
+        if white is not None and noise is not None and not white.hyperparameter_noise_level.fixed:
+            white.noise_level = noise
         return learnt
     if isinstance(kernel, Part) and isinstance(given, str):
         return _learnt_sum(given, kernel, units)
@@ -283,8 +330,8 @@ class _Converter:
             )
         if name == "WhiteKernel":
             raise ValueError(
-                "kernel has a WhiteKernel, but white noise belongs to the likelihood, which learns its variance: leave "
-                "the WhiteKernel out."
+                "kernel has a WhiteKernel inside a product or another kernel, but it can only be the noise of the "
+                "targets: add it to the whole kernel, or leave it out."
             )
         if name not in self.makers:
             raise ValueError(f"kernel has a {name}, which is none of {sorted(self.makers)}: compose it of these.")
