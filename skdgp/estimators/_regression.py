@@ -185,7 +185,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         Predictions are blended with a base if ``base`` is not None, and if the likelihood is neither "heteroskedastic"
         nor one of counts, positive numbers or shares. The base learns from each chunk in closed form. Held-out rows of
         the first chunk, and every later chunk, decide its weight, ``base_weight_``. A later chunk of fewer than 50 rows
-        cannot, and members predict alone after it. There is no correction by neighbours. See :doc:`/large_data`.
+        cannot, and members predict alone after it. There is no correction by neighbours. See :doc:`/scale`.
 
         Over each chunk there are as many passes as ``fit`` would take for ``total_size`` rows, but at most ten, and at
         most ``max_iter``. A small chunk would be too few steps even so. So the estimator keeps a random sample of up to
