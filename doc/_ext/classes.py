@@ -1,4 +1,4 @@
-"""Pages of classes: parameters of estimators by groups, and examples of methods with the class that the page is about."""
+"""Pages of classes: parameters of estimators by groups, and examples of methods with the class of the page."""
 
 import ast
 import inspect
