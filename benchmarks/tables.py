@@ -14,6 +14,7 @@ import argparse
 import csv
 import math
 import operator
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -161,6 +162,28 @@ def digits(value, n):
     return f"{value:.{max(0, n - 1 - exponent)}f}"
 
 
+def emphasise(lines, best, goal=None):
+    """Lines in which the best number of each is bold: the smallest, or that nearest to ``goal``; or of each column."""
+
+    def value(cell):
+        number = re.match(r"\(?(-?[\d.]+)(?: ± [\d.]+\))?(e-?\d+)?", cell)
+        return float(number[1] + (number[2] or "")) if number else math.inf
+
+    def bold(cells, skip):
+        distances = [abs(value(cell) - goal) if goal is not None else value(cell) for cell in cells[skip:]]
+        least = min(distances)
+        own = [
+            f"**{cell}**" if near == least < math.inf else cell
+            for cell, near in zip(cells[skip:], distances, strict=True)
+        ]
+        return [*cells[:skip], *own]
+
+    if best == "line":
+        return [bold(cells, 1) for cells in lines]
+    first, *others = zip(*lines, strict=True)
+    return [list(cells) for cells in zip(first, *(bold(list(cells), 0) for cells in others), strict=True)]
+
+
 def restructured_text(titles, lines):
     """A list-table."""
     text = [".. list-table::", "   :header-rows: 1", "   :class: measured", ""]
@@ -186,6 +209,8 @@ def make_parser():
     parser.add_argument("--count", help="column whose values are counted, such as split")
     parser.add_argument("--ratio", help="line to compare with")
     parser.add_argument("--rank-over", metavar="COLUMN", help="mean places of lines over this column's values")
+    parser.add_argument("--best", choices=("line", "column"), help="where the smallest number is bold")
+    parser.add_argument("--goal", type=float, help="what the best number is nearest to, instead of the smallest")
     return parser
 
 
@@ -196,7 +221,8 @@ def make(command):
     if args.rank_over:
         rows = ranks(rows, args.rows, args.values, args.rank_over)
     options = {"columns": args.columns, "statistic": args.statistic, "count": args.count, "ratio": args.ratio}
-    return table(rows, args.rows, args.values, **options)
+    titles, lines = table(rows, args.rows, args.values, **options)
+    return titles, emphasise(lines, args.best, args.goal) if args.best else lines
 
 
 if __name__ == "__main__":

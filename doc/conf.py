@@ -28,6 +28,7 @@ extensions = [
     "numpydoc",
     "sphinx_gallery.gen_gallery",
     "measured",
+    "classes",
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_ext"]

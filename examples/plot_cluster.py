@@ -5,7 +5,7 @@ A search on a cluster
 A search fits many models that do not depend on each other. Can other processes, or other machines, do a part of the
 work, and do the scores stay the same? This example searches for a deep Gaussian process (GP) twice. First it uses one
 core. Then it uses the workers of a `dask <https://distributed.dask.org>`_ cluster, which takes one more line. Two
-processes of this machine stand in for a real cluster; :doc:`/parallel` says how to connect to one.
+processes of this machine stand in for a real cluster; :doc:`/scale` says how to connect to one.
 """
 
 # %%

@@ -101,4 +101,4 @@ plt.show()
 # ----------------
 # Use one of the alternatives if the hidden layers have a meaning, and you want to know how much the data say about
 # them. For predictions, keep the factorised posterior. It takes less time, and on most tables it predicts as well.
-# :doc:`/global` has the comparison, and explains the alternatives.
+# :doc:`/methods` has the comparison, and explains the alternatives.

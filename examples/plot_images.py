@@ -94,7 +94,7 @@ plt.show()
 # images has 25 000 patches, and the kernel compares each of them with each inducing patch. So larger images take much
 # time and memory. This helps:
 #
-# * Take ``device="cuda"`` (:doc:`/gpu`), and a ``batch_size`` for which the GPU has enough memory.
+# * Take ``device="cuda"`` (:doc:`/scale`), and a ``batch_size`` for which the GPU has enough memory.
 # * Take some hundred inducing patches.
 # * Pass ``X`` to ``fit`` as float32.
 #

@@ -27,7 +27,7 @@ print(
 # %%
 # Two classifiers with eight inducing points each
 # -----------------------------------------------
-# :class:`~skdgp.AVDGPClassifier` computes the inducing points of a row from the row itself (:doc:`/amortised`).
+# :class:`~skdgp.AVDGPClassifier` computes the inducing points of a row from the row itself (:doc:`/methods`).
 # ``n_inducing`` contains the number of points in each layer. ``hidden_dims`` contains the number of outputs of each
 # hidden layer, which is two here.
 #

@@ -4,7 +4,7 @@ Learning from more rows than fit in memory
 
 A table in a file is larger than the memory of the machine. Can a Gaussian process (GP) learn from it, and as well as
 from all rows at once? With :meth:`~skdgp.DSDGPRegressor.partial_fit` it can learn chunk by chunk: your program reads a
-chunk, the model learns from it, and then the chunk can be forgotten. :doc:`/large_data` has the details.
+chunk, the model learns from it, and then the chunk can be forgotten. :doc:`/scale` has the details.
 """
 
 # %%

@@ -1,6 +1,7 @@
 """What the documentation promises of the package."""
 
 import ast
+import doctest
 import inspect
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from sklearn.base import BaseEstimator, is_classifier
 
 import skdgp
+from skdgp.methods.options import options_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -160,3 +162,42 @@ def test_texts_of_its_own_are_needed(own):
     texts = {text for (each, _), text in texts_of(name).items() if each == method}
     others = set(texts_of(name, left_out=OWN_TEXTS).values())
     assert len(texts) == 1 and others and not texts & others
+
+
+CLASSES = run_path(str(ROOT / "doc/_ext/classes.py"))
+
+
+def documented_methods(cls):
+    """Methods whose documentation has an example, as the class's page shows it."""
+    for name in dir(cls):
+        text = inspect.getdoc(getattr(cls, name)) if not name.startswith("_") else None
+        if text and ">>>" in text:
+            yield name, CLASSES["of_its_own"](text.split("\n"), cls)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_examples_of_methods_run_with_the_class_of_their_page(cls):
+    for name, lines in documented_methods(cls):
+        test = doctest.DocTestParser().get_doctest("\n".join(lines), {}, f"{cls.__name__}.{name}", None, None)
+        report: list = []
+        doctest.DocTestRunner(verbose=False).run(test, out=report.append)
+        assert not report, "".join(report)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_fit_shows_the_class_of_its_page(cls):
+    shown = dict(documented_methods(cls))
+    for name in ("fit", "partial_fit"):
+        assert any(f"{cls.__name__}(" in line for line in shown[name]), name
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_parameters_are_shown_by_groups(cls):
+    names = [name for name, *_ in entries(cls, "Parameters")]
+    lines = CLASSES["grouped"]([":Parameters:", "", *(f"    **{name}** : int" for name in names)], cls)
+    heads = [line for line in lines if line.startswith(":")]
+    assert heads == [":Parameters:", ":The model:", ":Training:", ":The table:", ":Computing:"]
+    first = sum(option.group == "first" for option in options_of(cls).values())
+    assert lines.index(":The model:") == 2 + first + 1
+    assert [line[6:-8] for line in lines if line.startswith("    ")] == names

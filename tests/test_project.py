@@ -593,6 +593,24 @@ def test_tables_have_mean_places(make_table, tmp_path):
     ]
 
 
+def test_the_best_numbers_of_tables_are_bold(make_table):
+    options = ("--rows", "set", "--columns", "model", "--values", "score")
+    _, lines = make_table(*options, "--best", "line")
+    assert lines == [["b", "**1.25 ± 0.25**", "4.0"], ["a", "**0.00123**", "not reached"]]
+    _, lines = make_table(*options, "--best", "line", "--goal", "5")
+    assert lines[0] == ["b", "1.25 ± 0.25", "**4.0**"]
+    _, lines = make_table(*options, "--best", "column")
+    assert lines == [["b", "1.25 ± 0.25", "**4.0**"], ["a", "**0.00123**", "not reached"]]
+
+
+def test_numbers_with_exponents_can_be_the_best(make_table):
+    emphasise = importlib.import_module("tables").emphasise
+    assert emphasise([["a", "(1.4 ± 0.1)e-5", "0.00014", "-2.0", ""]], "line") == [
+        ["a", "(1.4 ± 0.1)e-5", "0.00014", "**-2.0**", ""]
+    ]
+    assert emphasise([["a", "(1.4 ± 0.1)e-5", "0.00014"]], "line")[0][1] == "**(1.4 ± 0.1)e-5**"
+
+
 def test_tables_of_columns_have_one_value(make_table):
     with pytest.raises(ValueError, match="one of score, split where"):
         make_table("--rows", "model", "--columns", "set", "--values", "score", "split")

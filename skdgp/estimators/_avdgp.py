@@ -179,7 +179,7 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         Steps then take a third to an eighth of the time. On the CPU it changes nothing.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
-        :doc:`/gpu`.
+        :doc:`/scale`.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
@@ -201,7 +201,7 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         The objective "elbo" with ``beta=1``, in the units of ``y``: the sum over rows, and the mean over members. In
         spite of its name it is not a lower bound of the log evidence, which is the log density of all targets. It may
         exceed the log evidence, because each row has inducing variables of its own but pays only 1 / n_rows of their
-        penalty. Do not compare it with that of DSDGP or SOLVEGP; see :doc:`/amortised`.
+        penalty. Do not compare it with that of DSDGP or SOLVEGP; see :doc:`/methods`.
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
         Lengthscales of each layer. The second axis has a row for each of the layer's D outputs, or one if they share a
         kernel. The last axis has a number for each of its Q inputs, or one if they share a lengthscale. Those of the
@@ -417,7 +417,7 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
         Steps then take a third to an eighth of the time. On the CPU it changes nothing.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
-        :doc:`/gpu`.
+        :doc:`/scale`.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
@@ -441,7 +441,7 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
         The objective "elbo" with ``beta=1``, in the units of ``y``: the sum over rows, and the mean over members. In
         spite of its name it is not a lower bound of the log evidence, which is the log density of all targets. It may
         exceed the log evidence, because each row has inducing variables of its own but pays only 1 / n_rows of their
-        penalty. Do not compare it with that of DSDGP or SOLVEGP; see :doc:`/amortised`.
+        penalty. Do not compare it with that of DSDGP or SOLVEGP; see :doc:`/methods`.
     length_scales_ : list of ndarray of shape (n_estimators, 1 or D, 1 or Q)
         Lengthscales of each layer. The second axis has a row for each of the layer's D outputs, or one if they share a
         kernel. The last axis has a number for each of its Q inputs, or one if they share a lengthscale. Those of the

@@ -109,7 +109,7 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
 
         From the second chunk on, predictions are blended with a base if ``base`` is not None. The base learns from each
         chunk in closed form, and every chunk decides its weight, ``base_weight_``, before anything learns from it. A
-        chunk of fewer than 50 rows cannot, and members predict alone after it. See :doc:`/large_data`.
+        chunk of fewer than 50 rows cannot, and members predict alone after it. See :doc:`/scale`.
 
         Over each chunk there are as many passes as ``fit`` would take for ``total_size`` rows, but at most ten, and at
         most ``max_iter``. A small chunk would be too few steps even so. So the estimator keeps a random sample of up to

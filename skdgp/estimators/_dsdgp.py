@@ -212,7 +212,7 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         Steps then take a third to an eighth of the time. On the CPU it changes nothing.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
-        :doc:`/gpu`.
+        :doc:`/scale`.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
@@ -469,7 +469,7 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         Steps then take a third to an eighth of the time. On the CPU it changes nothing.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
-        :doc:`/gpu`.
+        :doc:`/scale`.
     verbose : int, default=0
         1 shows the progress of training on one line.
 

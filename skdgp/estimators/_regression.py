@@ -185,7 +185,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         Predictions are blended with a base if ``base`` is not None, and if the likelihood is neither "heteroskedastic"
         nor one of counts, positive numbers or shares. The base learns from each chunk in closed form. Held-out rows of
         the first chunk, and every later chunk, decide its weight, ``base_weight_``. A later chunk of fewer than 50 rows
-        cannot, and members predict alone after it. There is no correction by neighbours. See :doc:`/large_data`.
+        cannot, and members predict alone after it. There is no correction by neighbours. See :doc:`/scale`.
 
         Over each chunk there are as many passes as ``fit`` would take for ``total_size`` rows, but at most ten, and at
         most ``max_iter``. A small chunk would be too few steps even so. So the estimator keeps a random sample of up to
@@ -388,7 +388,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> model = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
+        >>> model = SOLVEGPRegressor(n_inducing=5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
         >>> mean, std = model.predict(X[:3], return_std=True)
         >>> mean.shape, std.shape
         ((3,), (3,))
@@ -516,7 +516,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> model = SOLVEGPRegressor(10, 0, max_iter=20, random_state=0).fit(X, y)
+        >>> model = SOLVEGPRegressor(n_inducing=10, max_iter=20, random_state=0).fit(X, y)
         >>> gradient, std = model.predict_gradient(X[:3], return_std=True)
         >>> gradient.shape, std.shape
         ((3, 1), (3, 1))
@@ -580,7 +580,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> model = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
+        >>> model = SOLVEGPRegressor(n_inducing=5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
         >>> dist = model.predict_dist(X)
         >>> dist.shape, dist.cdf(y).shape
         ((60,), (60,))
@@ -684,7 +684,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> model = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
+        >>> model = SOLVEGPRegressor(n_inducing=5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
         >>> model.predict_quantiles(X, [0.1, 0.5, 0.9]).shape, model.predict_quantiles(X, 0.5).shape
         ((60, 3), (60,))
         """
@@ -731,7 +731,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> model = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
+        >>> model = SOLVEGPRegressor(n_inducing=5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
         >>> lower, upper = model.predict_interval(X, 0.9).T
         >>> lower.shape, upper.shape
         ((60,), (60,))
@@ -780,7 +780,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> model = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
+        >>> model = SOLVEGPRegressor(n_inducing=5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
         >>> model.sample_y(X, n_samples=10, random_state=0).shape
         (60, 10)
         """
@@ -821,7 +821,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> SOLVEGPRegressor(10, 0, max_iter=20, random_state=0).fit(X, y).score(X, y) > 0.5
+        >>> SOLVEGPRegressor(n_inducing=10, max_iter=20, random_state=0).fit(X, y).score(X, y) > 0.5
         True
         """
         from sklearn.metrics import r2_score  # brings modules that fits do not need

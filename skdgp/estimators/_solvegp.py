@@ -202,7 +202,7 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         Steps then take a third to an eighth of the time. On the CPU it changes nothing.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
-        :doc:`/gpu`.
+        :doc:`/scale`.
     verbose : int, default=0
         1 shows the progress of training on one line.
 
@@ -440,7 +440,7 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         Steps then take a third to an eighth of the time. On the CPU it changes nothing.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
-        :doc:`/gpu`.
+        :doc:`/scale`.
     verbose : int, default=0
         1 shows the progress of training on one line.
 

@@ -19,7 +19,7 @@ DEVICE = Option(
     COMPUTING,
     """
     PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
-    :doc:`/gpu`.
+    :doc:`/scale`.
     """,
 )
 
