@@ -735,3 +735,18 @@ def test_rows_of_no_weight_have_no_levels(weight):
     expected = SOLVEGPRegressor(**options).fit(X[4:10], X["size"][4:10])
     drawn, alone = (each.sample_functions(2, random_state=0)(X[:8]) for each in (model, expected))
     np.testing.assert_array_equal(drawn, alone)
+
+
+def test_new_levels_have_the_variance_of_effects():
+    """A level that no row has is as uncertain as the effects of known levels differ; known levels are known."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(60), 6)
+    X = pd.DataFrame({"a": rng.normal(size=360), "group": [f"group {number}" for number in group]})
+    effect = rng.normal(size=60)
+    y = np.sin(X["a"]) + effect[group] + 0.1 * rng.normal(size=360)
+    new = group >= 40
+    model = SOLVEGPRegressor(n_neighbors=0, random_state=0).fit(X[~new], y[~new])
+    mean, std = model.predict(X[new], return_std=True)
+    assert 0.7 < std.mean() < 1.4
+    assert 0.8 < (np.abs(y[new] - mean) < 1.645 * std).mean() < 0.99
+    assert model.predict(X[~new], return_std=True)[1].mean() < 0.2
