@@ -735,3 +735,94 @@ def test_rows_of_no_weight_have_no_levels(weight):
     expected = SOLVEGPRegressor(**options).fit(X[4:10], X["size"][4:10])
     drawn, alone = (each.sample_functions(2, random_state=0)(X[:8]) for each in (model, expected))
     np.testing.assert_array_equal(drawn, alone)
+
+
+def test_new_levels_have_the_variance_of_effects():
+    """A level that no row has is as uncertain as the effects of known levels differ; known levels are known."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(60), 6)
+    X = pd.DataFrame({"a": rng.normal(size=360), "group": [f"group {number}" for number in group]})
+    effect = rng.normal(size=60)
+    y = np.sin(X["a"]) + effect[group] + 0.1 * rng.normal(size=360)
+    new = group >= 40
+    model = SOLVEGPRegressor(n_neighbors=0, random_state=0).fit(X[~new], y[~new])
+    mean, std = model.predict(X[new], return_std=True)
+    assert 0.7 < std.mean() < 1.4
+    assert 0.8 < (np.abs(y[new] - mean) < 1.645 * std).mean() < 0.99
+    assert model.predict(X[~new], return_std=True)[1].mean() < 0.2
+
+
+class TestColumnsThatTellNothing:
+    """One warning for each kind of them, and predictions that they do not change."""
+
+    N_ROWS = 30
+
+    @pytest.fixture
+    def frame(self):
+        rng = np.random.default_rng(0)
+        return pd.DataFrame(rng.normal(size=(self.N_ROWS, 2)), columns=["a", "b"])
+
+    @staticmethod
+    def fit(X, **options):
+        y = np.sin(np.arange(len(X)))
+        return SOLVEGPRegressor(4, 0, base=None, n_neighbors=0, max_iter=3, random_state=0, **options).fit(X, y)
+
+    @pytest.mark.parametrize(
+        ("column", "message"),
+        [
+            (np.full(N_ROWS, np.nan), "^Column 'e' of X is empty: no row has a value in it. .*: leave it out, or fill"),
+            (pd.Series(N_ROWS * [None], dtype="category"), "^Column 'e' of X is empty"),
+            (np.full(N_ROWS, 3.0), "^Column 'e' of X has the same value in all rows. .*: leave it out.$"),
+            (N_ROWS * ["x"], "^Column 'e' of X has the same value in all rows"),
+            ([f"id {i}" for i in range(N_ROWS)], "^Column 'e' of X is a category with a level of its own in almost"),
+            (["id 1", *(f"id {i}" for i in range(1, N_ROWS))], "^Column 'e' of X is a category with a level of its"),
+        ],
+        ids=["empty", "empty category", "constant", "one level", "ids", "ids, one twice"],
+    )
+    def test_warnings_name_column_cure_and_the_users_line(self, frame, column, message):
+        with pytest.warns(UserWarning, match=message) as caught:
+            self.fit(frame.assign(e=column))
+        assert len(caught) == 1 and caught[0].filename == __file__
+
+    @pytest.mark.parametrize(
+        "column",
+        [
+            np.arange(N_ROWS),
+            np.r_[np.nan, np.full(N_ROWS - 1, 3.0)],
+            np.r_[np.full(N_ROWS - 1, np.nan), 3.0],
+            [*("x" for _ in range(N_ROWS - 1)), None],
+            [f"subject {i // 2}" for i in range(N_ROWS)],
+        ],
+        ids=["numbers of rows", "gaps tell", "one value", "gaps in text", "panel"],
+    )
+    def test_no_false_alarm(self, frame, column):
+        self.fit(frame.assign(e=column))  # a warning would be an error
+
+    def test_few_rows_arrays_and_chunks_are_not_called_constant(self, frame):
+        self.fit(frame[:8].assign(e=1.0))
+        self.fit(frame.assign(e=1.0).to_numpy())
+        model = SOLVEGPRegressor(4, 0, base=None, max_iter=1, random_state=0)
+        model.partial_fit(frame.assign(e=1.0), frame["a"])
+
+    def test_columns_without_names_are_numbered_and_many_are_counted(self, frame):
+        with pytest.warns(UserWarning, match="^Column 2 of X is empty"):
+            self.fit(frame.assign(e=np.nan).to_numpy())
+        with pytest.warns(UserWarning, match="The same holds for 'e1', 'e2', 'e3', 'e4' and 2 more.$") as caught:
+            self.fit(frame.assign(**{f"e{i}": 1.0 for i in range(7)}))
+        assert len(caught) == 1
+
+    @pytest.mark.parametrize("tiny", [SOLVEGPRegressor, DSDGPRegressor, AVDGPRegressor])
+    def test_an_empty_column_predicts_as_a_column_of_zeros(self, frame, tiny):
+        """It has nothing to draw, and values that come later do not matter."""
+        y, model = np.sin(frame["a"]), tiny(max_iter=3, random_state=0)
+        with pytest.warns(UserWarning, match="^Column .e. of X has the same value"):
+            expected = clone(model).fit(frame.assign(e=0.0), y).predict(frame.assign(e=0.0), return_std=True)
+        with pytest.warns(UserWarning, match="is empty"):
+            model.fit(frame.assign(e=np.nan), y)
+        for value in (np.nan, 0.0, 5.0):
+            np.testing.assert_array_equal(model.predict(frame.assign(e=value), return_std=True), expected)
+        again = pickle.loads(pickle.dumps(model))
+        np.testing.assert_array_equal(again.predict(frame.assign(e=7.0), return_std=True), expected)
+        assert table_of(model).encoding.from_plain(table_of(model).encoding.to_plain()).empty == [False, False, True]
+        drawn = model.sample_functions(2, random_state=0)
+        np.testing.assert_array_equal(drawn(frame.assign(e=np.nan)), drawn(frame.assign(e=1.0)))

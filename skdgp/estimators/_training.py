@@ -47,7 +47,7 @@ from ._parameters import check_structure, method_of, structure_of
 from ._refusals import check
 from ._transforms import best_transform
 from ._trends import StartingPoint, regressors, starting_points, without_trend
-from ._warnings import warn_of_failure, warn_of_few_rows, warn_of_small_targets, warn_of_time
+from ._warnings import warn_of_columns, warn_of_failure, warn_of_few_rows, warn_of_small_targets, warn_of_time
 from ._wishes import Wishes, warn_of_idle
 
 #: With fewer rows than this, none are held out.
@@ -312,6 +312,8 @@ def _read(
     if table.targets.undecided:
         targets = replace(targets, target_transform=best_transform(rows))
         table, rows = learn_table(checker, targets, X, y, sample_weight, **options)
+    chosen = isinstance(checker.categorical_features, str)
+    warn_of_columns(table, rows.given.X, by_chunks=by_chunks, chosen=chosen)
     return table, rows
 
 

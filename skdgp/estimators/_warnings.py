@@ -14,6 +14,7 @@ from ..inference.ensemble import Ensemble
 from ..inference.linear import linear_score
 from ..inference.plan import Plan, Split
 from ..methods.inducing import INITIAL_ROWS
+from ..tables import Table
 
 #: With fewer rows every fit warns.
 FEW_ROWS = 5
@@ -23,6 +24,58 @@ MIN_ROWS_TO_COMPARE = 100
 
 #: How much worse than that it must be, beyond chance.
 MARGIN = 0.1
+
+#: With fewer rows than this, a column is not called constant or one of ids.
+ROWS_TO_TELL = 10
+
+#: A category is one of ids if it has at least this many levels for each row.
+LEVELS_OF_IDS = 0.95
+
+#: Number of columns that a warning names; it counts others.
+NAMED = 5
+
+
+def warn_of_columns(table: Table, X: np.ndarray, *, by_chunks: bool, chosen: bool) -> None:
+    """Warn of columns that tell nothing of new rows: empty ones, constant ones and ids.
+
+    Parameters
+    ----------
+    table : Table
+    X : ndarray of shape (n, n_features)
+        Rows of ``fit``: numbers, and for categories the places of their levels.
+    by_chunks : bool
+        Whether other rows follow, in which columns may vary.
+    chosen : bool
+        Whether dtypes have chosen the categories. If the user has, none of them is called an id.
+    """
+    levels = table.n_features * [None] if table.columns is None else table.columns.levels
+    empty = np.array(table.encoding.empty) | [of_column == [None] for of_column in levels]
+    _warn_of(
+        "is empty: no row has a value in it. Nothing is learnt from it: leave it out, or fill it in.", table, empty
+    )
+    if (
+        by_chunks or len(X) < ROWS_TO_TELL or table.names is None
+    ):  # arrays of pixels or of indicators are often constant
+        return
+    constant = ~empty & (X == X[0]).all(axis=0)
+    _warn_of("has the same value in all rows. Nothing is learnt from it: leave it out.", table, constant)
+    ids = np.array([n_levels >= LEVELS_OF_IDS * len(X) and chosen for n_levels in table.encoding.n_levels])
+    _warn_of(
+        "is a category with a level of its own in almost every row, as ids are. New rows have other levels, so that it "
+        "tells nothing of them: leave it out, or replace it by columns of what is in it.",
+        table,
+        ids,
+    )
+
+
+def _warn_of(fault: str, table: Table, found: np.ndarray) -> None:
+    """One warning of all columns that were found to have a fault."""
+    if not found.any():
+        return
+    first, *others = (table.name(j) for j in np.flatnonzero(found).tolist())
+    rest = f" and {len(others) - NAMED + 1} more" if len(others) >= NAMED else ""
+    same = f" The same holds for {', '.join(map(repr, others[: NAMED - 1]))}{rest}." if others else ""
+    warnings.warn(f"Column {first!r} of X {fault}{same}", UserWarning, stacklevel=users_level())
 
 
 def warn_of_few_rows(ensemble: Ensemble, split: Split, n_rows: int, enough: int) -> None:

@@ -601,10 +601,27 @@ def _moments(model: DeepGP, parts: Sequence[Part], basis: Part) -> tuple[Tensor,
     return mean, variance
 
 
+def _box(X: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
+    """Opposite corners (Q,) of the box in which linear functions are linear.
+
+    A column of a category may be the same in all rows, since none has its level. A new row that has it must not be
+    moved to a point without any level: its effect would seem to be known. So such a column may move as far as the
+    others that share its lengthscale.
+    """
+    low, high = X.amin(0), X.amax(0)
+    width = high - low
+    if groups is not None:
+        number = torch.tensor(groups, device=X.device)
+        widest = width.new_zeros(max(groups) + 1).scatter_reduce(0, number, width, "amax")
+        width = torch.where(width > 0, BEYOND * width, widest[number])
+    else:
+        width = BEYOND * width
+    return low - width, high + width
+
+
 def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups, *, fixed: bool) -> tuple[SumKernel, Gaussian]:
     """The kernel that makes rows most likely, among those that compete, with its noise."""
-    low, high = rows.X.amin(0), rows.X.amax(0)
-    beyond = BEYOND * (high - low)
+    low, high = _box(rows.X, groups)
     n_columns = rows.X.shape[1]
     ard = True if groups is None else groups
     # Columns that stand for one feature together have variance one. Linear functions of them get the same variance.
@@ -614,7 +631,7 @@ def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups, *, fixed: bool
 
     def searched(profile: str, excess: float, shorter: float = 1.0) -> tuple[float, SumKernel, Gaussian]:
         smooth = StationaryKernel(profile, n_columns, ard=ard, variance=scale)
-        linear = LinearKernel(n_columns, variance=scale * per_column, low=low - beyond, high=high + beyond)
+        linear = LinearKernel(n_columns, variance=scale * per_column, low=low, high=high)
         kernel = SumKernel([smooth, linear])
         likelihood = Gaussian(len(floor), excess=excess * scale, floor=floor.tolist())
         kernel.to(rows.X.device, torch.float64)

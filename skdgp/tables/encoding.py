@@ -56,6 +56,8 @@ class Encoding:
         Distribution of the cells of a row: standardised numbers, and after them indicators of levels.
     calendars : sequence of (Calendar or None), default=None
         For each feature what is known of its dates; None for other features.
+    empty : sequence of bool, default=None
+        For each feature whether no row had a value in ``fit``. Models see zeros in place of its values.
 
     Attributes
     ----------
@@ -68,12 +70,13 @@ class Encoding:
         Features and parts of dates that have columns behind those of all features.
     """
 
-    def __init__(self, n_levels, values, uncertain, units: Units, cells: CellsGivenOthers, calendars=None):
+    def __init__(self, n_levels, values, uncertain, units: Units, cells: CellsGivenOthers, calendars=None, empty=None):
         self.n_levels, self.uncertain = list(map(int, n_levels)), list(map(bool, uncertain))
         self.values = [None if numbers is None else np.asarray(numbers, dtype=np.float64) for numbers in values]
         self.units, self.cells = units, cells
         self.is_number = _is_number(self.n_levels)
         self.calendars: list[Calendar | None] = list(calendars or len(self.n_levels) * [None])
+        self.empty: list[bool] = list(map(bool, empty or len(self.n_levels) * [False]))
         self.parts = [(j, part) for j, dates in enumerate(self.calendars) if dates is not None for part in dates.parts]
         widths = np.where(self.is_number, 1 + np.asarray(self.uncertain), np.asarray(self.n_levels) + 1)
         widths = np.array([*widths, *(WIDTHS[part] for _, part in self.parts)])
@@ -106,11 +109,12 @@ class Encoding:
         values = [
             level_means(X[:, j].astype(int), n, y, weight) if n > MOST_LEVELS else None for j, n in enumerate(n_levels)
         ]
-        X, is_number = _numbers_for_levels(X, values), _is_number(n_levels)
+        empty = np.isnan(X).all(axis=0).tolist()
+        X, is_number = _numbers_for_levels(without_empty(X, empty), values), _is_number(n_levels)
         missing = np.isnan(X)
         units = _units_of_known(X, weight, missing)
         cells = CellsGivenOthers.of(_cells(X, n_levels, is_number, units), weight)
-        encoding = cls(n_levels, values, missing.any(axis=0), units, cells, calendars)
+        encoding = cls(n_levels, values, missing.any(axis=0), units, cells, calendars, empty)
         return encoding, encoding._input_units(X, weight, normalize=normalize)
 
     @classmethod
@@ -203,20 +207,25 @@ class Encoding:
         units = [list(self.units.shift), list(self.units.scale)]
         values = [None if numbers is None else numbers.tolist() for numbers in self.values]
         calendars = [None if dates is None else [*dates[:2], list(dates.parts)] for dates in self.calendars]
-        return [self.n_levels, values, self.uncertain, units, self.cells.to_plain(), calendars]
+        return [self.n_levels, values, self.uncertain, units, self.cells.to_plain(), calendars, self.empty]
 
     @classmethod
     def from_plain(cls, state: list) -> Self:
-        """The inverse of :meth:`to_plain`; files from before dates have one entry less."""
-        n_levels, values, uncertain, units, cells, calendars = [*state, None][:6]
+        """The inverse of :meth:`to_plain`; files from before dates and empty columns have fewer entries."""
+        n_levels, values, uncertain, units, cells, calendars, empty = [*state, None, None][:7]
         calendars = None if calendars is None else list(map(to_calendar, calendars))
-        return cls(n_levels, values, uncertain, to_units(units), CellsGivenOthers.from_plain(cells), calendars)
+        return cls(n_levels, values, uncertain, to_units(units), CellsGivenOthers.from_plain(cells), calendars, empty)
 
 
 def has_missing(X: np.ndarray) -> bool:
     """Whether a cell may be missing. The sum shows it without taking memory."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isnan(X.sum()))
+
+
+def without_empty(X: np.ndarray, empty: list[bool]) -> np.ndarray:
+    """Rows with zeros in the columns that were empty in ``fit``: a model can tell nothing from their values."""
+    return np.where(empty, X.dtype.type(0), X) if any(empty) else X
 
 
 def _normal_numbers(n_columns: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..gp.units import Units
 from .columns import Columns, as_array_or_frame
-from .encoding import Encoding
+from .encoding import Encoding, without_empty
 from .rows import Rows, check_query, check_rows
 from .targets import Labels, Numbers
 from .trend import Trend
@@ -70,9 +70,7 @@ class Table:
     def date_features(self) -> dict | None:
         """For each column of dates or durations, by name, what the models see of it; None if there is none."""
         parts = {
-            self._name(j): ["days", *dates.parts]
-            for j, dates in enumerate(self.encoding.calendars)
-            if dates is not None
+            self.name(j): ["days", *dates.parts] for j, dates in enumerate(self.encoding.calendars) if dates is not None
         }
         return parts or None
 
@@ -83,7 +81,8 @@ class Table:
             return []
         return [*self.names, *(f"{self.names[j]}_{part}" for j, part in self.encoding.parts)]
 
-    def _name(self, feature: int):
+    def name(self, feature: int):
+        """The name of a feature, or its number if features have no names."""
         return feature if self.names is None else str(self.names[feature])
 
     # Rows to learn from.
@@ -129,7 +128,7 @@ class Table:
 
     def encoded(self, rows: Rows, y: np.ndarray, labels: np.ndarray, *, learnt: bool) -> Encoded:
         """Checked rows as models see them; ``y`` are their encoded targets."""
-        of_others = None
+        rows, of_others = replace(rows, X=without_empty(rows.X, self.encoding.empty)), None
         if learnt and any(values is not None for values in self.encoding.values):
             of_others = self.encoding.of_others(rows.X, self.targets.amounts(y), rows.weight)
         return Encoded(rows, self._standardised(self.encoding.encode(rows.X, of_others)), y, labels)
@@ -139,7 +138,7 @@ class Table:
         inside = self.units.standardise(columns)
         column = self.units.first_overflow(inside)
         if column is not None:
-            name = self._name(column if self.encoding.groups is None else self.encoding.groups[column])
+            name = self.name(column if self.encoding.groups is None else self.encoding.groups[column])
             raise ValueError(
                 f"Column {name!r} of X overflows or underflows when it is standardised: its values reach "
                 f"{np.abs(columns[:, column]).max():.1e}. Rescale the column, for instance to its logarithm."
@@ -150,7 +149,7 @@ class Table:
 
     def query(self, estimator, X) -> np.ndarray:
         """Rows to predict, checked, in the user's units."""
-        return check_query(estimator, self.columns, X)
+        return without_empty(check_query(estimator, self.columns, X), self.encoding.empty)
 
     def prepared(self, X: np.ndarray) -> np.ndarray:
         """Checked rows as models see them."""
