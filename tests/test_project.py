@@ -15,6 +15,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from scipy.integrate import quad
 from scipy.stats import laplace, norm
 from sklearn.gaussian_process.kernels import RationalQuadratic as SklearnRationalQuadratic
@@ -658,6 +659,49 @@ def test_published_figures_say_where_they_come_from():
         assert row["source"] and row["splits"] and row["error_is"] in ("standard error", "standard deviation")
         assert row["dataset"] in README_DATASETS.values()
         assert all(float(row[f"{name}_error"]) >= 0 and np.isfinite(float(row[name])) for name in ("rmse", "nll"))
+
+
+def test_benchmark_reads_packed_tables(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    uci = importlib.import_module("uci")
+    table = np.arange(40.0).reshape(10, 4)
+    masks = np.zeros((10, 2))
+    masks[:3, 0] = masks[5:, 1] = 1
+    np.savetxt(tmp_path / "data.csv.gz", table, delimiter=",")
+    np.savetxt(tmp_path / "test_mask.csv.gz", masks, delimiter=",")
+    data = uci.stored_split(tmp_path, 1)
+    assert_array_equal(data.X, table[:5, :3])
+    assert_array_equal(data.y, table[:5, 3])
+    assert_array_equal(data.X_test, table[5:, :3])
+    assert_array_equal(data.y_test, table[5:, 3])
+
+
+def test_benchmark_counts_the_best(tmp_path, benchmark):
+    lines = ["dataset,estimator,split,nll,crps,rmse", "a,avdgp,0,1.0,2.0,2.0", "a,hgb,0,1.5,1.0,2.5"]
+    lines += ["b,avdgp,0,1.0,1.0,2.0", "b,hgb,0,0.9,1.2,3.0", "c,hgb,0,0,0,0", "a,hgb,1,-9,0,0"]
+    (tmp_path / "scores.csv").write_text("\n".join(lines), encoding="utf-8")
+    head, ours, trees = benchmark("rivals.py", "scores.csv", "--split", "0").splitlines()
+    assert head.startswith("2 data sets")  # nobody but the trees has set c
+    assert ours.split() == ["avdgp", "1", "+0.000", "1", "+0.0", "%", "2", "+0.0", "%"]
+    assert trees.split() == ["hgb", "1", "+0.200", "1", "-15.0", "%", "0", "+37.5", "%"]
+
+
+@pytest.mark.slow
+def test_benchmark_of_many_rows(benchmark):
+    options = "--rows 1000 --estimators hgb mlp --output large.csv".split()
+    first = benchmark("large.py", "measure", *options, *"--problems friedman jumps".split())
+    again = benchmark("large.py", "measure", *options, *"--problems jumps --seconds 0.01".split())
+    assert len(first.splitlines()) == 4 and again == ""  # what is there is not run again
+    rows = saved_rows("large.csv")
+    assert [(row["problem"], row["estimator"]) for row in rows] == [
+        (problem, estimator) for problem in ("friedman", "jumps") for estimator in ("hgb", "mlp")
+    ]
+    for row in rows:
+        assert float(row["noise_nll"]) < float(row["nll"]) < 3 and float(row["peak_mb"]) > 50
+    late = benchmark("large.py", "measure", *options, *"--problems rough --seconds 0.01".split())
+    assert late.count("left out: more than 0.01 s") == 2 and len(saved_rows("large.csv")) == 4
+    benchmark("large.py", "picture", "--output", "large.csv")
+    assert Path("large.png").stat().st_size > 0
 
 
 @pytest.mark.slow
