@@ -93,23 +93,27 @@ FAMILIES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("model", FAMILIES, ids=lambda model: f"{type(model).__name__}-{model.max_iter}")
 def test_weights_and_copies_are_no_proof_of_no_noise(model):
-    """Weights of two, random weights, and a table that stands twice predict about as the table itself."""
-    rng = np.random.default_rng(0)
-    X, new = rng.uniform(-1, 1, size=(60, 2)), rng.uniform(-1, 1, size=(500, 2))
-    y, truth = (np.sin(3 * x[:, 0]) + x[:, 1] + 0.3 * rng.normal(size=len(x)) for x in (X, new))
+    """Weights of two, random weights, and tables that stand twice predict about as the tables themselves."""
+    lost = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X, new = rng.uniform(-1, 1, size=(60, 2)), rng.uniform(-1, 1, size=(500, 2))
+        y, truth = (np.sin(3 * x[:, 0]) + x[:, 1] + 0.3 * rng.normal(size=len(x)) for x in (X, new))
 
-    def nll(X, y, weight=None):
-        model.fit(X, y, weight)
-        return -np.mean(model.predict_dist(new).logpdf(truth)), predictor_of(model).blend.base.likelihood.variance.max()
+        def nll(X, y, weight=None, new=new, truth=truth):
+            base = predictor_of(model.fit(X, y, weight)).blend.base
+            return -np.mean(model.predict_dist(new).logpdf(truth)), base.likelihood.variance.max()
 
-    plain, noise = nll(X, y)
-    for X_again, y_again, weight in (
-        (X, y, np.full(60, 2.0)),
-        (X, y, rng.integers(1, 4, 60)),
-        (np.vstack([X, X]), np.concatenate([y, y]), None),
-    ):
-        again, its_noise = nll(X_again, y_again, weight)
-        assert again < plain + 0.15 and its_noise > 0.4 * noise
+        plain, noise = nll(X, y)
+        again, noises = zip(
+            nll(X, y, np.full(60, 2.0)),
+            nll(X, y, rng.integers(1, 4, 60)),
+            nll(np.vstack([X, X]), np.concatenate([y, y])),
+            strict=True,
+        )
+        lost.append(np.subtract(again, plain))
+        assert min(noises) > 0.4 * noise
+    assert np.mean(lost, axis=0).max() < 0.15
 
 
 def test_few_distinct_rows_still_judge():

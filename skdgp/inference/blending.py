@@ -1,7 +1,7 @@
 """Chooses the weight of the deep GP in a blend, by rows that neither the deep GP nor its base has learnt from."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import NamedTuple, cast
 
@@ -76,6 +76,12 @@ CLASS_FACTOR = Prior(2.0, 3.0, -10.0, 16.0)
 TEMPERATURE = Prior(0.0, 3.0, *LOGARITHMS)
 
 
+#: Deviation of the logarithm of the noise variance from that of the base, and degrees of freedom of its distribution.
+#: All rows tell the noise of the base, and a few held-out ones often look as if there were none. But where members
+#: explain what the base takes for noise, the variance is smaller by any factor, so that the tails are heavy.
+NOISE_DEVIATION, NOISE_FREEDOM = 0.3, 2.0
+
+
 class OutOfSample(NamedTuple):
     """Rows that neither a member nor the base has learnt from, with the moments (n, P) that both predict for them.
 
@@ -107,6 +113,7 @@ def blend(
     *,
     judged: bool = True,
     earlier: Blend | None = None,
+    all_rows: Callable[[], OutOfSample] | None = None,
 ) -> tuple[Blend, float]:
     """The blend that makes held-out rows most likely.
 
@@ -129,18 +136,24 @@ def blend(
         Whether members may have weight.
     earlier : Blend, default=None
         A blend with this base, whose factor of the variance remains, with the place of the data's edge.
+    all_rows : callable, default=None
+        Returns predictions of the base for more rows, each as if it had not learnt from the row. They judge it instead
+        of the held-out rows if members have no weight.
 
     Returns
     -------
     blend : Blend
         The blend.
     score : float
-        Mean log density or probability of the rows, in the members' units.
+        Mean log density or probability of the rows that have judged, in the members' units.
     """
     density = _density(base, likelihood, held_out, class_rows)
     if earlier is not None:
         density.factor = CHOSEN
     best = density.best() if judged else density.without_members()
+    if all_rows is not None and not density.take(best.x)[0].any():
+        density = _density(base, likelihood, [all_rows()], class_rows)
+        best = density.without_members()
     score = density.score(best.x)
     weight, log_factor = density.take(best.x)
     density.multiply(base.model, log_factor)
@@ -192,6 +205,7 @@ class _Density:
         self.row_weight = weight / self.total_weight
         self.h, self.v, g, s, between = (torch.cat(column) for column in list(zip(*held_out, strict=True))[1:])
         correlation = nearness(base.model, torch.cat([predicted.rows.X for predicted in held_out]))
+        self.expected = _log_noise(base, likelihood)
         self.n_weights = 1 if likelihood.alike else 2  # one for each kind of function: some likelihoods have two
         self.edge = _quantile(correlation[:, 0], self.row_weight, EDGE)
         n_outputs = len(cast(GlobalLayer, base.model.layers[0]).q.mean) // base.n_alternatives
@@ -292,8 +306,12 @@ class _Density:
         return 1.0
 
     def cost_of_noise(self) -> float | Tensor:
-        """Negative log prior of the noise."""
-        return self.likelihood.cost_of_noise()
+        """Negative log prior of the noise: Student's t around the logarithm of the base's, if that is known."""
+        cost = self.likelihood.cost_of_noise()
+        if self.expected is None:
+            return cost
+        surprise = (cast(Gaussian, self.likelihood).variance.log() - self.expected) / NOISE_DEVIATION
+        return cost + 0.5 * (NOISE_FREEDOM + 1) * torch.log1p(surprise.square() / NOISE_FREEDOM).sum()
 
     def noise_for(self, weight: float) -> np.ndarray:
         """Logarithms of the noise for a weight: from residuals of the means if noise is the same everywhere."""
@@ -316,6 +334,14 @@ class _Density:
         for part in cast(SumKernel, layer.kernel).kernels:
             cast(Tensor, part.log_variance).add_(log_factor)
         layer.q.mean.mul_(math.exp(-0.5 * log_factor))
+
+
+def _log_noise(base: Base, likelihood: Likelihood) -> Tensor | None:
+    """Logarithms (P,) of the base's noise variances, means over alternatives; None if noise is not Gaussian or given."""
+    if type(likelihood) is not Gaussian or likelihood.fixed:
+        return None
+    noise = cast(Gaussian, base.model.likelihood).variance.detach().double()
+    return noise.log().unflatten(-1, (base.n_alternatives, -1)).mean(0)
 
 
 class _Probability(_Density):

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -142,12 +143,22 @@ class Validation(NamedTuple):
     ) -> tuple[Blend, HeldOut]:
         """The blend of members and base that makes held-out rows most likely; members may be left without weight.
 
-        If there are too few rows to judge members, the base alone is judged, by all rows, and members have no weight.
+        If members have no weight, or there are too few rows to judge them, all rows judge the base alone.
         """
         base, _, noise, _ = foundation
         judged, out_of_sample = with_members and not self.split.unjudged, self._out_of_sample(models, foundation)
-        noise_model = None if noise is None else noise.base.model
-        best, score = blend(base, models[0].likelihood, out_of_sample, self._targets(), noise_model, judged=judged)
+        some = bool(self.split.n_rows) and not self.split.unjudged
+        best, score = blend(
+            base,
+            models[0].likelihood,
+            out_of_sample,
+            self._targets(),
+            None if noise is None else noise.base.model,
+            judged=judged,
+            all_rows=partial(self._all_rows, foundation) if some else None,
+        )
+        if some and not best.weight.any():
+            return best, HeldOut(score, len(self._all(foundation)))
         # Rows that the user gave judge every member. They are still the same rows.
         sizes = [len(predicted.rows) for predicted in out_of_sample]
         return best, HeldOut(score, sizes[0] if self.split.rows is not None else sum(sizes))
@@ -161,18 +172,29 @@ class Validation(NamedTuple):
 
     def _out_of_sample(self, models: Sequence[DeepGP], foundation: Foundation) -> list[OutOfSample]:
         """Predictions of members and base for rows that judge them; if there are none, of the base for all rows."""
+        if self.split.unjudged:
+            return [self._all_rows(foundation)]
         held_out = (self.split.of(self.data, index)[1] for index in range(len(models)))
         parts = [
             (Part(self.data, foundation.rows.index) if part is None else part).spread(MAX_ROWS) for part in held_out
         ]
-        judged = not self.split.unjudged
-        parts = parts if judged else parts[:1]
         out_of_sample = []
-        for model, part, of_base in zip(models, parts, foundation.left_out_moments(parts), strict=False):
+        for model, part, of_base in zip(models, parts, foundation.left_out_moments(parts), strict=True):
             rows = part.rows().to(self.device, self.dtype)
-            mean, variance = self._moments(model, part, rows) if judged else (of_base.mean, of_base.variance)
+            mean, variance = self._moments(model, part, rows)
             out_of_sample.append(OutOfSample(rows, mean.double(), variance.double(), *of_base))
         return out_of_sample
+
+    def _all_rows(self, foundation: Foundation) -> OutOfSample:
+        """Predictions of the base for all rows, each as if it had not learnt from the row; also in place of members."""
+        part = self._all(foundation)
+        [of_base] = foundation.left_out_moments([part])
+        rows = part.rows().to(self.device, self.dtype)
+        return OutOfSample(rows, of_base.mean.double(), of_base.variance.double(), *of_base)
+
+    def _all(self, foundation: Foundation) -> Part:
+        """All rows of the base, or as many as judge."""
+        return Part(self.data, foundation.rows.index).spread(MAX_ROWS)
 
     def _targets(self) -> tuple[Tensor, Tensor]:
         """Targets and weights of rows that have the classes' shares where the model will predict.
@@ -290,9 +312,16 @@ class Validation(NamedTuple):
     def _predicted(self, predictor: Predictor, foundation: Foundation | None, part: Part) -> Predicted:
         """Predictions of members and base for some rows, as if they had not learnt from the row, if that is known.
 
-        If some members hold a row out, only these predict it.
+        If some members hold a row out, only these predict it. Members without weight predict nothing, so that only the
+        base must not have learnt from a row.
         """
         rows = part.rows().to(self.device, self.dtype)
+        if not predictor.with_members:
+            [of_base] = cast(Foundation, foundation).left_out_moments([part])
+            whole = of_base.mean.new_zeros(len(part), predictor.likelihoods[0].n_outputs)
+            mean, variance = (like_deep(values, whole) for values in (of_base.mean, of_base.variance))
+            everything = torch.ones(len(part), dtype=torch.bool, device=self.device)
+            return Predicted(rows.to(self.device, torch.float64), mean, variance, everything)
         moments = [self._moments(model, part, rows) for model in predictor.models]
         by_member = torch.stack([self._unseen(index, part) for index in range(len(predictor))]).to(
             self.device
