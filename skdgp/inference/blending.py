@@ -337,7 +337,7 @@ class _Density:
 
 
 def _log_noise(base: Base, likelihood: Likelihood) -> Tensor | None:
-    """Logarithms (P,) of the base's noise variances, means over alternatives; None unless noise is Gaussian and learnt."""
+    """Logarithms (P,) of the base's noise variances, averaged; None unless noise is Gaussian and learnt."""
     if type(likelihood) is not Gaussian or likelihood.fixed:
         return None
     noise = cast(Gaussian, base.model.likelihood).variance.detach().double()
