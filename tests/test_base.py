@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import ensemble_of, normal, predictor_of, table_of
+from scipy import stats
 from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
@@ -26,7 +27,7 @@ from skdgp.inference.base import (
     rows_of_posterior,
 )
 from skdgp.inference.batches import Batch, Part
-from skdgp.inference.blending import EDGE, OutOfSample, _Density, _Probability, blend
+from skdgp.inference.blending import EDGE, NOISE_DEVIATION, NOISE_FREEDOM, OutOfSample, _Density, _Probability, blend
 from skdgp.inference.collapsed import left_out, set_posteriors
 from skdgp.inference.starts import greedy_points
 
@@ -237,6 +238,56 @@ def test_variances_grow_to_what_errors_are_and_never_shrink():
         ratio = (after.variance / before.variance).mean().item()
         assert ratio == pytest.approx(max(factor, 1.0), rel=0.3)
         assert after.variance.max() <= base.layers[0].kernel.diagonal(data.X).max() * (1 + 1e-9)
+
+
+def test_the_noise_has_a_prior_around_that_of_the_base():
+    """Student's t of the logarithm, against SciPy's density."""
+    data = make_data(30, n_outputs=2)
+    base = Base(fit_base(data))
+    density = _Density(base, make_likelihood(2), judged(data, 0.3, 0.3))
+    noise = base.model.likelihood.variance.detach().log().numpy()
+    for log_noise in (noise, noise - 3.0, noise + 0.4):
+        density.take(np.concatenate([[0.5, 0.0], log_noise]))
+        found = density.likelihood.variance.detach().log().numpy()  # the floor is a part of it
+        prior = stats.t(NOISE_FREEDOM, noise, NOISE_DEVIATION)
+        expected = (prior.logpdf(noise) - prior.logpdf(found)).sum()
+        assert density.cost_of_noise().item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_a_few_lucky_rows_do_not_make_the_noise_vanish():
+    """Twelve rows that lie on the predictions by chance, beside 400 that have told the base its noise."""
+    data, base = make_data(400, noise=0.3), Base(fit_base(make_data(400, noise=0.3)))
+    few = data.rows(torch.arange(12))
+    spread = torch.full_like(few.y, 1e-4)
+    rows = [judged_by(few, few.y + 2.0 * normal(12, 1, seed=9), spread, few.y + 0.15 * normal(12, 1), spread)]
+    found, _ = blend(base, make_likelihood(), rows)
+    alone = (few.y - rows[0].base_mean).square().mean().item()
+    assert 1.4 * alone < found.likelihood.variance.item() < 0.1  # the base says 0.09
+    many = data.rows(torch.arange(400))
+    spread = torch.full_like(many.y, 1e-4)
+    rows = [judged_by(many, many.y + 2.0 * normal(400, 1, seed=9), spread, many.y + 0.15 * normal(400, 1), spread)]
+    assert blend(base, make_likelihood(), rows)[0].likelihood.variance.item() < 0.03
+
+
+def test_all_rows_judge_a_base_whose_members_have_no_weight():
+    data, base = make_data(400, noise=0.3), fit_base(make_data(400, noise=0.3))
+    few, calls = data.rows(torch.arange(12)), []
+    spread = torch.full_like(few.y, 1e-4)
+
+    def everything():
+        calls.append(True)
+        [of_base] = left_out_moments(Base(base), [basis], basis)
+        return judged_by(data, of_base.mean, of_base.variance, of_base.mean, of_base.variance)
+
+    basis = Part(data, torch.arange(400))
+    error = 0.15 * normal(12, 1)
+    bad = [judged_by(few, few.y + 10 * error, spread, few.y + error, spread)]
+    found, score = blend(Base(base), make_likelihood(), bad, all_rows=everything)
+    assert calls and not found.weight.any()
+    assert found.likelihood.variance.item() == pytest.approx(0.09, rel=0.2) and score < 0  # 12 rows alone: positive
+    good = [judged_by(few, few.y + 0.01 * normal(12, 1), spread, few.y + 2.0, spread)]
+    blend(Base(base), make_likelihood(), good, all_rows=everything)
+    assert len(calls) == 1
 
 
 def test_the_edge_of_the_data_is_far_from_its_points():

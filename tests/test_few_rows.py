@@ -44,6 +44,20 @@ def test_the_base_predicts_alone_if_nothing_judges_members(model, n_outputs, lik
     torch.testing.assert_close(mean.double(), base[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", [AVDGPRegressor, DSDGPRegressor])
+def test_noise_does_not_vanish(estimator):
+    """Sixty rows of a smooth function with noise of variance 0.09, of which a dozen are held out."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, size=(60, 2))
+        y = np.sin(3 * X[:, 0]) + X[:, 1] + 0.3 * rng.normal(size=60)
+        weight = rng.integers(1, 4, 60)
+        for options in ({}, {"sample_weight": weight}):
+            model = estimator((2,), 4, n_estimators=2, max_iter=60, random_state=seed).fit(X, y, **options)
+            assert 0.025 < model.noise_variance_ < 0.25
+
+
 @every_deep
 def test_members_alone_are_not_corrected(model):
     model = type(model)(**model.get_params() | {"base": None})

@@ -197,6 +197,16 @@ def test_what_is_left_over_is_found(n_outputs):
     assert (new.rows.y - mean).square().mean() < 0.1
 
 
+def test_a_dozen_rows_that_are_noise_have_no_neighbours():
+    """Five numbers fit twelve rows of noise: the mean log density rises, but less than it will fall for new rows."""
+    gains = []
+    for seed in range(20):
+        rows = make_predicted(60, local=False, seed=seed)
+        rows = rows._replace(unseen=torch.arange(60) < 12)
+        gains.append(best_correction(rows, None, make_likelihood(variance=0.04), [torch.ones(2).double()]).gain)
+    assert np.mean(gains) < 0 and max(gains) < 0.3
+
+
 def test_rows_that_contradict_their_neighbours_do_not_make_the_others_uncertain():
     left_over, new = make_predicted(), make_predicted(seed=1)
     y = left_over.rows.y + 3.0 * (torch.arange(400) % 50 == 0)[:, None]
