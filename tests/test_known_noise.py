@@ -389,11 +389,13 @@ def test_impossible_variances_are_named(noise, message):
 def test_errors_are_as_large_as_deviations_in_both_groups(kind, base):
     X, y, noise, _ = measured(300)
     Q, new, variance, f = measured(1000, seed=1)
-    model = kind(base=base, n_estimators=1 if base is None else "auto", random_state=0).fit(X, y, noise_variance=noise)
+    short = {"max_iter": 100} if base and kind is not SOLVEGPRegressor else {}
+    n_members = 5 if kind is AVDGPRegressor and base is None else 2  # a single network does not know its own errors
+    model = kind(base=base, n_estimators=n_members, random_state=0, **short).fit(X, y, noise_variance=noise)
     mean, std = model.predict(Q, return_std=True, noise_variance=variance)
     precise, z = variance < 0.01, (new - mean) / std
     assert z[~precise].std() == pytest.approx(1.0, abs=0.1)
-    assert z[precise].std() == pytest.approx(1.0, abs=0.15 if base else 0.4)
+    assert (0.85 if base else 0.5) < z[precise].std() < (1.15 if base else 1.4)
     if base:
         assert np.sqrt(np.mean((mean - f) ** 2)) < 0.02  # a single noise for all rows has 0.115
     assert predictor_of(model).likelihoods[0].fixed
