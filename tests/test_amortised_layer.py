@@ -12,6 +12,8 @@ from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.linalg import JITTER, inverse_cholesky
 from skdgp.gp.means import LinearMean, ZeroMean
 from skdgp.gp.networks import DEVIATION_FLOOR, INFERENCE_NETWORKS
+from skdgp.gp.waves import Streams
+from skdgp.inference.state import from_plain, to_plain
 
 N_INPUTS, N_OUTPUTS, N_INDUCING, N_ROWS, N_SAMPLES = 3, 2, 4, 5, 3
 
@@ -266,3 +268,53 @@ def test_the_largest_tensor_is_announced(network, covariance):
     layer = make_layer(network, covariance)
     assert layer.numbers_per_row(1) == N_INDUCING * N_OUTPUTS * (N_INDUCING + 1)
     assert layer.numbers_per_row(10) == N_INDUCING * N_OUTPUTS * (N_INDUCING + 10)
+
+
+@torch.no_grad()
+def make_crossing(covariance, profile="matern52", seed=0):
+    """A layer of one input whose points move at speeds of their own, and so pass each other."""
+    network = INFERENCE_NETWORKS["affine"](
+        1, 1, N_INDUCING, covariance=covariance, widths=(6, 6), generator=generator(0)
+    )
+    layer = AmortisedLayer(StationaryKernel(profile, 1, 1), ZeroMean(1), network, whiten=True).double()
+    for number, parameter in enumerate(layer.parameters()):
+        parameter.add_(normal(*parameter.shape, seed=10 * seed + number))
+    return layer
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+@torch.no_grad()
+def test_functions_go_on_where_points_pass_each_other(covariance, seed):
+    """Means and drawn functions a little before and after two points have met, with the sign and without."""
+    layer, x = make_crossing(covariance, seed=seed), torch.linspace(-4, 4, 8_001).double()[:, None]
+    changes = layer._turns(layer._unit_inference(x)[0]).diff(dim=1)
+    meeting = x[:-1][(changes != 0).any(0)]
+    steps = []
+    for layer.turns in (True, False):
+        before, after = (
+            torch.cat([layer(at[None], at)[0], layer.draw(Streams(range(3), at.device))(at[None], at)])
+            for at in (meeting - 0.01, meeting + 0.01)
+        )
+        steps.append((after - before).abs().mean())
+    assert len(meeting) > 3 and steps[0] < 0.25 * steps[1]
+
+
+@torch.no_grad()
+def test_signs_are_those_of_a_smooth_root():
+    """Against the determinant: the product of all differences, whose sign is that of the Vandermonde matrix."""
+    layer = make_crossing("diag")
+    Z = normal(50, N_INDUCING, 1)
+    signs = layer._turns(Z).prod(0)
+    vandermonde = np.stack([np.vander(points, increasing=True) for points in Z[..., 0].numpy()])
+    np.testing.assert_array_equal(signs.numpy(), np.sign(np.linalg.det(vandermonde)))
+
+
+def test_layers_of_earlier_files_compute_as_before():
+    layer = make_crossing("full")
+    state = to_plain(layer)
+    del state["attributes"]["turns"]
+    again, x = from_plain(state), torch.linspace(-4, 4, 101).double()[:, None]
+    assert not again.turns and from_plain(to_plain(layer)).turns
+    layer.turns = False
+    torch.testing.assert_close(again(x[None], x)[0], layer(x[None], x)[0])

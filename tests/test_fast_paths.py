@@ -139,6 +139,8 @@ MODELS = {
     "amortised, ar1": (avdgp(rule="ar1"), Gaussian(2), 2),
     "amortised, ar2": (avdgp(rule="ar2", covariance="full"), Gaussian(2), 2),
     "amortised, ar2p": (avdgp(), Gaussian(2), 2),
+    "amortised, one feature": (avdgp(covariance="full", hidden_dims=(1,)), Gaussian(2), 1),
+    "amortised, one feature, diag": (avdgp(covariance="diag", hidden_dims=(1,), rule="ar1"), Gaussian(1), 1),
     "amortised, plain": (avdgp(covariance="full_unwhitened", mean="linear", ard=True), Gaussian(1), 2),
     "amortised, ar1, plain": (
         avdgp(covariance="diag_unwhitened", rule="ar1", inducing_map="mlp"),

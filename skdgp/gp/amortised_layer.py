@@ -33,8 +33,13 @@ class AmortisedLayer(Layer):
         Whether the inference network returns the posterior of the whitened v, instead of that of u = m(Z) + L v.
     """
 
+    #: Whether coordinates of the whitened v are turned where inducing points change places; see :meth:`_turns`. Layers
+    #: in files of earlier versions do not do so.
+    turns: bool = False
+
     def __init__(self, kernel: Kernel, mean: Mean, inference: InferenceNetwork, *, whiten: bool):
         super().__init__()
+        self.turns = whiten and inference.n_inputs == 1
         self.kernel = kernel
         self.mean = mean
         self.inference = inference
@@ -150,6 +155,8 @@ class AmortisedLayer(Layer):
         a = W.mT @ A
         V = A if self.whiten else a
         b = q_root[..., None] * V if q_root.dim() == 3 else q_root.mT @ V
+        if self.turns:  # ε is the same for all rows
+            b = b * self._turns(Z).mT[:, None, :, None]
         mean = (q_mean[..., None, :] @ V)[..., 0, :]  # (B, D, S)
         a, b = (factor.permute(3, 0, 1, 2).expand(-1, -1, len(q_mean[0]), -1) for factor in (a, b))
         return Z[None], a, mean.permute(2, 0, 1), b
@@ -157,8 +164,25 @@ class AmortisedLayer(Layer):
     def _unit_inference(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The network's Z, mean and root for anchors (B, Q), relative to a prior of zero mean and unit variance."""
         Z, mean, root = self.inference(anchor)  # (B, M, Q), (M, D, B), (M, D, B) or (M, M, D, B)
+        if self.turns:
+            sign = self._turns(Z)[:, None]  # (M, 1, B)
+            mean = mean * sign
+            if root.dim() == mean.dim() + 1:  # rows and columns, so that its diagonal stays positive
+                root = root * sign[:, None] * sign
         if not self.whiten:
             # Dividing u and its prior by σ changes neither the KL nor the conditional.
             deviation = self.kernel.deviation.movedim(-1, 0)[..., None]
             mean, root = (mean - self.mean(Z).movedim((-2, -1), (0, 1))) / deviation, root / deviation
         return Z, mean, root
+
+    def _turns(self, Z: Tensor) -> Tensor:
+        """Signs (M, B) of the whitened coordinates for points (B, M, 1), which make functions continuous.
+
+        With one input, points of a row meet on the way from row to row and change places. There the Cholesky factor of
+        their covariance has the diagonal element |z_m − z_j| times a number, where a smooth root would have z_m − z_j.
+        Without the sign, coordinate m of u = L v changes its sign there, and the function jumps. What remains is a
+        notch, as narrow as the root of the jitter. With more inputs points pass each other at a distance.
+        """
+        place = Z[..., 0]  # (B, M)
+        passed = (place[..., :, None] < place[..., None, :]).to(Z).tril(-1)  # j < m whose points are ahead of point m
+        return (1.0 - 2.0 * passed.sum(-1).remainder(2.0)).movedim(-1, 0)
