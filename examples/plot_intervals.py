@@ -156,9 +156,6 @@ assert inside["deep GP"] < 0.05 and inside["exact GP"] > 0.3
 # :meth:`~skdgp.AVDGPRegressor.sample_y`. A draw is a function of the load, with noise added to each of its values. The
 # function follows one component of the mixture at all loads. Here each component follows one branch beyond the critical
 # load. So a draw does not jump between the branches.
-#
-# Where you see a thin vertical seam in the density, two inducing points of the first layer change places: their places
-# are computed from the load. With several features this hardly ever happens.
 
 import matplotlib.pyplot as plt
 
