@@ -13,6 +13,7 @@ from botorch.optim import optimize_acqf
 from mapie.conformity_scores import ResidualNormalisedScore
 from mapie.regression import ConformalizedQuantileRegressor, SplitConformalRegressor
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -20,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from skpro.utils import check_estimator
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor, adapters
-from skdgp.adapters import BoTorchModel, Deviation, MomentsModule, Quantile, SkproRegressor, to_onnx
+from skdgp.adapters import BoTorchModel, Deviation, MomentsModule, OutputTypes, Quantile, SkproRegressor, to_onnx
 from skdgp.adapters._skpro import SkproDistribution
 from skdgp.datasets import make_waves
 from skdgp.metrics import coverage
@@ -329,3 +330,44 @@ def test_adapters_are_listed():
     assert dir(adapters) == sorted(adapters.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         adapters.Nothing  # noqa: B018
+
+
+class TestOutputTypes:
+    """The argument ``output_type``, beside the methods of the regressor that it stands for."""
+
+    X, y = make_waves(60, random_state=0)
+    regressor = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0)
+
+    @pytest.mark.parametrize("outputs", [1, 2])
+    def test_each_is_a_statistic_of_the_distribution(self, outputs):
+        y = self.y if outputs == 1 else np.column_stack([self.y, -self.y])
+        model, plain = OutputTypes(self.regressor).fit(self.X, y), clone(self.regressor).fit(self.X, y)
+        np.testing.assert_array_equal(model.predict(self.X), plain.predict(self.X))
+        median = plain.predict_dist(self.X).ppf(0.5)
+        np.testing.assert_array_equal(model.predict(self.X, output_type="median"), median)
+        low, high = model.predict(self.X, output_type="quantiles", quantiles=[0.05, 0.95])
+        np.testing.assert_array_equal(high, plain.predict_dist(self.X).ppf(0.95))
+        main = model.predict(self.X, "main")
+        assert list(main) == ["mean", "median", "quantiles"] and len(main["quantiles"]) == 9
+        np.testing.assert_array_equal(main["quantiles"][4], median)
+        assert low.shape == y.shape and (low < high).all()
+        np.testing.assert_allclose(main["mean"], plain.predict(self.X), rtol=1e-6, atol=1e-6)
+
+    def test_it_is_at_home_in_scikit_learn(self):
+        with pytest.raises(NotFittedError):
+            OutputTypes(self.regressor).predict_distribution(self.X)
+        search = GridSearchCV(OutputTypes(self.regressor), {"regressor__max_iter": [1, 2]}, cv=2).fit(self.X, self.y)
+        assert search.best_estimator_.n_features_in_ == self.X.shape[1]
+        weight = np.ones(60)
+        model = OutputTypes(make_pipeline(StandardScaler(), self.regressor))
+        model.fit(self.X, self.y, solvegpregressor__sample_weight=weight)
+        assert np.isfinite(model.predict_distribution(self.X).crps(self.y)).all()
+
+    def test_what_it_cannot_return(self):
+        model = OutputTypes(self.regressor).fit(self.X, self.y)
+        with pytest.raises(
+            ValueError, match=r"output_type='full' is none of .*: choose one of these, or call predict_d"
+        ):
+            model.predict(self.X, output_type="full")
+        with pytest.raises(ValueError, match=r"1\.5"):
+            model.predict(self.X, output_type="quantiles", quantiles=[1.5])

@@ -5,6 +5,7 @@ Each adapter needs the package that it is for. That package is imported when you
 * :class:`SkproRegressor` makes a regressor of `skpro <https://skpro.readthedocs.io>`_.
 * :class:`BoTorchModel` makes a model of `BoTorch <https://botorch.org>`_, for its acquisition functions.
 * :class:`Deviation` and :class:`Quantile` make regressors that predict a deviation or a quantile, for MAPIE.
+* :class:`OutputTypes` makes a regressor whose ``predict`` has the argument ``output_type``.
 * :class:`MomentsModule` makes a PyTorch module of mean and deviation, and :func:`to_onnx` saves them in an ONNX file.
 """
 
@@ -15,11 +16,12 @@ _PLACES = {
     "BoTorchModel": "._botorch",
     "Deviation": "._statistics",
     "Quantile": "._statistics",
+    "OutputTypes": "._output_types",
     "MomentsModule": "._export",
     "to_onnx": "._export",
 }
 
-__all__ = ["BoTorchModel", "Deviation", "MomentsModule", "Quantile", "SkproRegressor", "to_onnx"]
+__all__ = ["BoTorchModel", "Deviation", "MomentsModule", "OutputTypes", "Quantile", "SkproRegressor", "to_onnx"]
 
 
 def __getattr__(name):
