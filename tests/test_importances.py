@@ -19,6 +19,8 @@ from sklearn.pipeline import make_pipeline
 from skdgp import SOLVEGPClassifier, SOLVEGPRegressor
 from skdgp.tables.typical import typical_rows
 
+pytestmark = pytest.mark.filterwarnings("ignore:Column 'constant' of X has the same value:UserWarning")
+
 STORED = Path(__file__).parent / "stored"
 QUICK = {"n_neighbors": 0, "max_iter": 20, "random_state": 0}
 

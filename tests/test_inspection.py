@@ -327,9 +327,9 @@ class TestRecipes:
     def test_a_monotone_trend(self):
         rng = np.random.default_rng(0)
         X = rng.uniform(-2, 2, (60, 2))
-        space = {"X": X, "y": np.tanh(X[:, 0]) + 0.3 * rng.normal(size=60)}
-        exec(block("choosing.rst", "from sklearn.ensemble import HistGradientBoostingRegressor\n    from skdgp"), space)
-        exec(block("choosing.rst", "step = [0.1, 0]"), space)
+        y = np.tanh(X[:, 0]) + 0.3 * rng.normal(size=60)
+        space = {"X": X, "y": y, "SOLVEGPRegressor": SOLVEGPRegressor}
+        exec(block("choosing.rst", "from sklearn.ensemble import HistGradientBoostingRegressor\n\n    rises"), space)
         assert space["falls"].shape == (60,) and 0 <= space["falls"].min() and space["falls"].max() <= 1
         for regressor in np.ravel(space["model"].trend_):
             assert (regressor.predict(X + np.array([0.1, 0])) >= regressor.predict(X)).all()
