@@ -2,6 +2,7 @@
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from ..metrics import predictive_distribution
@@ -41,6 +42,9 @@ class OutputTypes(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     >>> bool((low < model.predict(X, output_type="median")).all())
     True
     """
+
+    # What is asked for is nothing that is known of rows, and that searches would have to pass on.
+    __metadata_request__predict = {"output_type": UNUSED, "quantiles": UNUSED}
 
     def __init__(self, regressor):
         self.regressor = regressor
@@ -116,7 +120,7 @@ class OutputTypes(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
         Returns
         -------
-        PredictiveDistribution or another class of :mod:`skdgp.distributions`
+        PredictiveDistribution, or another distribution of this package
             Distributions of observations, in the units of ``y``.
         """
         check_is_fitted(self)
