@@ -1,5 +1,7 @@
 """A regressor whose ``predict`` has the argument ``output_type``, as some packages and leaderboards expect."""
 
+from typing import ClassVar
+
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.utils.metadata_routing import UNUSED
@@ -44,7 +46,7 @@ class OutputTypes(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     """
 
     # What is asked for is nothing that is known of rows, and that searches would have to pass on.
-    __metadata_request__predict = {"output_type": UNUSED, "quantiles": UNUSED}
+    __metadata_request__predict: ClassVar = {"output_type": UNUSED, "quantiles": UNUSED}
 
     def __init__(self, regressor):
         self.regressor = regressor
