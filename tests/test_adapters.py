@@ -353,6 +353,11 @@ class TestOutputTypes:
         assert low.shape == y.shape and (low < high).all()
         np.testing.assert_allclose(main["mean"], plain.predict(self.X), rtol=1e-6, atol=1e-6)
 
+    def test_one_quantile(self):
+        model = OutputTypes(self.regressor).fit(self.X, self.y)
+        [median] = model.predict(self.X, output_type="quantiles", quantiles=0.5)
+        np.testing.assert_array_equal(median, model.predict(self.X, output_type="median"))
+
     def test_it_is_at_home_in_scikit_learn(self):
         with pytest.raises(NotFittedError):
             OutputTypes(self.regressor).predict_distribution(self.X)

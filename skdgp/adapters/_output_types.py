@@ -83,7 +83,7 @@ class OutputTypes(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             Rows to predict.
         output_type : {"mean", "median", "quantiles", "main"}, default="mean"
             "quantiles" is a list with an array for each probability. "main" is a dictionary of the three others.
-        quantiles : sequence of float, default=(0.1, 0.2, ..., 0.9)
+        quantiles : float or sequence of float, default=(0.1, 0.2, ..., 0.9)
             Probabilities of the quantiles, in [0, 1].
 
         Returns
@@ -101,6 +101,7 @@ class OutputTypes(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                 f"output_type={output_type!r} is none of {list(OUTPUT_TYPES)}: choose one of these, or call "
                 "predict_distribution, which returns whole distributions."
             )
+        probabilities = DECILES if quantiles is None else np.atleast_1d(quantiles)
         if output_type == "mean":
             check_is_fitted(self)
             return self.regressor_.predict(X)
@@ -108,7 +109,7 @@ class OutputTypes(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         results = {
             "mean": lambda: distribution.mean,
             "median": lambda: distribution.ppf(0.5),
-            "quantiles": lambda: [distribution.ppf(q) for q in (DECILES if quantiles is None else quantiles)],
+            "quantiles": lambda: [distribution.ppf(q) for q in probabilities],
         }
         return {name: make() for name, make in results.items()} if output_type == "main" else results[output_type]()
 
