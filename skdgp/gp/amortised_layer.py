@@ -33,13 +33,13 @@ class AmortisedLayer(Layer):
         Whether the inference network returns the posterior of the whitened v, instead of that of u = m(Z) + L v.
     """
 
-    #: Whether coordinates of the whitened v are turned where inducing points change places; see :meth:`_turns`. Layers
-    #: in files of earlier versions do not do so.
+    #: Whether coordinates of the whitened v are turned where inducing points of one input change places; see
+    #: :meth:`_turns`. Layers in files of earlier versions do not do so.
     turns: bool = False
 
     def __init__(self, kernel: Kernel, mean: Mean, inference: InferenceNetwork, *, whiten: bool):
         super().__init__()
-        self.turns = whiten and inference.n_inputs == 1
+        self.turns = whiten
         self.kernel = kernel
         self.mean = mean
         self.inference = inference
@@ -155,7 +155,7 @@ class AmortisedLayer(Layer):
         a = W.mT @ A
         V = A if self.whiten else a
         b = q_root[..., None] * V if q_root.dim() == 3 else q_root.mT @ V
-        if self.turns:  # ε is the same for all rows
+        if self.turns and Z.shape[-1] == 1:  # ε is the same for all rows
             b = b * self._turns(Z).mT[:, None, :, None]
         mean = (q_mean[..., None, :] @ V)[..., 0, :]  # (B, D, S)
         a, b = (factor.permute(3, 0, 1, 2).expand(-1, -1, len(q_mean[0]), -1) for factor in (a, b))
@@ -164,7 +164,7 @@ class AmortisedLayer(Layer):
     def _unit_inference(self, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The network's Z, mean and root for anchors (B, Q), relative to a prior of zero mean and unit variance."""
         Z, mean, root = self.inference(anchor)  # (B, M, Q), (M, D, B), (M, D, B) or (M, M, D, B)
-        if self.turns:
+        if self.turns and Z.shape[-1] == 1:
             sign = self._turns(Z)[:, None]  # (M, 1, B)
             mean = mean * sign
             if root.dim() == mean.dim() + 1:  # rows and columns, so that its diagonal stays positive
