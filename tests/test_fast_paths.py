@@ -277,6 +277,12 @@ def test_only_few_rows_are_predicted_by_members_as_one():
     assert calls == 3 * [3]
     kinds = {kind[2]: made for kind, (_, made) in predictor._kept._made.items()}
     assert kinds[True]._as_one is not None and kinds[False]._as_one is None
+    predictor = Predictor(predictor.models)
+    [_] = predictor.predict(
+        np.zeros((2, 2)), lambda X: np.repeat(X, FEW_ROWS, axis=0), lambda *_: None, copies=FEW_ROWS
+    )
+    [(_, _, as_one)] = predictor._kept._made
+    assert not as_one  # rows with gaps come many times
 
 
 def fresh_moments(model, X):

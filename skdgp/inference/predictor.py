@@ -157,15 +157,16 @@ class Predictor(nn.Module):
         """A copy that is faster in many calls; see :meth:`.Layer.frozen`. It is kept until a parameter changes.
 
         Members have the given precision. Base and correction always compute in float64. With ``as_one`` the copy
-        computes all members as one model, if their classes can, which is faster for up to ``FEW_ROWS`` rows.
+        is for marginals of up to ``FEW_ROWS`` rows: it computes all members as one model, if their classes can.
         """
 
         def make() -> Predictor:
             with torch.no_grad(), threads_for(self.products(0)):
                 members = [_in_precision(model, dtype) for model in self.models]
-                together = as_one and len(members) > 1 and can_be_stacked(members)
+                together = as_one and len(members) > 1 and self.with_members and can_be_stacked(members)
                 whole = stack(members).frozen(turned=turned) if together else None
-                members = members if together else [model.frozen(turned=turned) for model in members]
+                if not (together or (as_one and not self.with_members)):  # without weight, members predict nothing
+                    members = [model.frozen(turned=turned) for model in members]
                 blend = None if self.blend is None else self.blend.frozen(turned=turned)
                 correction = None if self.correction is None else self.correction.frozen()
                 frozen = Predictor(members, blend, correction, self.parts)
@@ -384,7 +385,7 @@ class Predictor(nn.Module):
         """
         coarse = not exact and len(X) >= COARSE_ROWS and all(model.coarse for model in self.models)
         dtype, likelihoods = torch.float32 if coarse else self.dtype, self.likelihoods
-        frozen = self.frozen(dtype, turned=True, as_one=len(X) <= FEW_ROWS)
+        frozen = self.frozen(dtype, turned=True, as_one=copies * len(X) <= FEW_ROWS)
         return self.batches(X, prepare, lambda batch: function(likelihoods, frozen.marginals(batch)), dtype, copies)
 
     # Storage.
