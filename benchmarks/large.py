@@ -5,10 +5,10 @@
 
 Three functions of ten features, with Gaussian noise whose deviation is known: Friedman's first, a rough one with
 interactions, and one with jumps. Every cell (function, number of rows, estimator) runs in a process of its own, so that
-its peak memory is its own; the import of PyTorch is in all of them. A cell takes at most ``--seconds``; one that takes
-longer, or fails, is said and left out. Cells that the file already has are not run again. All models have their
-defaults. Those without a predictive distribution get a Gaussian with the deviation of cross-validated residuals, so
-their time is that of six fits.
+its peak memory is its own; the import of PyTorch is in all of them. Times are CPU seconds. A cell takes at most
+``--seconds``; one that takes longer, or fails, is said and left out. Cells that the file already has are not run again.
+All models have their defaults. Those without a predictive distribution get a Gaussian with the deviation of
+cross-validated residuals, so their time is that of six fits.
 """
 
 import argparse
@@ -87,11 +87,11 @@ def cell(problem, n_rows, estimator):
     data = make(problem, n_rows)
     if estimator in MODULES:
         importlib.import_module(MODULES[estimator])
-    start = time.perf_counter()
+    start = time.process_time()
     predict = FITS[estimator](data, 0)
-    fitted = time.perf_counter()
+    fitted = time.process_time()
     dist = predict(data.X_test)
-    times = {"fit_s": fitted - start, "predict_s": time.perf_counter() - fitted}
+    times = {"fit_s": fitted - start, "predict_s": time.process_time() - fitted}
     unit = 2**20 if sys.platform == "darwin" else 2**10  # bytes there, kilobytes elsewhere
     peak = {"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit}
     values = {name: float(value) for name, value in scores(data.y_test, dist).items()}
@@ -150,7 +150,7 @@ def picture(args):
             for axis, over in zip(line, ("fit_s", "n_rows"), strict=True):
                 x, y = ([float(row[key]) for row in of_it] for key in (over, "nll"))
                 axis.plot(x, y, label=name, **style)
-        for axis, over in zip(line, ("seconds of the fit", "training rows"), strict=True):
+        for axis, over in zip(line, ("CPU seconds of the fit", "training rows"), strict=True):
             axis.axhline(noise_nll(problem), color="grey", linestyle=":", label="the noise alone")
             axis.set(xscale="log", xlabel=over, ylabel="NLL", title=problem)
     axes[0, 0].legend(fontsize="small")
