@@ -28,6 +28,7 @@ extensions = [
     "numpydoc",
     "sphinx_gallery.gen_gallery",
     "measured",
+    "messages",
     "classes",
 ]
 templates_path = ["_templates"]

@@ -12,11 +12,17 @@ import pytest
 from sklearn.base import BaseEstimator, is_classifier
 
 import skdgp
+from skdgp.estimators._refusals import REFUSED
+from skdgp.estimators._wishes import IDLE
 from skdgp.methods.options import options_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: Characters of a message that the page must begin an entry with, values aside.
+#: The page of troubleshooting, and the messages that it lists at its end.
+TROUBLESHOOTING = (ROOT / "doc/troubleshooting.rst").read_text(encoding="utf-8")
+LISTED = run_path(str(ROOT / "doc/_ext/messages.py"))["listed"]()
+
+#: Characters of a message that an entry about it must begin with, values aside.
 OPENING = 40
 
 ESTIMATORS = [each for each in vars(skdgp).values() if inspect.isclass(each) and issubclass(each, BaseEstimator)]
@@ -66,25 +72,44 @@ def messages():
                 yield pytest.param(call.args[0], id=f"{path.relative_to(ROOT)}:{call.lineno}")
 
 
-def pattern_of(message):
-    """Regular expression of how a message begins, with anything where its values go."""
-    pattern, left = "", OPENING
-    for part in message.values if isinstance(message, ast.JoinedStr) else [message]:
-        text = part.value if isinstance(part, ast.Constant) else None
-        pattern += ".+" if text is None else re.escape(text[:left])
-        left -= len(text or "")
+def pattern_of(text, length):
+    """Regular expression of how a message begins, with anything where it has … for a value."""
+    pattern, left = "", length
+    for number, part in enumerate(text.split("…")):
+        pattern += (".+" if number else "") + re.escape(part[:left])
+        left -= len(part)
         if left <= 0:
             break
     return pattern
 
 
 @pytest.mark.parametrize("message", list(messages()))
-def test_troubleshooting_explains_every_message(message):
+def test_troubleshooting_lists_every_message(message):
+    """As a whole, and not only its beginning."""
     assert isinstance(message, ast.Constant | ast.JoinedStr), "write the message where it is raised"
-    page = (ROOT / "doc/troubleshooting.rst").read_text(encoding="utf-8")
-    entries = re.findall(r"^``(.+)``\n +\S", page, flags=re.MULTILINE)
-    found = any(re.match(pattern_of(message), entry) for entry in entries)
-    assert found, f"doc/troubleshooting.rst has no entry for: {ast.unparse(message)}"
+    parts = message.values if isinstance(message, ast.JoinedStr) else [message]
+    text = re.sub("…+", "…", "".join(part.value if isinstance(part, ast.Constant) else "…" for part in parts))
+    assert any(re.fullmatch(pattern_of(text, len(text)), line) for line in LISTED), text
+    assert "\n.. messages::\n" in TROUBLESHOOTING
+
+
+@pytest.mark.parametrize("rule", [*REFUSED, *IDLE], ids=lambda rule: rule.reason)
+def test_troubleshooting_lists_every_refusal_and_idle_value(rule):
+    """Their messages are made from tables."""
+    for name in [rule.name] if hasattr(rule, "name") else rule.names:
+        ends = re.sub(r"\{.*?\}", "…", f"{rule.reason}: {rule.cure}.")
+        assert any(line.startswith(f"{name}=… ") and line.endswith(f" {ends}") for line in LISTED), (name, ends)
+
+
+OWN = TROUBLESHOOTING.partition("Messages of other packages\n---")[0]
+OWN_ENTRIES = re.findall(r"^``(.+)``\n +\S", OWN, flags=re.M)
+
+
+@pytest.mark.parametrize("entry", OWN_ENTRIES)
+def test_entries_of_troubleshooting_are_about_messages(entry):
+    """An entry begins as a message does, as far as the first ``OPENING`` characters that are not values."""
+    found = any(re.match(pattern_of(line, OPENING), entry) for line in LISTED)
+    assert found, "no message begins in this way: correct the entry, or move it to messages of other packages"
 
 
 @pytest.mark.parametrize("name", ["README.rst", *sorted(f"doc/{path.name}" for path in (ROOT / "doc").glob("*.rst"))])
