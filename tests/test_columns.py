@@ -365,6 +365,10 @@ class TestEncoding:
         of_others = encoding.of_others(X, y, np.ones(90))
         assert np.allclose(encoding.encode(X, of_others)[:, 1] + y.mean(), y[:, 0], atol=0.1) and list(of_others) == [1]
         assert np.isclose(units.scale[1], y.std(), rtol=0.05)
+        new = encoding.without_new_levels(np.array([[0.0, 3.0], [0.0, 2.0]]))  # it may have any effect
+        drawn = encoding.encode_draws(new)[:, :, 1] + y.mean()
+        assert np.isclose(drawn[:, 0].mean(), y.mean(), atol=0.1) and np.isclose(drawn[:, 0].std(), y.std(), rtol=0.2)
+        assert np.allclose(drawn[:, 1], 1.0, atol=0.05)
 
     def test_categories_say_something_of_missing_cells(self):
         codes = np.tile([0.0, 1.0], 100)
@@ -609,6 +613,19 @@ class TestEstimators:
         assert model.score(X[1800:], y[1800:]) > 0.7
         lower, upper = model.predict_interval(X[1800:], 0.9).T
         assert 0.82 < np.mean((lower < y[1800:]) & (y[1800:] < upper)) < 0.97
+
+    def test_new_levels_among_hundreds_have_the_variance_of_effects(self):
+        rng = np.random.default_rng(0)
+        codes = np.repeat(np.arange(350), 4)
+        y = rng.normal(size=350)[codes] + 0.3 * rng.normal(size=1400)
+        X = pd.DataFrame({"x": rng.normal(size=1400), "shop": [f"shop {code}" for code in codes]})
+        known = codes < 200
+        model = SOLVEGPRegressor(**SHALLOW, n_neighbors=0).fit(X[known], y[known])
+        mean, std = model.predict(X[~known], return_std=True)
+        assert 0.7 < std.mean() < 1.4 and model.predict(X[known], return_std=True)[1].mean() < 0.6
+        lower, upper = model.predict_interval(X[~known], 0.9).T
+        assert 0.82 < np.mean((lower < y[~known]) & (y[~known] < upper)) < 0.97
+        assert np.allclose(model.predict(X[~known][:1]), mean[:1])
 
     @any_options
     def test_kernel_objects_speak_of_features(self):

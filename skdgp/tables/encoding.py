@@ -3,7 +3,8 @@
 A category becomes one column for each level, which is 1 in the rows of this level and 0 in others. One more column is
 for levels that ``fit`` has not seen. All these columns share a lengthscale. So the order of the levels does not matter,
 and a new level is as far from the known levels as these are from each other. A category of more levels than
-:data:`MOST_LEVELS` becomes a single number instead; see :mod:`skdgp.tables.levels`.
+:data:`MOST_LEVELS` becomes a single number instead; see :mod:`skdgp.tables.levels`. In rows to predict, the number of a
+level that ``fit`` has not seen is a missing cell: the level may be as far from the mean of all levels as others are.
 
 A date becomes days, and columns for its parts behind those of all features; see :mod:`skdgp.tables.dates`.
 
@@ -141,6 +142,14 @@ class Encoding:
             X, deviation = self._filled(X)
         return self._columns_of(X, deviation)
 
+    def without_new_levels(self, X: np.ndarray) -> np.ndarray:
+        """Rows to predict, in which new levels of categories that become a single number are missing cells."""
+        many = [j for j, numbers in enumerate(self.values) if numbers is not None]
+        if many:
+            X = X.copy()
+            X[:, many] = np.where(X[:, many] == np.take(self.n_levels, many), np.nan, X[:, many])
+        return X
+
     def encode_draws(self, X: np.ndarray) -> np.ndarray:
         """The model's columns (``N_DRAWS``, n, width) of rows with missing cells, which are drawn ``N_DRAWS`` times."""
         X, numbers = _numbers_for_levels(X, self.values), np.flatnonzero(self.is_number)
@@ -248,7 +257,8 @@ def _numbers_for_levels(X: np.ndarray, values: list, of_others: Mapping[int, np.
     X = X.copy()
     for j, numbers in enumerate(values):
         if numbers is not None:
-            X[:, j] = numbers[X[:, j].astype(int)] if of_others is None else of_others[j]
+            known = ~np.isnan(X[:, j])
+            X[known, j] = numbers[X[known, j].astype(int)] if of_others is None else of_others[j][known]
     return X
 
 

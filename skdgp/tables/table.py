@@ -149,7 +149,8 @@ class Table:
 
     def query(self, estimator, X) -> np.ndarray:
         """Rows to predict, checked, in the user's units."""
-        return without_empty(check_query(estimator, self.columns, X), self.encoding.empty)
+        X = without_empty(check_query(estimator, self.columns, X), self.encoding.empty)
+        return self.encoding.without_new_levels(X)
 
     def prepared(self, X: np.ndarray) -> np.ndarray:
         """Checked rows as models see them."""
