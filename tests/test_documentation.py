@@ -10,6 +10,8 @@ from runpy import run_path
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, is_classifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import skdgp
 from skdgp.estimators._refusals import REFUSED
@@ -172,6 +174,16 @@ def test_estimators_show_only_what_users_call(cls):
     own = METHODS | (OF_CLASSIFIERS if is_classifier(model) else OF_REGRESSORS)
     shown = {name for name in dir(model) if not name.startswith(("_", "set_"))} - vars(BaseEstimator).keys()
     assert shown - attributes - {"get_metadata_routing"} == own | {"score"}
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_diagrams_have_no_links(cls):
+    """scikit-learn links its own estimators to its pages. Ours have no address yet, so there must be no link."""
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    model = cls(n_inducing=3, max_iter=1, n_estimators=1, base=None, random_state=0)
+    diagrams = [model._repr_html_(), model.fit(X, X[:, 0] > 0)._repr_html_()]
+    assert all(cls.__name__ in diagram and "href" not in diagram for diagram in diagrams)
+    assert "href" in make_pipeline(StandardScaler(), model)._repr_html_()  # where scikit-learn's have theirs
 
 
 @pytest.mark.parametrize("name", NAMES)
