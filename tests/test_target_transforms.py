@@ -166,6 +166,35 @@ class TestChoice:
             model = SOLVEGPRegressor(target_transform="auto", **SHALLOW).fit(X, factor * y)
         assert model.target_transform_ is None
 
+    @pytest.mark.parametrize(
+        ("y", "untried", "expected"),
+        [
+            (np.arange(60) == 3.0, ["yeo-johnson"], None),  # the inverse of its neighbours is NaN
+            (np.exp(50 * np.random.default_rng(0).normal(size=60)), ["yeo-johnson"], "log"),  # and infinite
+        ],
+        ids=["one", "far"],
+    )
+    def test_a_candidate_without_densities_is_named(self, y, untried, expected):
+        X, _ = rows("right", 60)
+        model = SOLVEGPRegressor(target_transform="auto", n_neighbors=0, **SHALLOW)
+        with pytest.warns(RuntimeWarning, match=rf"has not compared \['{untried[0]}'\] with"):
+            assert model.fit(X, y.astype(float)).target_transform_ == expected
+
+    @pytest.mark.parametrize("failing", [0, 1, 2])
+    def test_matrices_without_a_factor_leave_a_candidate_out(self, failing, monkeypatch):
+        X, y = rows("right")
+        turns, names = iter(range(3)), [None, "log", "yeo-johnson"]
+
+        def fit_base(part, base=_transforms.fit_base):
+            if next(turns) == failing:
+                raise np.linalg.LinAlgError
+            return base(part)
+
+        monkeypatch.setattr(_transforms, "fit_base", fit_base)
+        with pytest.warns(RuntimeWarning, match=rf"has not compared \[{names[failing]!r}\] with"):
+            model = SOLVEGPRegressor(target_transform="auto", **SHALLOW).fit(X, y)
+        assert model.target_transform_ == [None, "yeo-johnson", "log"][failing]
+
     @pytest.mark.slow
     def test_a_search_compares_names(self):
         X, y = rows("right")

@@ -9,6 +9,7 @@ from ..methods.options import parameter, training
 from ..methods.solvegp import SOLVEGP, SOLVEGPParameters, SOLVEGPRegression, SOLVEGPRegressionParameters
 from ._classification import DeepGPClassifier
 from ._fitted import fitted, learnt
+from ._marginal_likelihood import log_marginal_likelihood
 from ._parameters import estimator
 from ._regression import DeepGPRegressor
 
@@ -307,6 +308,63 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
     def method_(self):
         """Method of the last fit."""
         return learnt(self).ensemble.plan_name
+
+    def log_marginal_likelihood(self, theta=None, X=None, y=None, sample_weight=None, noise_variance=None):
+        """Logarithm of the density of the targets, for hyperparameters of your choice.
+
+        It is a lower bound, the highest one that the inducing points of the fit allow, for Gaussian noise. With an
+        inducing point at every row it is the value itself, as that of scikit-learn's ``GaussianProcessRegressor``, but
+        of targets in their own units. It is then too low by at most n v/2 · 10⁻⁶ for n rows and a kernel whose variance
+        is v times that of the noise, since covariance matrices have jitter. The estimator stays as it is.
+
+        Parameters
+        ----------
+        theta : array-like of shape (n_hyperparameters,), default=None
+            Natural logarithms of hyperparameters, in the order of ``kernel_.theta``. A ``WhiteKernel`` among them is
+            the noise. Without one the noise stays what has been learnt. None is what ``fit`` has learnt.
+        X : array-like of shape (n_samples, n_features), default=None
+            The rows of ``fit``, which the estimator does not keep. Without them, and without ``theta``, the method
+            returns ``lower_bound_``.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), default=None
+            Their targets. Those of several outputs are added up.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, if ``fit`` has had them.
+        noise_variance : float or array-like of shape (n_samples,), default=None
+            Variances of their noise, if ``fit`` has had them.
+
+        Returns
+        -------
+        float
+            In the units of ``y``, or of the transformed targets if there is a ``target_transform``; the mean over
+            members. Minus infinity if a covariance matrix has no Cholesky factor.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            If the estimator is not fitted.
+        ValueError
+            If there is no closed form, since the noise is not Gaussian, or with ``n_latent_outputs``, bounds as
+            targets, or a ``trend``; if ``theta`` has another shape than ``kernel_.theta``; or if rows are missing.
+
+        See Also
+        --------
+        sklearn.gaussian_process.GaussianProcessRegressor.log_marginal_likelihood : The same, with gradients.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdgp import SOLVEGPRegressor
+        >>> from skdgp.datasets import make_waves
+        >>> X, y = make_waves(60, random_state=0)
+        >>> model = SOLVEGPRegressor(60, 0, random_state=0).fit(X, y)
+        >>> learnt = model.log_marginal_likelihood(model.kernel_.theta, X, y)
+        >>> bool(np.isclose(learnt, model.log_marginal_likelihood(), atol=0.01))
+        True
+        >>> bool(model.log_marginal_likelihood(model.kernel_.theta + 1.0, X, y) < learnt)
+        True
+        """
+        known = {"noise_variance": noise_variance}
+        return log_marginal_likelihood(self, theta, X, y, sample_weight, known=known)
 
 
 @estimator

@@ -154,7 +154,7 @@ class _Trainings:
         Only the first one warns of what holds for all.
         """
         estimator, table, plan, first = self.estimator, self.table, self.plan, not self.ended
-        data = _to_batch(part.rows, likelihood, self.dtype)
+        data = to_batch(part.rows, likelihood, self.dtype)
         split = _hold_out(estimator, data, self.order, part.held_out, likelihood, plan)
         split = split._replace(distinct=part.trend is not None)
         if first:
@@ -204,7 +204,7 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool
         table, rows = _read(_checker(estimator, before), before, structure, X, y, sample_weight, **options)
         n_rows = _total_rows(total_size, len(rows))
         likelihood = _likelihood(estimator, before, table, rows)
-        chunk = _to_batch(rows, likelihood, _precision(estimator, rows))
+        chunk = to_batch(rows, likelihood, _precision(estimator, rows))
         n_seen = len(chunk) + (0 if before is None else before.n_rows)
         rng = check_random_state(estimator.random_state)
         order = rng.permutation(len(chunk))
@@ -236,11 +236,8 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool
 def condition(estimator, X, y, sample_weight, *, known=None):
     """Let closed posteriors learn from new rows; see the estimators' ``update``. What is known of them is by name."""
     with threads_for():
-        before, structure = learnt(estimator), structure_of(estimator)
-        table, rows = _read(estimator, before, structure, X, y, sample_weight, by_chunks=True, known=known)
-        likelihood = before.predictor.models[0].likelihood
-        if likelihood.fixed or rows.given.known:  # what is known of others says nothing of noise, and they cannot learn
-            check_before(estimator, likelihood, rows.given.known)
+        before, structure, rows = more_rows(estimator, X, y, sample_weight, known, by_chunks=True)
+        table = before.table
         predictor, generator = before.predictor, torch.Generator("cpu").manual_seed(before.n_rows)
         if isinstance(predictor, Stack):
             parts = [
@@ -252,6 +249,22 @@ def condition(estimator, X, y, sample_weight, *, known=None):
             predictor = conditioned(predictor, _new(rows, predictor), generator)
         ensemble = Ensemble(predictor, before.ensemble.plan_name, left_out="update")
         return keep(estimator, Learnt(ensemble, table, structure, before.n_rows + len(rows)).attributes())
+
+
+def more_rows(
+    estimator, X, y, sample_weight, known: Mapping[str, Any] | None, *, by_chunks: bool = False
+) -> tuple[Learnt, dict, Encoded]:
+    """What a fitted estimator has learnt, its parameters as they are, and rows of its table.
+
+    Without ``by_chunks`` they are the rows of ``fit``. It is an error if they lack what was known of those, or if the
+    model is not that of the parameters.
+    """
+    before, structure = learnt(estimator), structure_of(estimator)
+    _, rows = _read(estimator, before, structure, X, y, sample_weight, by_chunks=by_chunks, known=known)
+    likelihood = before.predictor.models[0].likelihood
+    if likelihood.fixed or rows.given.known:  # what is known of others says nothing of noise, and they cannot learn
+        check_before(estimator, likelihood, rows.given.known)
+    return before, structure, rows
 
 
 def _wishes(estimator, before: Learnt | None, y, *, by_chunks: bool) -> tuple[Any, Wishes]:
@@ -267,7 +280,7 @@ def _wishes(estimator, before: Learnt | None, y, *, by_chunks: bool) -> tuple[An
 
 def _new(rows: Encoded, predictor: Predictor) -> Batch:
     """New rows in the units of a predictor."""
-    return _to_batch(rows, predictor.models[0].likelihood, np.dtype(np.float64))
+    return to_batch(rows, predictor.models[0].likelihood, np.dtype(np.float64))
 
 
 def _checker(estimator, before: Learnt | None):
@@ -420,7 +433,7 @@ def _in_table(ensemble: Ensemble, table: Table, checker, X, rows: Rows) -> LeftO
     return left_out.among(plain, rows.number)
 
 
-def _to_batch(rows: Encoded, likelihood: Likelihood, dtype: np.dtype) -> Batch:
+def to_batch(rows: Encoded, likelihood: Likelihood, dtype: np.dtype) -> Batch:
     """Rows in main memory, with targets in the units of the likelihood."""
     return Batch.of(rows.X, likelihood.encode_rows(rows.y, rows.given.known), rows.given.weight, dtype)
 
@@ -430,7 +443,7 @@ def _hold_out(
 ) -> Split:
     """Rows that judge the models: those that the user gave, or a share of all rows, or none."""
     if rows is not None:
-        return Split(order, _to_batch(rows, likelihood, data.X.numpy().dtype))
+        return Split(order, to_batch(rows, likelihood, data.X.numpy().dtype))
     kriged = likelihood.kriged and _n_neighbors(estimator) != 0
     wanted = kriged or (_has_base(estimator) and likelihood.has_base)
     for_validation = not estimator.early_stopping and (plan.solve is not None or plan.hold_out) and wanted

@@ -5,6 +5,7 @@ predicts each row from all others. What counts is the log density of targets in 
 the derivative of the transformation.
 """
 
+import warnings
 from typing import cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..gp.likelihoods import Gaussian
 from ..gp.units import Units
 from ..inference.base import fit_base
 from ..inference.batches import Batch
+from ..inference.callers import users_level
 from ..inference.collapsed import left_out
 from ..inference.processes import current
 from ..tables import Encoded
@@ -46,38 +48,61 @@ def best_transform(rows: Encoded) -> str | None:
     sample = np.random.RandomState(0).permutation(len(rows))[:ROWS]
     X, y = np.nan_to_num(rows.X[sample].astype(np.float64)), rows.y[sample].astype(np.float64)
     weight = rows.given.weight[sample]
-    best, most = 0, LEAST_GAIN
-    plain = _log_densities(None, X, y, weight)
-    positive = np.nanmin(rows.y) > 0
-    for number, name in enumerate(CANDIDATES, start=1):
-        if plain is None or (name == "log" and not positive):
-            continue
-        densities = _log_densities(name, X, y, weight)
-        if densities is None:
-            continue
-        difference = densities - plain
-        gain = float(np.average(difference, weights=weight))
-        if gain > max(most, LEAST_ERRORS * float(difference.std()) / np.sqrt(len(sample))):
-            best, most = number, gain
-    choice = torch.tensor([best])
+    if not all(_can_decide(column) for column in y.T):
+        return None
+    candidates = [name for name in CANDIDATES if name != "log" or np.nanmin(rows.y) > 0]
+    densities = {name: _log_densities(name, X, y, weight) for name in (None, *candidates)}
+    if untried := [name for name, values in densities.items() if values is None]:
+        warnings.warn(
+            f"target_transform='auto' has not compared {untried} with the others, since densities of y could not be "
+            "computed: the likely cause is targets or features with values far from all others. Remove these, or set "
+            "target_transform to what you want.",
+            RuntimeWarning,
+            stacklevel=users_level(),
+        )
+    choice = torch.tensor([(None, *CANDIDATES).index(_best(densities, weight))])
     current().take_first(choice)  # rounding errors of processes may differ
     return (None, *CANDIDATES)[int(choice)]
 
 
+def _can_decide(column: np.ndarray) -> bool:
+    """Whether targets (n,) of one output can say how they are distributed: they differ, and enough of them are known.
+
+    Fewer of them could not, and there is nothing to transform if all are the same.
+    """
+    known = column[~np.isnan(column)]
+    return len(known) >= FEWEST_ROWS and np.ptp(known) > 0
+
+
+def _best(densities: dict[str | None, np.ndarray | None], weight: np.ndarray) -> str | None:
+    """The candidate with the largest gain over none that is large enough; None if there is no such candidate."""
+    best, most, plain = None, LEAST_GAIN, densities[None]
+    for name, values in densities.items():
+        if name is None or values is None or plain is None:
+            continue
+        difference = values - plain
+        gain = float(np.average(difference, weights=weight))
+        if gain > max(most, LEAST_ERRORS * float(difference.std()) / np.sqrt(len(weight))):
+            best, most = name, gain
+    return best
+
+
 def _log_densities(name: str | None, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray | None:
-    """Log densities (n,) of targets (n, P) in their own units, each row left out; None if there are none."""
+    """Log densities (n,) of targets (n, P) in their own units, each row left out; None if they cannot be computed."""
     try:
         transformer = fitted_transform(name, y)
         z = transformed(transformer, y)
-    except ValueError:  # numbers that cannot be transformed
+        with warnings.catch_warnings():  # of scikit-learn, if the inverse is not defined near a target
+            warnings.simplefilter("ignore")
+            slopes = np.ones_like(y) if transformer is None else np.abs(back_slopes(transformer, z))
+    except ValueError:  # numbers that cannot be transformed, or not back
         return None
-    slopes = np.ones_like(y) if transformer is None else np.abs(back_slopes(transformer, z))
     total = np.zeros(len(y))
     for column in range(y.shape[1]):
         known = ~np.isnan(y[:, column])
         values = z[known][:, [column]]
         units = Units.of(values, weight[known])
-        if not (known.sum() >= FEWEST_ROWS and np.isfinite(units.scale).all() and np.ptp(values) > 0):
+        if not (np.isfinite(units.scale).all() and np.ptp(values) > 0):
             return None
         part = Batch.of(X[known], units.standardise(values), weight[known], np.float64)
         try:

@@ -287,10 +287,9 @@ def set_posteriors(
     computed in the model's precision. The posteriors are then the best ones for the model with its rounding errors.
     Everything else is in float64. With ``remember`` the layer also keeps what :mod:`.conditioning` needs.
     """
-    layer, likelihood = parts_of(model)
+    layer, _ = parts_of(model)
     posteriors = layer.posteriors
-    with threads_for(model.products(len(data))):
-        best = collapsed(model, in_least_squares(likelihood, data), sums, beta)
+    best, bound = best_of(model, data, beta, sums)
     moments = [(best.u_mean, best.u_covariance), (best.v_mean, best.v_covariance)][
         : len(posteriors)
     ]  # there may be no v
@@ -299,7 +298,21 @@ def set_posteriors(
         posterior.set(mean, root)
     if remember:
         layer.remember(best.noise, best.cross)
-    return best.bound.item() + likelihood.log_precise(data.y, data.weight)
+    return bound
+
+
+@torch.no_grad()
+def best_of(
+    model: DeepGP, data: Batch, beta: float = 1.0, sums: Callable[[], Statistics] | None = None
+) -> tuple[Optimum, float]:
+    """The optimum for encoded rows, which the model does not get, and the bound of their targets that it reaches.
+
+    ``beta`` is that of :func:`set_posteriors`.
+    """
+    _, likelihood = parts_of(model)
+    with threads_for(model.products(len(data))):
+        best = collapsed(model, in_least_squares(likelihood, data), sums, beta)
+    return best, best.bound.item() + likelihood.log_precise(data.y, data.weight)
 
 
 @torch.no_grad()

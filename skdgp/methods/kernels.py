@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import reduce
 from operator import add
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from ..gp import composed
 from ..gp.composed import EDGE, Part, Positive, Stationary
 from ..gp.images import Convolution, ConvolutionalSum
-from ..gp.kernels import PROFILES, Kernel, by_name, make_kernel
+from ..gp.kernels import PROFILES, Kernel, StationaryKernel, by_name, make_kernel
 from ..gp.units import Units
 from ..tables import Table
 
@@ -245,6 +246,27 @@ def to_object(given: KernelLike, kernel: Kernel, units: Units | None, noise: flo
     length = float(lengths[0]) if len(set(lengths.tolist())) == 1 else lengths
     nu = PROFILES[kernel.profile].nu
     return ConstantKernel(float(kernel.variance[0])) * (Matern(length, nu=nu) if np.isfinite(nu) else RBF(length))
+
+
+def with_numbers(kernel: Kernel, source: Any, n_inputs: int, table: Table) -> Kernel:
+    """A first layer's kernel with the numbers of a kernel object that :func:`to_object` has made of one like it.
+
+    The numbers may lie outside of the bounds. Weights of patches, which no kernel object sets, stay as they are.
+    """
+    functions = deepcopy(without_noise(source)[0])
+    if by_name(kernel):
+        groups = groups_of(table, n_inputs)
+        named = StationaryKernel(kernel.profile, n_inputs, ard=True if groups is None else groups)
+        lengths = torch.as_tensor(functions.k2.length_scale / np.asarray(table.group_units.scale))
+        with torch.no_grad():
+            named.log_lengthscale.copy_(lengths.log())
+            named.log_variance.fill_(np.log(functions.k1.constant_value))
+        return named
+    functions.set_params(**{name: "fixed" for name in functions.get_params() if name.endswith("_bounds")})
+    other = layer_kernel(SimpleNamespace(kernel=functions), 0, 1, n_inputs, 1, table)
+    weights = {name: value for name, value in kernel.state_dict().items() if name.endswith("change")}
+    other.load_state_dict(weights, strict=False)
+    return other
 
 
 def _learnt_sum(given: str, kernel: Part, units: Units | None) -> KernelLike:
