@@ -14,7 +14,7 @@ from ..inference.threads import threads_for
 from ..methods.kernels import white_noise, with_numbers
 from ..tables import Table
 from ._fitted import Learnt, built_with, learnt, learnt_kernels
-from ._training import more_rows, to_batch
+from ._rows import more_rows, to_batch
 
 
 @torch.inference_mode(False)

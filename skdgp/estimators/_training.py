@@ -1,9 +1,9 @@
 """Training of an estimator: a table is learnt, an ensemble learns from its rows, and the results are stored."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, cast
 
@@ -25,7 +25,6 @@ from ..inference.ensemble import Ensemble, Start, Training, stacked
 from ..inference.ensemble import learn as learn_chunk
 from ..inference.leave_one_out import LeftOutRows, few_enough
 from ..inference.plan import Plan, Split
-from ..inference.predictor import Predictor
 from ..inference.processes import agree, current
 from ..inference.restarts import start_from_evidence
 from ..inference.stack import Stack, View
@@ -36,18 +35,17 @@ from ..methods.budget import in_double
 from ..methods.inducing import INITIAL_ROWS
 from ..methods.kernels import groups_of, has_objects, white_noise
 from ..tables import Encoded, Table
-from ..tables import learn as learn_table
 from ..tables.bounds import are_intervals
 from ..tables.encoding import has_missing
 from ..tables.rows import Rows
-from ._fitted import Learnt, keep, learnt, warn_of_kernels
+from ._fitted import Learnt, keep, warn_of_kernels
 from ._knowledge import check_before, check_held_out, check_taken
 from ._monitor import Monitor, curves, times
-from ._parameters import check_structure, method_of, structure_of
+from ._parameters import method_of, structure_of
 from ._refusals import check
-from ._transforms import best_transform
+from ._rows import batch_for, checker_of, class_weight_of, more_rows, read, to_batch
 from ._trends import StartingPoint, regressors, starting_points, without_trend
-from ._warnings import warn_of_columns, warn_of_failure, warn_of_few_rows, warn_of_small_targets, warn_of_time
+from ._warnings import warn_of_failure, warn_of_few_rows, warn_of_small_targets, warn_of_time
 from ._wishes import Wishes, warn_of_idle
 
 #: With fewer rows than this, none are held out.
@@ -72,9 +70,9 @@ def fit(estimator, X, y, sample_weight, X_val, y_val, *, known=None, known_val=N
     with threads_for():
         before, structure = vars(estimator).get("_learnt") if estimator.warm_start else None, structure_of(estimator)
         method, wishes = _wishes(estimator, before, y, by_chunks=False)
-        checker = _checker(estimator, before)
-        table, rows = _read(checker, before, structure, X, y, sample_weight, known=known)
-        held_out = table.read_held_out(checker, X_val, y_val, rows.labels, _class_weight(estimator), known_val)
+        checker = checker_of(estimator, before)
+        table, rows = read(checker, before, structure, X, y, sample_weight, known=known)
+        held_out = table.read_held_out(checker, X_val, y_val, rows.labels, class_weight_of(estimator), known_val)
         check_held_out(rows, held_out)
         device, dtype = _resolve_device(estimator.device), _precision(estimator, rows)
         rng = check_random_state(estimator.random_state)
@@ -201,7 +199,7 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool
         before, structure = vars(estimator).get("_learnt"), structure_of(estimator)
         method, wishes = _wishes(estimator, before, y, by_chunks=True)
         options = {"by_chunks": True, "classes": classes, "known": known}
-        table, rows = _read(_checker(estimator, before), before, structure, X, y, sample_weight, **options)
+        table, rows = read(checker_of(estimator, before), before, structure, X, y, sample_weight, **options)
         n_rows = _total_rows(total_size, len(rows))
         likelihood = _likelihood(estimator, before, table, rows)
         chunk = to_batch(rows, likelihood, _precision(estimator, rows))
@@ -241,30 +239,14 @@ def condition(estimator, X, y, sample_weight, *, known=None):
         predictor, generator = before.predictor, torch.Generator("cpu").manual_seed(before.n_rows)
         if isinstance(predictor, Stack):
             parts = [
-                conditioned(part, _new(without_trend(rows, table, view), part), generator)
+                conditioned(part, batch_for(without_trend(rows, table, view), part), generator)
                 for part, view in zip(predictor.predictors, predictor.views, strict=True)
             ]
             predictor = Stack(parts, predictor.views, predictor.shares)
         else:
-            predictor = conditioned(predictor, _new(rows, predictor), generator)
+            predictor = conditioned(predictor, batch_for(rows, predictor), generator)
         ensemble = Ensemble(predictor, before.ensemble.plan_name, left_out="update")
         return keep(estimator, Learnt(ensemble, table, structure, before.n_rows + len(rows)).attributes())
-
-
-def more_rows(
-    estimator, X, y, sample_weight, known: Mapping[str, Any] | None, *, by_chunks: bool = False
-) -> tuple[Learnt, dict, Encoded]:
-    """What a fitted estimator has learnt, its parameters as they are, and rows of its table.
-
-    Without ``by_chunks`` they are the rows of ``fit``. It is an error if they lack what was known of those, or if the
-    model is not that of the parameters.
-    """
-    before, structure = learnt(estimator), structure_of(estimator)
-    _, rows = _read(estimator, before, structure, X, y, sample_weight, by_chunks=by_chunks, known=known)
-    likelihood = before.predictor.models[0].likelihood
-    if likelihood.fixed or rows.given.known:  # what is known of others says nothing of noise, and they cannot learn
-        check_before(estimator, likelihood, rows.given.known)
-    return before, structure, rows
 
 
 def _wishes(estimator, before: Learnt | None, y, *, by_chunks: bool) -> tuple[Any, Wishes]:
@@ -276,58 +258,6 @@ def _wishes(estimator, before: Learnt | None, y, *, by_chunks: bool) -> tuple[An
     method = method_of(estimator, censored=censored)
     check(wishes := Wishes(estimator, method, by_chunks, censored))
     return method, wishes
-
-
-def _new(rows: Encoded, predictor: Predictor) -> Batch:
-    """New rows in the units of a predictor."""
-    return to_batch(rows, predictor.models[0].likelihood, np.dtype(np.float64))
-
-
-def _checker(estimator, before: Learnt | None):
-    """Whose names and features scikit-learn's checks compare with: those of the last fit, or of none."""
-    if before is not None:
-        return estimator
-    blank = object.__new__(type(estimator))
-    vars(blank).update(estimator.get_params(deep=False))
-    return blank
-
-
-def _class_weight(estimator):
-    return getattr(estimator, "class_weight", None)  # only a classifier has it
-
-
-def _read(
-    checker,
-    before: Learnt | None,
-    structure: dict,
-    X,
-    y,
-    sample_weight,
-    *,
-    by_chunks: bool = False,
-    classes=None,
-    known: Mapping[str, Any] | None = None,
-) -> tuple[Table, Encoded]:
-    """The table, and its rows to learn from. They decide units and encoding, unless a model goes on learning.
-
-    ``classes`` are those of all chunks together, if the rows are one chunk of them. ``known`` is what the user knows of
-    the rows, by name.
-    """
-    class_weight = _class_weight(checker)
-    if before is not None:
-        check_structure(structure, before.structure)
-        options = {"class_weight": class_weight, "known": known, "learnt": not by_chunks}
-        return before.table, before.table.read(checker, X, y, sample_weight, **options)
-    options = {"normalize": checker.normalize_X, "categorical_features": checker.categorical_features}
-    options |= {"class_weight": class_weight, "classes": classes, "known": known}
-    targets = checker._kind_of_targets()
-    table, rows = learn_table(checker, targets, X, y, sample_weight, **options)
-    if table.targets.undecided:
-        targets = replace(targets, target_transform=best_transform(rows))
-        table, rows = learn_table(checker, targets, X, y, sample_weight, **options)
-    chosen = isinstance(checker.categorical_features, str)
-    warn_of_columns(table, rows.given.X, by_chunks=by_chunks, chosen=chosen)
-    return table, rows
 
 
 @contextmanager
@@ -431,11 +361,6 @@ def _in_table(ensemble: Ensemble, table: Table, checker, X, rows: Rows) -> LeftO
     mean, variance = (torch.cat([part[i] for part in parts], dim=1) for i in (0, 1))
     plain = LeftOutRows(mean, variance, left_out.sizes)
     return left_out.among(plain, rows.number)
-
-
-def to_batch(rows: Encoded, likelihood: Likelihood, dtype: np.dtype) -> Batch:
-    """Rows in main memory, with targets in the units of the likelihood."""
-    return Batch.of(rows.X, likelihood.encode_rows(rows.y, rows.given.known), rows.given.weight, dtype)
 
 
 def _hold_out(
