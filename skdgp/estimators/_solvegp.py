@@ -315,7 +315,8 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         It is a lower bound, the highest one that the inducing points of the fit allow, for Gaussian noise. With an
         inducing point at every row it is the value itself, as that of scikit-learn's ``GaussianProcessRegressor``, but
         of targets in their own units. It is then too low by at most n v/2 · 10⁻⁶ for n rows and a kernel whose variance
-        is v times that of the noise, since covariance matrices have jitter. The estimator stays as it is.
+        is v times that of the noise, since covariance matrices have jitter. A ``base`` and neighbours, which correct
+        predictions, have no part in it. The estimator stays as it is.
 
         Parameters
         ----------
