@@ -27,6 +27,9 @@ LISTED = run_path(str(ROOT / "doc/_ext/messages.py"))["listed"]()
 #: Characters of a message that an entry about it must begin with, values aside.
 OPENING = 40
 
+#: Words of all pages of the guide together, at most. Whoever adds some looks for what another page says already.
+LENGTH_OF_GUIDE = 35_000
+
 ESTIMATORS = [each for each in vars(skdgp).values() if inspect.isclass(each) and issubclass(each, BaseEstimator)]
 
 #: Where a method has a text of its own for what others document under the same name, and why.
@@ -126,6 +129,13 @@ def test_pages_show_stored_pictures_only(name):
         path = (page.parent / picture).resolve().relative_to(ROOT)
         assert path.parts[:2] not in {("doc", "gallery"), ("doc", "generated")}, f"the gallery makes {path}"
         assert (ROOT / path).is_file(), f"{path} does not exist"
+
+
+def test_guide_is_short_enough_to_read():
+    """Without the gallery, and without the page that the gallery makes of its times."""
+    pages = [path for path in (ROOT / "doc").glob("*.rst") if path.stem != "sg_execution_times"]
+    words = {path.name: len(path.read_text(encoding="utf-8").split()) for path in pages}
+    assert sum(words.values()) <= LENGTH_OF_GUIDE, f"say a thing once, and link to it: {words}"
 
 
 def entries(cls, section):
