@@ -6,8 +6,10 @@ A line for each combination of the columns ``--rows``, with means over what is l
 errors (where there is more than one value), or medians. ``--columns`` makes a column for each of its values instead
 of putting all of them into one number; ``--ratio`` adds how many times that of another line a number is. The name of a
 file, without its ending, is a column ``file``. ``--rank-over dataset`` gives the mean place of each line among the
-others, 1 for the smallest mean of each data set. ``--where "estimator=avdgp|hgb"`` keeps some rows of the file. Lines
-and columns come in the order asked for by ``--where``, then in that of the file.
+others, 1 for the smallest mean of each data set. ``--best-of estimator`` puts the best of the estimators, with its
+name, into each cell: the one with the smallest mean. ``--where "estimator=avdgp|hgb"`` keeps some rows of the file, and
+``"estimator!=avdgp|hgb"`` all others. Lines and columns come in the order asked for by ``--where``, then in that of the
+file.
 """
 
 import argparse
@@ -26,12 +28,18 @@ SMALL = 1e-3
 
 
 def read(paths, where=None):
-    """Rows of files, those whose cells are among the values wanted, in the order in which these are given."""
+    """Rows of files, those whose cells are among the values wanted, in the order in which these are given.
+
+    A column whose name ends in "!" has the values that are not wanted.
+    """
     rows = []
     for path in paths:
         with Path(path).open(newline="", encoding="utf-8") as file:
             rows += [row | {"file": Path(path).stem} for row in csv.DictReader(file)]
     for column, wanted in reversed((where or {}).items()):
+        if column.endswith("!"):
+            rows = [row for row in rows if row[column[:-1]] not in wanted]
+            continue
         if not {row[column] for row in rows} & set(wanted):
             raise ValueError(f"No row has {column}={' or '.join(wanted)}.")
         rows = sorted((row for row in rows if row[column] in wanted), key=lambda row: wanted.index(row[column]))
@@ -86,14 +94,14 @@ def table(rows, keys, values, *, columns=(), statistic="mean", count=None, ratio
         line = groups.setdefault(tuple(row[key] for key in keys), {"count": set()})
         line["count"].add(row.get(count))
         for value in values:
-            head = tuple(row[column] for column in columns) or (value,)
+            head = title(row, columns, value)
             heads.setdefault(head, value)
             if row[value] != "":
                 line.setdefault(head, []).append(row[value])
     base = next((line for key, line in groups.items() if key[0] == ratio), {})
     titles = [*keys, *([f"{count}s"] if count else [])]
     for head in heads:
-        titles += [", ".join(head), *([f"× {ratio}"] if ratio else [])]
+        titles += [head, *([f"× {ratio}"] if ratio else [])]
     lines = []
     for key, line in groups.items():
         cells = [*key, *([str(len(line["count"]))] if count else [])]
@@ -103,6 +111,38 @@ def table(rows, keys, values, *, columns=(), statistic="mean", count=None, ratio
                 both = head in line and head in base
                 cells.append(digits(median(line[head]) / median(base[head]), 2) if both else "")
         lines.append(cells)
+    return titles, lines
+
+
+def title(row, columns, value):
+    """What stands above a number of this row."""
+    return ", ".join(row[column] for column in columns) or value
+
+
+def leaders(rows, keys, values, columns, over):
+    """Who has the smallest mean of each cell, by its line and title, among those that ``over`` names."""
+    cells = {}
+    for row in rows:
+        for value in values:
+            if row[value] != "":
+                cell = (tuple(row[key] for key in keys), title(row, columns, value))
+                cells.setdefault(cell, {}).setdefault(row[over], []).append(float(row[value]))
+    return {cell: min(found, key=lambda name: statistics.fmean(found[name])) for cell, found in cells.items()}
+
+
+def table_of_leaders(rows, keys, values, *, columns=(), over, **options):
+    """The table of the best in each cell, whose names follow the numbers."""
+    names = leaders(rows, keys, values, columns, over)
+
+    def own(row, value):
+        return row[over] == names.get((tuple(row[key] for key in keys), title(row, columns, value)))
+
+    kept = [row | {value: row[value] if own(row, value) else "" for value in values} for row in rows]
+    titles, lines = table(kept, keys, values, columns=columns, **options)
+    for cells in lines:
+        for place, head in enumerate(titles):
+            if cells[place] and (name := names.get((tuple(cells[: len(keys)]), head))):
+                cells[place] += f" ({name})"
     return titles, lines
 
 
@@ -193,7 +233,7 @@ def restructured_text(titles, lines):
 
 
 def parse_where(text):
-    """``"a=b|c"`` is column a with values b and c."""
+    """``"a=b|c"`` is column a with values b and c, and ``"a!=b|c"`` all of a but these."""
     column, _, wanted = text.partition("=")
     return column, wanted.split("|")
 
@@ -209,6 +249,7 @@ def make_parser():
     parser.add_argument("--count", help="column whose values are counted, such as split")
     parser.add_argument("--ratio", help="line to compare with")
     parser.add_argument("--rank-over", metavar="COLUMN", help="mean places of lines over this column's values")
+    parser.add_argument("--best-of", metavar="COLUMN", help="name and number of the best of this column's values")
     parser.add_argument("--best", choices=("line", "column"), help="where the smallest number is bold")
     parser.add_argument("--goal", type=float, help="what the best number is nearest to, instead of the smallest")
     return parser
@@ -221,7 +262,10 @@ def make(command):
     if args.rank_over:
         rows = ranks(rows, args.rows, args.values, args.rank_over)
     options = {"columns": args.columns, "statistic": args.statistic, "count": args.count, "ratio": args.ratio}
-    titles, lines = table(rows, args.rows, args.values, **options)
+    if args.best_of:
+        titles, lines = table_of_leaders(rows, args.rows, args.values, over=args.best_of, **options)
+    else:
+        titles, lines = table(rows, args.rows, args.values, **options)
     return titles, emphasise(lines, args.best, args.goal) if args.best else lines
 
 

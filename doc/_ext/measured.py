@@ -23,7 +23,7 @@ class Measured(SphinxDirective):
     final_argument_whitespace = True
     has_content = True
     option_spec = dict.fromkeys(
-        ("rows", "values", "columns", "where", "statistic", "count", "ratio", "rank-over", "best", "goal"),
+        ("rows", "values", "columns", "where", "statistic", "count", "ratio", "rank-over", "best-of", "best", "goal"),
         directives.unchanged_required,
     )
 
