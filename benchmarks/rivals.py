@@ -1,9 +1,9 @@
 """How often each method is best on a file of scores, and how far it is behind the best of the others.
 
-    python benchmarks/rivals.py benchmarks/results/sets.csv benchmarks/results/rivals.csv --split 0
+    python benchmarks/rivals.py benchmarks/results/sets.csv benchmarks/results/rivals.csv
 
 For each score: on how many data sets a method has the smallest mean, and the median over sets of how far it is from the
-best of the three families: a difference for NLL, a ratio for CRPS and RMSE. Only sets that all methods have count.
+best of the three families: a difference for NLL, a ratio for CRPS and RMSE. Only splits that all methods have count.
 """
 
 import argparse
@@ -16,13 +16,17 @@ SCORES = ("nll", "crps", "rmse")
 
 
 def means(rows, score):
-    """Mean scores by data set and estimator, of the sets that all estimators have."""
+    """Mean scores by data set and estimator, over the splits that all estimators have."""
     cells = {}
     for row in rows:
-        cells.setdefault(row["dataset"], {}).setdefault(row["estimator"], []).append(float(row[score]))
+        cells.setdefault((row["dataset"], row["split"]), {})[row["estimator"]] = float(row[score])
     names = {row["estimator"] for row in rows}
-    found = {key: {name: statistics.fmean(v) for name, v in line.items()} for key, line in cells.items()}
-    return {key: line for key, line in found.items() if set(line) == names}
+    lines = {}
+    for (dataset, _), line in cells.items():
+        if set(line) == names:
+            for name, value in line.items():
+                lines.setdefault(dataset, {}).setdefault(name, []).append(value)
+    return {key: {name: statistics.fmean(v) for name, v in line.items()} for key, line in lines.items()}
 
 
 def distance(score, line, name):

@@ -178,12 +178,16 @@ def fit_bart(data, seed):
 
 
 def fit_gpboost(data, seed):
-    """GPBoost's GP: a Matérn-5/2 kernel with a lengthscale per feature, in Vecchia's approximation for many rows."""
+    """GPBoost's GP: a Matérn-5/2 kernel with a lengthscale per feature, in Vecchia's approximation for many rows.
+
+    Features that are constant in the training rows are left out, since GPBoost refuses them.
+    """
     from gpboost import GPModel
 
-    scaler, mean, std = StandardScaler().fit(data.X), data.y.mean(), data.y.std()
+    varies = np.ptp(data.X, axis=0) > 0
+    scaler, mean, std = StandardScaler().fit(data.X[:, varies]), data.y.mean(), data.y.std()
     model = GPModel(
-        gp_coords=scaler.transform(data.X),
+        gp_coords=scaler.transform(data.X[:, varies]),
         cov_function="matern_ard",
         cov_fct_shape=2.5,
         gp_approx="none" if len(data.X) <= GPR_ROWS else "vecchia",
@@ -193,7 +197,7 @@ def fit_gpboost(data, seed):
     model.fit(y=(data.y - mean) / std)
 
     def predict(X):
-        found = model.predict(gp_coords_pred=scaler.transform(X), predict_var=True)
+        found = model.predict(gp_coords_pred=scaler.transform(X[:, varies]), predict_var=True)
         return PredictiveDistribution.gaussian(mean + std * found["mu"], std * np.sqrt(found["var"]))
 
     return predict

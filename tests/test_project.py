@@ -715,14 +715,34 @@ def test_benchmark_reads_packed_tables(tmp_path, monkeypatch):
     assert_array_equal(data.y_test, table[5:, 3])
 
 
-def test_benchmark_counts_the_best(tmp_path, benchmark):
+@pytest.mark.parametrize("options", [(), ("--split", "0")])
+def test_benchmark_counts_the_best(tmp_path, benchmark, options):
     lines = ["dataset,estimator,split,nll,crps,rmse", "a,avdgp,0,1.0,2.0,2.0", "a,hgb,0,1.5,1.0,2.5"]
     lines += ["b,avdgp,0,1.0,1.0,2.0", "b,hgb,0,0.9,1.2,3.0", "c,hgb,0,0,0,0", "a,hgb,1,-9,0,0"]
     (tmp_path / "scores.csv").write_text("\n".join(lines), encoding="utf-8")
-    head, ours, trees = benchmark("rivals.py", "scores.csv", "--split", "0").splitlines()
-    assert head.startswith("2 data sets")  # nobody but the trees has set c
+    head, ours, trees = benchmark("rivals.py", "scores.csv", *options).splitlines()
+    assert head.startswith("2 data sets")  # nobody but the trees has set c and split 1
     assert ours.split() == ["avdgp", "1", "+0.000", "1", "+0.0", "%", "2", "+0.0", "%"]
     assert trees.split() == ["hgb", "1", "+0.200", "1", "-15.0", "%", "0", "+37.5", "%"]
+
+
+def test_pages_say_how_often_rivals_are_better(benchmark):
+    files = [ROOT / f"benchmarks/results/{name}.csv" for name in ("sets", "rivals")]
+    shown = benchmark("rivals.py", *files)
+    page = (ROOT / "benchmarks/rivals.rst").read_text(encoding="utf-8")
+    assert all(f"    {line}" in page.splitlines() for line in shown.splitlines())
+    tables = {}
+    for row in [row for file in files for row in saved_rows(file) if row["split"] == "0"]:
+        tables.setdefault(row["dataset"], {})[row["estimator"]] = row
+    guide = (ROOT / "doc/benchmarks.rst").read_text(encoding="utf-8")
+    said = re.findall(r"a\s+lower\s+NLL\s+on\s+(\d+)\s+tables\s+and\s+a\s+lower\s+RMSE\s+on\s+(\d+)", guide)
+    for rival, counts in zip(("catboost", "gpboost"), said, strict=True):
+        for score, count in zip(("nll", "rmse"), counts, strict=True):
+            ahead = [
+                min(float(line[name][score]) for name in README_ESTIMATORS[:3]) < float(line[rival][score])
+                for line in tables.values()
+            ]
+            assert len(ahead) == 20 and sum(ahead) == int(count), (rival, score)
 
 
 @pytest.mark.slow
