@@ -1,11 +1,11 @@
 """The base of an ensemble: a sparse GP that is computed without training by minibatches.
 
-Its kernel is the sum of a linear and a smooth kernel. Kernel and noise have the values that make some hundred rows most
-likely, according to the exact evidence. Two smooth kernels compete, and the better one is taken. Inducing points are
-rows, chosen one after another: the next is the row whose variance the points so far explain least (Burt, Rasmussen and
-van der Wilk, JMLR 2020). This ends when the unexplained variance is small beside the noise. So there are few points for
-noisy targets, and nearly all rows for a function without noise. The posterior is the best one for these points. All is
-computed in float64, since float32 is too coarse if there is no noise.
+Kernel and noise have the values that make some hundred rows most likely, according to the exact evidence; see
+:mod:`.kernel_search`. Inducing points are rows, chosen one after another: the next is the row whose variance the points
+so far explain least (Burt, Rasmussen and van der Wilk, JMLR 2020). This ends when the unexplained variance is small
+beside the noise. So there are few points for noisy targets, and nearly all rows for a function without noise. The
+posterior is the best one for these points. All is computed in float64, since float32 is too coarse if there is no
+noise.
 
 A hundred rows cannot tell the best kernel from others. Then the base consists of several GPs, which differ in kernel
 and noise; see :mod:`.hyperparameters`.
@@ -25,66 +25,17 @@ from ..gp.alternatives import alternative, side_by_side
 from ..gp.censored import Censored
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
-from ..gp.kernels import Kernel, LinearKernel, StationaryKernel, SumKernel
+from ..gp.kernels import Kernel, SumKernel
 from ..gp.likelihoods import Gaussian, Likelihood, rounding_variance
 from ..gp.means import ConstantMean, ZeroMean
 from ..gp.propagation import make_propagation
 from .batches import Batch, Part, in_least_squares
 from .calibration import marginals_of
 from .collapsed import left_out, set_posteriors
-from .evidence import LIFT, most_likely, observations
+from .evidence import LIFT, observations
 from .hyperparameters import HyperparameterPosterior
+from .kernel_search import NOISE_FLOOR, Groups, KernelSearch
 from .starts import CANDIDATES, greedy_points
-
-#: Kernels that compete.
-PROFILES = ("matern52", "rbf")
-
-#: Iterations of L-BFGS for the first comparison of kernels.
-FIRST_ITERATIONS = 25
-
-#: Iterations of L-BFGS for the kernels that are left.
-ITERATIONS = 75
-
-#: Largest number of further searches, if a function looked noisy at first and does not in the end.
-MORE_SEARCHES = 3
-
-#: Factor by which the noise's excess is smaller where they start.
-LESS_NOISE = 100.0
-
-#: Gain per row below which a search is the last one.
-GAIN = 0.01
-
-#: Kernels that are behind by this much per row or less stay in the competition: without noise a smooth kernel needs
-#: more than twenty iterations to show that it is the better one.
-MARGIN = 0.2
-
-#: Initial excess of the noise over its floor, as a share of the targets' variance.
-EXCESS = 0.1
-
-#: If all searches find that the noise is more than this share of the targets' variance, there is a second start.
-NOTHING = 0.9
-
-#: Kernel of the second start, its excess, and its share of the lengthscale: functions that change within a short
-#: distance look like noise to a long lengthscale. It counts if it is better by ``MARGIN`` per row.
-SECOND_START = ("rbf", 0.01, 0.25)
-
-#: Number of rows for the evidence in the first comparison. With noise, few rows are enough to find the better kernel.
-FIRST_ROWS = 350
-
-#: Noise above this share of the targets' variance is much.
-NOISY = 1e-3
-
-#: Number of rows for the evidence in the end, with much noise.
-NOISY_ROWS = 600
-
-#: The same with little noise.
-ROWS = 1000
-
-#: How far the logarithms of kernel and noise may move: from a noise of 0.1 to one of 1e-8 and beyond.
-REACH = 16.0
-
-#: Smallest noise variance, as a share of the targets' variance.
-NOISE_FLOOR = 1e-10
 
 #: Jitter, as a share of the kernel's variance. In float64 a smaller one no longer helps.
 JITTER = 1e-12
@@ -141,9 +92,6 @@ LEAST_LEVEL = 1e-3
 #: Mean and variance of the logarithm of a standard normal number's square.
 LOG_SQUARE = (-1.2703628, 0.5 * math.pi**2)
 
-#: How far linear functions continue beyond the data, as a share of each feature's range.
-BEYOND = 0.1
-
 #: Largest number of rows that the posterior learns from.
 POSTERIOR_ROWS = 20_000
 
@@ -165,9 +113,6 @@ FEWEST_ALTERNATIVES = 5
 
 #: Largest number of entries of their posterior covariances together, so that stored estimators stay small.
 ALTERNATIVE_NUMBERS = 500_000
-
-#: Which inputs share a lengthscale: the number of each input's group, or None if no inputs share one.
-Groups = Sequence[int] | None
 
 
 class Variances(NamedTuple):
@@ -494,7 +439,7 @@ def _fit(rows: Batch, floor: Tensor, groups: Groups, *, fixed: bool = False) -> 
     If they are ``fixed``, the floor is what they are. If a matrix has no Cholesky factor, fewer points and more noise
     are tried, step by step.
     """
-    kernel, likelihood = _kernel_and_noise(rows, floor, groups, fixed=fixed)
+    kernel, likelihood = KernelSearch(rows, floor, groups, fixed).best()
     candidates = rows.X[-CANDIDATES:]
     with torch.no_grad():
         tolerance = LEFT_OVER * likelihood.variance.min().item() / (rows.weight.mean().item() if fixed else 1.0)
@@ -599,82 +544,3 @@ def _moments(model: DeepGP, parts: Sequence[Part], basis: Part) -> tuple[Tensor,
         marginals = marginals_of(model, rows.rows(~learnt), PREDICT_ROWS)
         mean[~learnt], variance[~learnt] = marginals.mean[0], marginals.variance[0]
     return mean, variance
-
-
-def _box(X: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
-    """Opposite corners (Q,) of the box in which linear functions are linear.
-
-    A column of a category may be the same in all rows, since none has its level. A new row that has it must not be
-    moved to a point without any level: its effect would seem to be known. So such a column may move as far as the
-    others that share its lengthscale.
-    """
-    low, high = X.amin(0), X.amax(0)
-    width = high - low
-    if groups is not None:
-        number = torch.tensor(groups, device=X.device)
-        widest = width.new_zeros(max(groups) + 1).scatter_reduce(0, number, width, "amax")
-        width = torch.where(width > 0, BEYOND * width, widest[number])
-    else:
-        width = BEYOND * width
-    return low - width, high + width
-
-
-def _kernel_and_noise(rows: Batch, floor: Tensor, groups: Groups, *, fixed: bool) -> tuple[SumKernel, Gaussian]:
-    """The kernel that makes rows most likely, among those that compete, with its noise."""
-    low, high = _box(rows.X, groups)
-    n_columns = rows.X.shape[1]
-    ard = True if groups is None else groups
-    # Columns that stand for one feature together have variance one. Linear functions of them get the same variance.
-    per_column = n_columns / (n_columns if groups is None else max(groups) + 1)
-    # It is 1 if targets are standardised.
-    scale = max(((rows.weight[:, None] * rows.y.square()).mean() / rows.weight.mean()).item(), NOISE_FLOOR)
-
-    def searched(profile: str, excess: float, shorter: float = 1.0) -> tuple[float, SumKernel, Gaussian]:
-        smooth = StationaryKernel(profile, n_columns, ard=ard, variance=scale)
-        linear = LinearKernel(n_columns, variance=scale * per_column, low=low, high=high)
-        kernel = SumKernel([smooth, linear])
-        likelihood = Gaussian(len(floor), excess=excess * scale, floor=floor.tolist())
-        kernel.to(rows.X.device, torch.float64)
-        likelihood.to(rows.X.device, torch.float64)
-        with torch.no_grad():
-            if fixed:
-                likelihood.fix(floor)
-            smooth.log_lengthscale.add_(math.log(shorter))
-        score = most_likely(kernel, likelihood, rows.rows(slice(-FIRST_ROWS, None)), FIRST_ITERATIONS, REACH)
-        return score, kernel, likelihood
-
-    candidates = [searched(profile, EXCESS) for profile in PROFILES]
-    if all(likelihood.variance.min().item() > NOTHING * scale for _, _, likelihood in candidates):
-        again = searched(*SECOND_START)
-        if again[0] > MARGIN + max(score for score, _, _ in candidates):  # a few targets far from the others gain less
-            candidates.append(again)
-    best, kernel, likelihood = max(candidates, key=lambda candidate: candidate[0])
-    noisy = likelihood.variance.min().item() > NOISY * scale
-    if noisy and not fixed:  # given noise may differ from row to row, so that some rows tell the kernels apart
-        most_likely(kernel, likelihood, rows.rows(slice(-NOISY_ROWS, None)), ITERATIONS, REACH)
-        if likelihood.variance.min().item() <= NOISY * scale:
-            _search_with_less_noise(kernel, likelihood, rows.rows(slice(-ROWS, None)))
-        return kernel, likelihood
-    close = [(kernel, likelihood) for score, kernel, likelihood in candidates if score >= best - MARGIN]
-    last = rows.rows(slice(-NOISY_ROWS if noisy else -ROWS, None))
-    scores = [most_likely(*pair, last, ITERATIONS, REACH) for pair in close]
-    return close[int(np.argmax(scores))]
-
-
-def _search_with_less_noise(kernel: SumKernel, likelihood: Gaussian, rows: Batch) -> None:
-    """Make rows most likely, starting again and again from less noise than that where a search has ended.
-
-    Where noise turns out to be no noise, there may be several optima, and rounding errors decide which of them a search
-    finds first.
-    """
-    score = most_likely(kernel, likelihood, rows, ITERATIONS, REACH)
-    for _ in range(MORE_SEARCHES):
-        pair = deepcopy(kernel), deepcopy(likelihood)
-        with torch.no_grad():
-            pair[1].log_excess.sub_(math.log(LESS_NOISE))
-        again = most_likely(*pair, rows, ITERATIONS, REACH)
-        if again < score + GAIN:
-            break
-        score = again
-        kernel.load_state_dict(pair[0].state_dict())
-        likelihood.load_state_dict(pair[1].state_dict())

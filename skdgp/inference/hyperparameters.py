@@ -87,9 +87,14 @@ class HyperparameterPosterior:
         parts = [part.detach().flatten() for part in _parameters(kernel, likelihood)]
         self.sizes = [len(part) for part in parts]
         self.start = torch.round(torch.cat(parts), decimals=DIGITS)
-        self.n_lengthscales = cast(StationaryKernel, kernel.kernels[0]).log_lengthscale.numel()
+        free = [
+            torch.full_like(part, name != "log_lengthscale")
+            for part, (_, name) in zip(parts, _places(kernel), strict=False)
+        ]
+        free += [torch.ones_like(part) for part in parts[len(free) :]]  # of the noise
+        self.free = torch.cat(free).bool()  # (d,), what is no lengthscale
         self.n_noises = 0 if likelihood.fixed else self.sizes[-1]
-        self.centre = self.start[self.n_lengthscales :].clone()
+        self.centre = self.start[self.free]
         size = ((rows.weight @ rows.y.square()).mean() / rows.weight.sum()).clamp(min=TINY).log()
         self.centre[0] = torch.maximum(self.centre[0], size + math.log(LARGER))
         known = observed.number / (observed.number + USUAL_ROWS)
@@ -117,9 +122,9 @@ class HyperparameterPosterior:
         density = -0.5 * (solved.square().sum((-3, -2, -1)) + copies * log_determinant.sum(-1))
         apart = number - n_rows
         density = density - 0.5 * ((within / noise).sum(-1) + apart * copies * (LOG_2PI + noise.log()).sum(-1))
-        smooth = cast(StationaryKernel, kernel.kernels[0])
-        free = (theta[:, self.n_lengthscales :] - self.centre) / self.deviation
-        prior = smooth.log_prior_of_each() - 0.5 * free.square().sum(-1)
+        free = (theta[:, self.free] - self.centre) / self.deviation
+        of_lengths = [part.log_prior_of_each() for part in kernel.kernels if isinstance(part, StationaryKernel)]
+        prior = torch.stack(of_lengths).sum(0) - 0.5 * free.square().sum(-1)
         total = density + prior
         return torch.where((failed > 0).any(-1) | ~total.isfinite(), -math.inf, total)
 

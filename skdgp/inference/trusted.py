@@ -24,6 +24,7 @@ from ..gp import (
     fourier,
     global_layer,
     images,
+    interactions,
     interdomain,
     kernels,
     latents,
@@ -40,8 +41,8 @@ from ..gp import (
 #: Modules whose own classes are parts of models.
 MODULES = (
     *(amortised_layer, blend, censored, classes, composed, coregional, coupled, deep_gp, features, fourier),
-    *(global_layer, images, interdomain, kernels, latents, layers, likelihoods, log_link, means, neighbours),
-    *(networks, noise, propagation),
+    *(global_layer, images, interactions, interdomain, kernels, latents, layers, likelihoods, log_link, means),
+    *(neighbours, networks, noise, propagation),
 )
 
 #: Layers of torch: those of this package's models, and some more of which users make their own parts.

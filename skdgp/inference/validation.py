@@ -224,9 +224,10 @@ class Validation(NamedTuple):
             others = self._predicted(predictor, foundation, Part(self.split.rows).spread(MOST_VALIDATION_ROWS))
         scales = [torch.ones(self.data.X.shape[1], dtype=torch.float64, device=self.device)]
         if predictor.blend is not None:
-            kernel = cast(StationaryKernel, cast(SumKernel, predictor.blend.base.layers[0].kernel).kernels[0])
-            length = kernel.lengthscale[0].double()
-            scales.append(length / length.log().mean().exp())
+            for kernel in cast(SumKernel, predictor.blend.base.layers[0].kernel).kernels:
+                if isinstance(kernel, StationaryKernel):
+                    length = kernel.lengthscale[0].double()
+                    scales.append(length / length.log().mean().exp())
         predicted = self._predicted(predictor, foundation, stored)
         predicted = predicted._replace(rows=Batch(predicted.rows.X, predicted.rows.y, weight.to(predicted.rows.weight)))
         likelihood = cast(AdditiveNoise, predictor.likelihoods[0])

@@ -1,0 +1,206 @@
+"""A kernel of second-order interactions: its functions are sums of functions of two quantities each.
+
+    k(x, x') = σ² / (G(G−1)/2) Σ_{g<h} κ_g κ_h,        κ_g = profile(‖x_g − x'_g‖ / ℓ_g)
+
+A quantity g is an input, or a group of inputs that stand for a single feature (Duvenaud, Nickisch and Rasmussen,
+NeurIPS 2011, of order two). Rows need not be near each other to be alike: it is enough if two quantities are. So a
+function of many features that is such a sum is learnt from far fewer rows than by a kernel of all distances together.
+
+The sum over pairs takes no more than the G numbers κ_g: with s = Σ κ_g and q = Σ κ_g² it is (s² − q)/2.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .autograd import Function
+from .correlations import Profile, correlation
+from .kernels import PRIOR_SHIFT, PROFILES, StationaryKernel, gamma_quantiles
+from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves
+
+#: Number of distances that are computed at a time, so that they stay in the processor's cache: 256 KiB.
+AT_A_TIME = 2**15
+
+#: Indices of a block of covariances: of the sets, the first rows and the second rows.
+Block = tuple[slice, slice, slice]
+
+
+class InteractionKernel(StationaryKernel):
+    """The mean of the products of two stationary kernels over all pairs of quantities; see the module's docstring.
+
+    Parameters and attributes are those of :class:`.StationaryKernel` with a lengthscale for each quantity.
+
+    Parameters
+    ----------
+    profile : {"rbf", "matern12", "matern32", "matern52"}
+        Name of the profile.
+    n_inputs : int
+        Q, dimension of x.
+    ard : True or sequence of int, default=True
+        Groups of inputs, of which each has a lengthscale. There must be two of them or more.
+    variance : float, default=1.0
+        Initial σ².
+    """
+
+    def __init__(self, profile: str, n_inputs: int, *, ard=True, variance: float = 1.0):
+        super().__init__(profile, n_inputs, ard=ard, lengthscale=1.0, variance=variance)
+
+    def log_prior_of_each(self) -> Tensor:
+        """Log density (D,) of the prior log ℓ − ½ ~ Cauchy(0, 1), which is that of kernels of one quantity."""
+        return -(self.log_lengthscale - PRIOR_SHIFT).square().log1p().sum(-1)
+
+    def relative_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Correlations (..., D, N1, N2)."""
+        profile = PROFILES[self.profile]
+        scale = (profile.rate * self.inverse_square.sqrt()).unsqueeze(-2)  # (D, 1, Q)
+        U1, U2 = X1.unsqueeze(-3) * scale, X2.unsqueeze(-3) * scale
+        groups = _numbers(self, U1.device)
+        if torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():  # blocks are no use to them
+            return _mean_of_products(self._at_once(U1, U2, profile))
+        return _MeanOfProducts.apply(U1, U2, profile, groups, X1 is X2)
+
+    def _at_once(self, U1: Tensor, U2: Tensor, profile: Profile) -> Tensor:
+        """All κ (..., G, N1, N2) of rows in units of ℓ/c."""
+        if self.groups is None:
+            return correlation(U1.mT[..., None], U2.mT[..., None], profile)
+        columns = [[c for c, group in enumerate(self.groups) if group == g] for g in range(self.n_quantities)]
+        return torch.stack([correlation(U1[..., c], U2[..., c], profile) for c in columns], dim=-3)
+
+    def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
+        """Functions that are sums of waves, of which each depends on two quantities."""
+        n_frequencies = N_WAVES if n_outputs == self.n_outputs else N_WAVES // 2
+        points = spread(streams, self.n_outputs, n_frequencies, n_inputs + 3)
+        weight = None
+        if math.isfinite(PROFILES[self.profile].nu):
+            points, weight = more_of_the_tail(points)
+        return waves(streams, self.frequencies(points), n_outputs, weight)
+
+    def frequencies(self, points: Tensor) -> Tensor:
+        """Frequencies (..., D, F, Q) from the spectral density, given uniform ``points`` (..., D, F, Q + 3).
+
+        The second of the points chooses two quantities, in one of the two orders. Each of them has a precision of its
+        own, if the profile is a mixture of Gaussians. All others have the frequency zero.
+        """
+        groups, number = _numbers(self, points.device), self.n_quantities
+        pair = (points[..., 1] * number * (number - 1)).long().clamp(max=number * (number - 1) - 1)
+        first, other = pair // (number - 1), pair % (number - 1)
+        second = other + (other >= first)
+        root = torch.zeros_like(points[..., 3:])
+        nu = PROFILES[self.profile].nu
+        for chosen, point in ((first, points[..., 0]), (second, points[..., 2])):
+            precision = gamma_quantiles(nu, point) if math.isfinite(nu) else torch.ones_like(point)
+            root += torch.where(groups == chosen[..., None], precision.rsqrt()[..., None], 0.0)
+        return torch.special.ndtri(points[..., 3:]) * root / self.lengthscale[:, None]
+
+    def gradient_variance(self, n_inputs: int) -> Tensor | None:
+        """Those of a stationary kernel over G/2, since a quantity is in G − 1 of G(G − 1)/2 pairs."""
+        variance = super().gradient_variance(n_inputs)
+        return None if variance is None else variance * (2 / self.n_quantities)
+
+
+class _MeanOfProducts(Function):
+    """The correlations (..., N1, N2) of rows in units of ℓ/c, U1 (..., N1, Q) and U2 (..., N2, Q).
+
+    With dκ = −h d(a²)/2 the derivative by the difference d of an input of quantity g is −2 (s − κ_g) h_g d / (G(G−1)).
+    Blocks are computed twice, for the value and for the gradient, since keeping all κ_g would take G times the memory.
+    """
+
+    @staticmethod
+    def forward(ctx, U1: Tensor, U2: Tensor, profile: Profile, groups: Tensor, same: bool) -> Tensor:
+        lead = torch.broadcast_shapes(U1.shape[:-2], U2.shape[:-2])
+        ctx.profile, ctx.same, ctx.lead, ctx.shapes = profile, same, lead, (U1.shape, U2.shape)
+        U1, U2 = (U.expand(*lead, *U.shape[-2:]).flatten(0, -3) for U in (U1, U2))
+        ctx.save_for_backward(U1, U2, groups)
+        K = U1.new_empty(len(U1), U1.shape[-2], U2.shape[-2])
+        for block in _blocks(K.shape, len(groups), same):
+            kappa, _ = profile.evaluate(_distances(_differences(U1, U2, block), groups).neg_())
+            which, rows, columns = block
+            K[which, rows, columns] = part = _mean_of_products(kappa)
+            if same:
+                K[which, columns, rows] = part.mT
+        return K.reshape(*lead, *K.shape[1:])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, bar: Tensor) -> tuple[Tensor | None, ...]:
+        U1, U2, groups = ctx.saved_tensors
+        bar, bars = bar.reshape(len(U1), U1.shape[1], U2.shape[1]), [torch.zeros_like(U1), torch.zeros_like(U2)]
+        factor = 2.0 * ctx.profile.slope / (_number(groups) * (_number(groups) - 1))
+        for block in _blocks(bar.shape, len(groups), ctx.same):
+            difference = _differences(U1, U2, block)
+            kappa, h = ctx.profile.evaluate(_distances(difference, groups).neg_())
+            h = kappa if h is None else h
+            which, rows, columns = block
+            outer = factor * _summed_bar(bar, block) if ctx.same else factor * bar[which, rows, columns]
+            inner = (kappa.sum(1, keepdim=True) - kappa).mul_(h).mul_(outer[:, None])
+            slope = difference.mul_(inner if _alone(groups) else inner[:, groups])
+            bars[0][which, rows] -= slope.sum(-1).mT
+            bars[1][which, columns] += slope.sum(-2).mT
+        bars = [part.reshape(*ctx.lead, *part.shape[1:]) for part in bars]
+        return *(part.sum_to_size(shape) for part, shape in zip(bars, ctx.shapes, strict=True)), None, None, None
+
+
+def _numbers(kernel: StationaryKernel, device: torch.device) -> Tensor:
+    """The number (Q,) of each input's quantity."""
+    numbers = range(kernel.n_inputs) if kernel.groups is None else kernel.groups
+    return torch.tensor(numbers, device=device)
+
+
+def _mean_of_products(kappa: Tensor) -> Tensor:
+    """Means (..., N1, N2) over all pairs of the products of two of the correlations (..., G, N1, N2)."""
+    number = kappa.shape[-3]
+    return (kappa.sum(-3).square() - kappa.square().sum(-3)) / (number * (number - 1))
+
+
+def _number(groups: Tensor) -> int:
+    """G, the number of quantities."""
+    return int(groups.max()) + 1
+
+
+def _alone(groups: Tensor) -> bool:
+    """Whether each input is a quantity of its own."""
+    return _number(groups) == len(groups)
+
+
+def _blocks(shape: tuple[int, ...], n_inputs: int, same: bool) -> Iterator[Block]:
+    """Blocks of covariances (L, N1, N2) that cover all of them, or if rows are the ``same``, one half of them."""
+    n_sets, n_rows, n_columns = shape
+    size = n_rows * n_columns * n_inputs
+    if size <= AT_A_TIME:
+        step = AT_A_TIME // max(1, size)
+        for first in range(0, n_sets, step):
+            yield slice(first, first + step), slice(0, n_rows), slice(0, n_columns)
+        return
+    for number in range(n_sets):
+        first = 0
+        while first < n_rows:
+            width = n_columns if not same else first + max(1, AT_A_TIME // (n_inputs * max(1, first)) // 2)
+            step = max(1, AT_A_TIME // (n_inputs * min(width, n_columns)))
+            last = min(first + step, n_rows)
+            yield slice(number, number + 1), slice(first, last), slice(0, last if same else n_columns)
+            first = last
+
+
+def _differences(U1: Tensor, U2: Tensor, block: Block) -> Tensor:
+    """Differences (l, Q, n1, n2) of a block's rows, by input."""
+    which, rows, columns = block
+    return U1[which, rows].mT[..., None] - U2[which, columns].mT[..., None, :]
+
+
+def _distances(difference: Tensor, groups: Tensor) -> Tensor:
+    """Distances (l, G, n1, n2) of quantities."""
+    if _alone(groups):
+        return difference.abs()
+    squares = difference.new_zeros(len(difference), _number(groups), *difference.shape[2:])
+    return squares.index_add_(1, groups, difference.square()).sqrt_()
+
+
+def _summed_bar(bar: Tensor, block: Block) -> Tensor:
+    """Gradients by a covariance and by its mirror image together. A block may have both, and then each has one half."""
+    which, rows, columns = block
+    both = bar[which, rows, columns] + bar[which, columns, rows].mT
+    both[..., rows] *= 0.5
+    return both

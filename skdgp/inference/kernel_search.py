@@ -1,0 +1,220 @@
+"""The kernel of a base: the one that makes some hundred rows most likely, among those that compete.
+
+A kernel is the sum of a smooth kernel of all distances together and a linear one. Two smooth kernels compete. Then the
+better one is joined by a kernel of second-order interactions (:mod:`..gp.interactions`), which is kept if it makes rows
+more likely. With it a function of many features, of which only two act together at a time, needs far fewer rows.
+"""
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..gp.interactions import InteractionKernel
+from ..gp.kernels import LinearKernel, StationaryKernel, SumKernel
+from ..gp.likelihoods import Gaussian
+from .batches import Batch
+from .evidence import most_likely
+
+#: Kernels that compete.
+PROFILES = ("matern52", "rbf")
+
+#: Iterations of L-BFGS for the first comparison of kernels.
+FIRST_ITERATIONS = 25
+
+#: Iterations of L-BFGS for the kernels that are left.
+ITERATIONS = 75
+
+#: Largest number of further searches, if a function looked noisy at first and does not in the end.
+MORE_SEARCHES = 3
+
+#: Factor by which the noise's excess is smaller where they start.
+LESS_NOISE = 100.0
+
+#: Gain per row below which a search is the last one, and below which interactions are not worth their time.
+GAIN = 0.01
+
+#: Least gain of interactions from all rows together.
+LEAST_GAIN = 2.0
+
+#: Numbers of quantities that may interact. Two of them are all there are, and many take long.
+INTERACTING = range(3, 51)
+
+#: Kernels that are behind by this much per row or less stay in the competition: without noise a smooth kernel needs
+#: more than twenty iterations to show that it is the better one.
+MARGIN = 0.2
+
+#: Initial excess of the noise over its floor, as a share of the targets' variance.
+EXCESS = 0.1
+
+#: If all searches find that the noise is more than this share of the targets' variance, there is a second start.
+NOTHING = 0.9
+
+#: Kernel of the second start, its excess, and its share of the lengthscale: functions that change within a short
+#: distance look like noise to a long lengthscale. It counts if it is better by ``MARGIN`` per row.
+SECOND_START = ("rbf", 0.01, 0.25)
+
+#: Number of rows for the evidence in the first comparison. With noise, few rows are enough to find the better kernel.
+FIRST_ROWS = 350
+
+#: Noise above this share of the targets' variance is much.
+NOISY = 1e-3
+
+#: Number of rows for the evidence in the end, with much noise.
+NOISY_ROWS = 600
+
+#: The same with little noise.
+ROWS = 1000
+
+#: How far the logarithms of kernel and noise may move: from a noise of 0.1 to one of 1e-8 and beyond.
+REACH = 16.0
+
+#: Smallest noise variance, as a share of the targets' variance.
+NOISE_FLOOR = 1e-10
+
+#: How far linear functions continue beyond the data, as a share of each feature's range.
+BEYOND = 0.1
+
+#: Which inputs share a lengthscale: the number of each input's group, or None if no inputs share one.
+Groups = Sequence[int] | None
+
+
+class Candidate(NamedTuple):
+    """A kernel with its noise, and the logarithm of evidence and prior per row that the first comparison has found."""
+
+    score: float
+    kernel: SumKernel
+    likelihood: Gaussian
+
+    @property
+    def noise(self) -> float:
+        """The smallest noise variance."""
+        return self.likelihood.variance.min().item()
+
+    def learn(self, rows: Batch) -> float:
+        """Make rows most likely, starting from the present values; the score per row."""
+        return most_likely(self.kernel, self.likelihood, rows, ITERATIONS, REACH)
+
+
+@dataclass
+class KernelSearch:
+    """The search for the kernel of some rows.
+
+    Parameters
+    ----------
+    rows : Batch
+        Rows of float64, in random order. The last of them decide.
+    floor : Tensor of shape (P,) or (1,)
+        Smallest noise variances, of each output or of all.
+    groups : sequence of int or None
+        Which inputs share a lengthscale.
+    fixed : bool
+        Whether the floor is what noise variances are.
+    """
+
+    rows: Batch
+    floor: Tensor
+    groups: Groups
+    fixed: bool
+
+    def __post_init__(self):
+        # It is 1 if targets are standardised.
+        weight, squares = self.rows.weight, self.rows.y.square()
+        self.scale = max(((weight[:, None] * squares).mean() / weight.mean()).item(), NOISE_FLOOR)
+        self.n_inputs = self.rows.X.shape[1]
+        self.n_quantities = self.n_inputs if self.groups is None else max(self.groups) + 1
+
+    def best(self) -> tuple[SumKernel, Gaussian]:
+        """The most likely kernel, with its noise."""
+        candidates = [self.candidate(profile, EXCESS) for profile in PROFILES]
+        if all(candidate.noise > NOTHING * self.scale for candidate in candidates):
+            again = self.candidate(*SECOND_START)
+            if again.score > MARGIN + max(candidate.score for candidate in candidates):  # a few far targets gain less
+                candidates.append(again)
+        best = max(candidates, key=lambda candidate: candidate.score)
+        if self.n_quantities in INTERACTING:
+            joined = self.candidate(smooth_of(best.kernel).profile, EXCESS, interactions=True)
+            if joined.score > best.score + max(GAIN, LEAST_GAIN / len(self.rows)):
+                candidates, best = [*candidates, joined], joined
+        noisy = best.noise > NOISY * self.scale
+        if noisy and not self.fixed:  # given noise may differ from row to row, so that some rows tell the kernels apart
+            best.learn(self._last(NOISY_ROWS))
+            if best.noise <= NOISY * self.scale:
+                _learn_with_less_noise(best, self._last(ROWS))
+            return best.kernel, best.likelihood
+        close = [candidate for candidate in candidates if candidate.score >= best.score - MARGIN]
+        last = self._last(NOISY_ROWS if noisy else ROWS)
+        best = close[int(np.argmax([candidate.learn(last) for candidate in close]))]
+        return best.kernel, best.likelihood
+
+    def candidate(self, profile: str, excess: float, shorter: float = 1.0, *, interactions: bool = False) -> Candidate:
+        """The kernel of a profile after the first comparison, from this excess and this share of the lengthscale."""
+        low, high = _box(self.rows.X, self.groups)
+        ard = True if self.groups is None else self.groups
+        # Columns that stand for one feature together have variance one. Linear functions of them get the same variance.
+        per_column = self.n_inputs / self.n_quantities
+        smooth = StationaryKernel(profile, self.n_inputs, ard=ard, variance=self.scale)
+        parts = [smooth, LinearKernel(self.n_inputs, variance=self.scale * per_column, low=low, high=high)]
+        if interactions:
+            parts.append(InteractionKernel(profile, self.n_inputs, ard=ard, variance=self.scale))
+        kernel = SumKernel(parts)
+        likelihood = Gaussian(len(self.floor), excess=excess * self.scale, floor=self.floor.tolist())
+        kernel.to(self.rows.X.device, torch.float64)
+        likelihood.to(self.rows.X.device, torch.float64)
+        with torch.no_grad():
+            if self.fixed:
+                likelihood.fix(self.floor)
+            smooth.log_lengthscale.add_(math.log(shorter))
+        score = most_likely(kernel, likelihood, self._last(FIRST_ROWS), FIRST_ITERATIONS, REACH)
+        return Candidate(score, kernel, likelihood)
+
+    def _last(self, number: int) -> Batch:
+        """The last rows."""
+        return self.rows.rows(slice(-number, None))
+
+
+def smooth_of(kernel: SumKernel) -> StationaryKernel:
+    """The part of a base's kernel that sees all distances together."""
+    return cast(StationaryKernel, kernel.kernels[0])
+
+
+def _learn_with_less_noise(candidate: Candidate, rows: Batch) -> None:
+    """Make rows most likely, starting again and again from less noise than that where a search has ended.
+
+    Where noise turns out to be no noise, there may be several optima, and rounding errors decide which of them a search
+    finds first.
+    """
+    score = candidate.learn(rows)
+    for _ in range(MORE_SEARCHES):
+        trial = Candidate(score, deepcopy(candidate.kernel), deepcopy(candidate.likelihood))
+        with torch.no_grad():
+            trial.likelihood.log_excess.sub_(math.log(LESS_NOISE))
+        again = trial.learn(rows)
+        if again < score + GAIN:
+            break
+        score = again
+        candidate.kernel.load_state_dict(trial.kernel.state_dict())
+        candidate.likelihood.load_state_dict(trial.likelihood.state_dict())
+
+
+def _box(X: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
+    """Opposite corners (Q,) of the box in which linear functions are linear.
+
+    A column of a category may be the same in all rows, since none has its level. A new row that has it must not be
+    moved to a point without any level: its effect would seem to be known. So such a column may move as far as the
+    others that share its lengthscale.
+    """
+    low, high = X.amin(0), X.amax(0)
+    width = high - low
+    if groups is not None:
+        number = torch.tensor(groups, device=X.device)
+        widest = width.new_zeros(max(groups) + 1).scatter_reduce(0, number, width, "amax")
+        width = torch.where(width > 0, BEYOND * width, widest[number])
+    else:
+        width = BEYOND * width
+    return low - width, high + width
