@@ -1,8 +1,9 @@
 """Chooses the correction of a model by the nearest rows, by means of rows that the model has not learnt from."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -79,6 +80,13 @@ MOST_INFLATION = 5.0
 
 ITERATIONS = 60
 
+#: Largest number of searches for lengthscales of single features. Each starts from those of the one before, by which
+#: other rows are the nearest.
+ROUNDS = 6
+
+#: What such a search must gain, in nats a row, so that another one follows.
+WORTHWHILE = 5e-3
+
 
 class Predicted(NamedTuple):
     """Rows with a model's moments (n, P) there; ``unseen`` (n,) is True if the model has not learnt from the row."""
@@ -135,19 +143,38 @@ def best_correction(
         return None
     noise = _noise_of(likelihood).to(residual)
 
-    def candidate(scale: Tensor, rows: Tensor, start: np.ndarray | None = None) -> _Candidate:
+    def candidate(
+        scale: Tensor, rows: Tensor, start: np.ndarray | None = None, *, usual: Tensor | None = None
+    ) -> _Candidate:
         numbers = {"lengthscale": scale, "variance": noise, "noise": noise}
         local = Neighbours(stored.rows.X, residual, stored.rows.weight, **numbers, n_neighbors=n_neighbors)
         judges = held_out.at(rows)
         near = local.neighbourhood(judges.rows.X, None if own is None else own[rows])
-        return _Candidate(local, judges, near, likelihood, start)
+        return _Candidate(local, judges, near, likelihood, start, usual)
 
     everything = torch.arange(len(held_out.rows), device=residual.device)
     first = _spread(everything, SEARCH_ROWS)
     scale, best = min(((scale, candidate(scale, first)) for scale in scales), key=lambda pair: pair[1].optimum.fun)
     if len(first) < len(everything):
         best = candidate(scale, everything, best.optimum.x)
-    return best.result()
+    return max(best.result(), _by_feature(best, partial(candidate, rows=everything)).result(), key=lambda c: c.gain)
+
+
+def _by_feature(best: "_Candidate", candidate: Callable[..., "_Candidate"]) -> "_Candidate":
+    """The same with a lengthscale for each feature, if that gains anything; see :data:`ROUNDS`.
+
+    A feature that says which rows belong together, such as a number that is the same in all rows of an hour, then
+    decides who is whose neighbour.
+    """
+    usual, start = best.lengthscale, None
+    for _ in range(ROUNDS if len(usual) > 1 else 0):
+        again = candidate(best.lengthscale, start=start, usual=usual)
+        gain = best.optimum.fun - again.optimum.fun
+        if gain > 0:
+            best, start = again, np.concatenate([np.zeros(len(usual)), again.numbers])
+        if gain < WORTHWHILE:
+            break
+    return best
 
 
 def _noise_of(likelihood: AdditiveNoise) -> Tensor:
@@ -163,6 +190,9 @@ def _spread(index: Tensor, n_rows: int) -> Tensor:
 class _Candidate:
     """The best correction for one scale, which lengthscales start from.
 
+    At first all features share a factor of the scale. If there are ``usual`` lengthscales (Q,), each feature has a
+    factor of its own, and the logarithm of its lengthscale has a Cauchy prior around that of the usual one.
+
     Neighbours speak of most rows, but not of all: a row may repeat another one and have quite another target. So noise
     is a mixture of two Gaussians. A single Gaussian that suits most rows would be far too narrow for the others.
     """
@@ -173,13 +203,25 @@ class _Candidate:
         held_out: Predicted,
         near: Neighbourhood,
         likelihood: AdditiveNoise,
-        start: np.ndarray | None = None,
+        start: np.ndarray | None,
+        usual: Tensor | None,
     ):
         self.local, self.held_out, self.near, self.likelihood = local, held_out, near, likelihood
-        self.scale, self.noise = local.lengthscale, local.noise
+        self.scale, self.noise, self.usual = local.lengthscale, local.noise, usual
         self.total_weight = held_out.rows.weight.sum()  # a row of weight 2 is that row twice
         self.weight = held_out.rows.weight / self.total_weight
         self.optimum = self._best(start)
+        self.n_lengths = len(self.optimum.x) - 2 * len(self.noise) - 2
+
+    @property
+    def lengthscale(self) -> Tensor:
+        """The best lengthscales (Q,)."""
+        return self.scale * torch.as_tensor(self.optimum.x[: self.n_lengths], device=self.scale.device).exp()
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The other numbers of the best vector."""
+        return self.optimum.x[self.n_lengths :]
 
     def _best(self, first: np.ndarray | None) -> OptimizeResult:
         """Search by gradients from a first vector, by default from the distances of neighbours."""
@@ -191,16 +233,18 @@ class _Candidate:
         low_noise = np.maximum(low, np.log(np.maximum(floor, 1e-12)))
         start = [noise + math.log(FUNCTION_SHARE), np.maximum(noise + math.log(NOISE_SHARE), low_noise)]
         ends = [*zip(low, high, strict=True), *zip(low_noise, np.maximum(high, low_noise), strict=True)]
-        length = math.log(distance.item())
-        bounds = [(length - REACH, length + REACH), *ends, ODDS[1:], WIDTH[1:]]
+        lengths = np.array([math.log(distance.item())] if self.usual is None else len(self.scale) * [0.0])
+        bounds = [*zip(lengths - REACH, lengths + REACH, strict=True), *ends, ODDS[1:], WIDTH[1:]]
         if first is None:
-            first = np.concatenate([[length], *start, [ODDS[0], WIDTH[0]]])
+            first = np.concatenate([lengths, *start, [ODDS[0], WIDTH[0]]])
         options, first = {"maxiter": ITERATIONS, "ftol": TOLERANCE}, np.clip(first, *np.transpose(bounds))
         return minimize(going_back(self._negative), first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
 
     def _set(self, vector: Tensor) -> None:
         """Set ρ and the noise from logarithms of the lengthscale, τ² and σ², and from odds and width of wide noise."""
-        length, variance, noise, self.odds, width = vector.split([1, *(2 * [len(self.noise)]), 1, 1])
+        n_noises = len(self.noise)
+        n_lengths = len(vector) - 2 * n_noises - 2
+        length, variance, noise, self.odds, width = vector.split([n_lengths, n_noises, n_noises, 1, 1])
         self.local.lengthscale, self.local.variance = self.scale * length.exp(), variance.exp()
         self.local.noise, self.wide = noise.exp(), self.noise * width.exp()
 
@@ -216,6 +260,9 @@ class _Candidate:
         self._set(free)
         counted = PSEUDO_COUNT * (logsigmoid(self.odds) + logsigmoid(-self.odds)).sum() / self.total_weight
         value = -(self.weight * self._density()).sum() - counted
+        if self.usual is not None:
+            unusual = (self.local.lengthscale / self.usual).log()
+            value = value + unusual.square().log1p().sum() / self.total_weight
         return value.item(), torch.autograd.grad(value, free)[0].cpu().numpy()
 
     @torch.no_grad()
