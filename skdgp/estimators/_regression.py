@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .._sklearn import fit_context
@@ -32,6 +31,7 @@ from ._fitted import built_with, fitted, learnt, query, refuse_trend
 from ._functions import FunctionDraws, draw_seeds
 from ._knowledge import known_of
 from ._parameters import method_of
+from ._prior import with_prior
 from ._shell import Shell, nameless
 
 #: Number of drawn functions that estimate the deviation of the gradient, where it has no closed form.
@@ -739,11 +739,18 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self.predict_quantiles(X, central_levels(confidence_level), latent, exposure, noise_variance)
 
     def sample_y(self, X, n_samples=1, random_state=None, latent=False, exposure=None, noise_variance=None):
-        """Draw functions from the posterior, and observations of them.
+        """Draw functions from the posterior, and observations of them. Before ``fit``, draw from the prior.
 
         Each draw is one function: its values at neighbouring rows are close to each other, and its values at equal rows
         are equal. Observation noise is then added, independently for each row. The same ``random_state`` gives the same
         functions, whatever the rows in ``X`` are. Missing cells are drawn for each row and each function.
+
+        Before ``fit``, kernels and noise are those that you gave, or those that training of a member starts from. There
+        are no units yet, and a single output. Features count as they are, as with ``normalize_X=False``: standardise
+        them for kernels by name, whose lengthscales suit standardised features. Functions have mean zero and the
+        variance of the last layer's kernel, which is one for a kernel by name. As targets they are what the likelihood
+        makes of them: exp(f) for counts and positive numbers, 1/(1 + exp(−f)) for shares. The rows in ``X`` say which
+        levels categories have, at which date days begin, and what a missing cell may be.
 
         Parameters
         ----------
@@ -756,10 +763,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         latent : bool, default=False
             Whether to draw the noiseless function f, instead of observations y.
         exposure : float or array-like of shape (n_samples_X,), default=None
-            Exposures of the rows, if the model has learnt from counts with exposures. One by default: then a count
-            is that of one unit of exposure.
+            Exposures of the rows, if the model has learnt from counts with exposures, or has not learnt yet. One by
+            default: then a count is that of one unit of exposure.
         noise_variance : float or array-like of shape (n_samples_X,), default=None
-            Variances of the noise of the rows, if ``fit`` has had those of its rows. Their mean by default.
+            Variances of the noise of the rows, if ``fit`` has had those of its rows, or there was no fit yet. Their
+            mean by default.
 
         Returns
         -------
@@ -770,6 +778,10 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         ------
         ValueError
             If ``n_samples`` is not an integer of at least 1.
+        sklearn.exceptions.NotFittedError
+            If the estimator is not fitted, and targets decide what the prior is: with ``trend``, ``n_latent_outputs``,
+            ``likelihood="ordinal"`` or one of your own, a category of more than 128 levels, or a ``target_transform``
+            other than "log" with Gaussian noise.
 
         See Also
         --------
@@ -783,14 +795,14 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> model = SOLVEGPRegressor(n_inducing=5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
         >>> model.sample_y(X, n_samples=10, random_state=0).shape
         (60, 10)
+        >>> SOLVEGPRegressor().sample_y(X, n_samples=10, random_state=0).shape  # of the prior
+        (60, 10)
         """
-        check_is_fitted(self)
         rng = check_random_state(random_state)
-        functions = FunctionDraws(self, draw_seeds("n_samples", n_samples, rng))
-        X = query(self, X)
-        return functions._sampled(
-            X, rng, latent, known_of(self, len(X), {"exposure": exposure, "noise_variance": noise_variance})
-        )
+        seeds, known = draw_seeds("n_samples", n_samples, rng), {"exposure": exposure, "noise_variance": noise_variance}
+        estimator = self if "_learnt" in vars(self) else with_prior(self, X, known)
+        X = query(estimator, X)
+        return FunctionDraws(estimator, seeds)._sampled(X, rng, latent, known_of(estimator, len(X), known))
 
     def score(self, X, y, sample_weight=None, exposure=None):
         """Coefficient of determination R² of the predictions.

@@ -69,7 +69,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val, *, known=None, known_val=N
     clock = Clock(estimator.max_time)
     with threads_for():
         before, structure = vars(estimator).get("_learnt") if estimator.warm_start else None, structure_of(estimator)
-        method, wishes = _wishes(estimator, before, y, by_chunks=False)
+        method, wishes = wishes_of(estimator, before, y, by_chunks=False)
         checker = checker_of(estimator, before)
         table, rows = read(checker, before, structure, X, y, sample_weight, known=known)
         held_out = table.read_held_out(checker, X_val, y_val, rows.labels, class_weight_of(estimator), known_val)
@@ -133,7 +133,7 @@ class _Trainings:
         """All ensembles as one, and its evidence lower bound in the user's units."""
         bounds = []
         for number, part in enumerate(parts):
-            likelihood = _likelihood(self.estimator, self.before, self.table, part.rows)
+            likelihood = likelihood_of(self.estimator, self.before, self.table, part.rows)
             if part.trend is not None and self.estimator.normalize_y:
                 _widen_units(cast(Regression, likelihood), part)
             self.views.append(part.view(self.table, likelihood))
@@ -197,11 +197,11 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool
     clock = Clock()
     with threads_for():
         before, structure = vars(estimator).get("_learnt"), structure_of(estimator)
-        method, wishes = _wishes(estimator, before, y, by_chunks=True)
+        method, wishes = wishes_of(estimator, before, y, by_chunks=True)
         options = {"by_chunks": True, "classes": classes, "known": known}
         table, rows = read(checker_of(estimator, before), before, structure, X, y, sample_weight, **options)
         n_rows = _total_rows(total_size, len(rows))
-        likelihood = _likelihood(estimator, before, table, rows)
+        likelihood = likelihood_of(estimator, before, table, rows)
         chunk = to_batch(rows, likelihood, _precision(estimator, rows))
         n_seen = len(chunk) + (0 if before is None else before.n_rows)
         rng = check_random_state(estimator.random_state)
@@ -249,7 +249,7 @@ def condition(estimator, X, y, sample_weight, *, known=None):
         return keep(estimator, Learnt(ensemble, table, structure, before.n_rows + len(rows)).attributes())
 
 
-def _wishes(estimator, before: Learnt | None, y, *, by_chunks: bool) -> tuple[Any, Wishes]:
+def wishes_of(estimator, before: Learnt | None, y, *, by_chunks: bool) -> tuple[Any, Wishes]:
     """The method, and what the user asks for; ValueError if parameters do not go together, or with the targets."""
     if before is None:
         censored = not is_classifier(estimator) and are_intervals(y)
@@ -288,7 +288,7 @@ def _total_rows(total_size, n_chunk: int) -> int | None:
     return int(total_size)
 
 
-def _likelihood(estimator, before: Learnt | None, table: Table, rows: Encoded) -> Likelihood:
+def likelihood_of(estimator, before: Learnt | None, table: Table, rows: Encoded) -> Likelihood:
     """The likelihood of a model that goes on learning, or one of targets like these, in whose units it computes."""
     known = rows.given.known
     if before is not None:

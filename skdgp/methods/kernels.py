@@ -253,7 +253,7 @@ def with_numbers(kernel: Kernel, source: Any, n_inputs: int, table: Table) -> Ke
 
     The numbers may lie outside of the bounds. Weights of patches, which no kernel object sets, stay as they are.
     """
-    functions = deepcopy(without_noise(source)[0])
+    functions = without_noise(source)[0]
     if by_name(kernel):
         groups = groups_of(table, n_inputs)
         named = StationaryKernel(kernel.profile, n_inputs, ard=True if groups is None else groups)
@@ -262,11 +262,20 @@ def with_numbers(kernel: Kernel, source: Any, n_inputs: int, table: Table) -> Ke
             named.log_lengthscale.copy_(lengths.log())
             named.log_variance.fill_(np.log(functions.k1.constant_value))
         return named
-    functions.set_params(**{name: "fixed" for name in functions.get_params() if name.endswith("_bounds")})
-    other = layer_kernel(SimpleNamespace(kernel=functions), 0, 1, n_inputs, 1, table)
+    other = layer_kernel(SimpleNamespace(kernel=with_fixed_numbers(functions)), 0, 1, n_inputs, 1, table)
     weights = {name: value for name, value in kernel.state_dict().items() if name.endswith("change")}
     other.load_state_dict(weights, strict=False)
     return other
+
+
+def with_fixed_numbers(kernel: KernelLike) -> KernelLike:
+    """A copy of kernel objects whose numbers are fixed, and so may lie outside of their bounds; others as they are."""
+    if isinstance(kernel, list | tuple):
+        return [with_fixed_numbers(one) for one in kernel]
+    if not is_object(kernel):
+        return kernel
+    bounds = [name for name in kernel.get_params() if name.endswith("_bounds")]
+    return deepcopy(kernel).set_params(**dict.fromkeys(bounds, "fixed"))
 
 
 def _learnt_sum(given: str, kernel: Part, units: Units | None) -> KernelLike:
