@@ -102,6 +102,16 @@ def test_estimators_do_not_depend_on_them(tiny, other):
         assert_same([*learnt(tiny, watch=watch), *predicted(tiny, fitted)], expected)
 
 
+@pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
+@other_defaults
+def test_priors_do_not_depend_on_them(tiny, other):
+    expected = tiny().sample_y(X, 2, random_state=0)
+    with defaults(**other):
+        assert_same([tiny().sample_y(X, 2, random_state=0)], [expected])
+    with torch.inference_mode():
+        assert_same([tiny().sample_y(X, 2, random_state=0)], [expected])
+
+
 @pytest.mark.slow
 @every_family
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
