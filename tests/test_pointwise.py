@@ -287,6 +287,9 @@ class TestDistribution:
         for level in (0.5, 0.9, 0.999):
             np.testing.assert_allclose(dist.cdf(dist.ppf(level)), level, rtol=1e-9)
         assert (dist.ppf(0.0) == 0).all() and (dist.ppf(1.0) == 1).all()
+        close = FamilyDistribution(stats.beta, {"a": [[0.3], [0.4]], "b": [[0.3], [0.5]]}, [0.5, 0.5])
+        q = 1 - 1e-4  # there 1 - y is 3e-12
+        np.testing.assert_allclose(close.cdf(close.ppf(q)), q, rtol=0, atol=1e-8)
         one = FamilyDistribution(stats.norm, {"loc": [[1.0, 2.0]]}, [1.0])
         np.testing.assert_allclose(one.ppf(0.9), stats.norm.ppf(0.9, [1.0, 2.0]))
 
