@@ -14,7 +14,9 @@ from itertools import combinations as pairs_of
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 from sklearn.gaussian_process.kernels import RBF, DotProduct, ExpSineSquared, Matern, RationalQuadratic
+from sklearn.linear_model import Ridge
 from sklearn.preprocessing import PowerTransformer, QuantileTransformer
 
 from skdgp import (
@@ -29,13 +31,28 @@ from skdgp.kernels import Select
 
 SEED = int(os.environ.get("SKDGP_SEED", "0"))
 
-#: Number of combinations of each estimator, and the part of them for which each property is tested.
-N_COMBINATIONS, EVERY = 32, int(os.environ.get("SKDGP_EVERY", "10"))
+#: Number of combinations of each regressor and of each classifier, which has fewer options, and the part of them for
+#: which each property is tested.
+N_OF_REGRESSORS, N_OF_CLASSIFIERS, EVERY = 40, 32, int(os.environ.get("SKDGP_EVERY", "8"))
 
 #: Probability that an option differs from the small budget, and from how many draws each combination is chosen.
 CHANGED, N_DRAWN = 0.3, 60
 
 N_ROWS, N_FEATURES = 48, 3
+
+
+class ScaledRidge(Ridge):
+    """Ridge regression whose penalty does not depend on the units of columns."""
+
+    def fit(self, X, y, sample_weight=None):
+        mean = np.average(X, axis=0, weights=sample_weight)
+        deviation = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=sample_weight))
+        self.scale_ = np.where(deviation > 0, deviation, 1.0)
+        return super().fit(X / self.scale_, y, sample_weight)
+
+    def predict(self, X):
+        return super().predict(X / self.scale_)
+
 
 #: Values of options that change predictions. The first is that of the small budget.
 OF_ALL = {
@@ -57,8 +74,13 @@ OF_REGRESSORS = {
         "poisson",
         "negative_binomial",
         "gamma",
+        "lognormal",
+        "beta",
+        "ordinal",
     ],
     "target_transform": [None, "log", "power", "quantiles"],
+    "trend": [None, "ridge"],
+    "known": [None, "exposure", "noise_variance"],
     "n_neighbors": [0, "auto", 6],
     "normalize_y": [True, False],
 }
@@ -97,15 +119,16 @@ OPTIONS = {
 REGRESSORS, CLASSIFIERS = list(OPTIONS)[:3], list(OPTIONS)[3:]
 
 #: What the rows are like. The first is a table of numbers without gaps.
-TABLES = ["plain", "gaps", "categories", "one column", "offset", "weights"]
+TABLES = ["plain", "gaps", "categories", "one column", "offset", "weights", "new levels", "dates"]
 
-#: Levels of the category.
-COLOURS = ["red", "green", "blue"]
+#: Levels of the category. Rows to predict may have one more.
+COLOURS, NEW_COLOUR = ["red", "green", "blue"], "violet"
 
 #: What the targets are like besides what the likelihood asks for.
-TARGETS = ["one", "two", "tied"]
+TARGETS = ["one", "two", "tied", "intervals"]
 
 ANY_NAME = ["matern52", "rbf", "matern32", "matern12"]
+LEVEL = {"kernel": [*ANY_NAME, "waves"]}  # functions grow without end in no direction, so that exponentials are finite
 NO_LATENT = {"latent_dims": [0], "n_latent_outputs": [None]}
 WHITENED = ["full", "diag"]
 COUPLED = NO_LATENT | {
@@ -119,22 +142,46 @@ COUPLED = NO_LATENT | {
 #: The values of other options with which a value is possible and has an effect.
 GOES_WITH = {
     ("kernel", "season"): {"table": ["plain", "one column", "offset", "weights"]},
-    ("ard", False): {"kernel": ANY_NAME, "table": ["plain", "gaps", "categories", "offset", "weights"]},
-    ("normalize_X", False): {"table": ["plain", "gaps", "categories", "one column", "weights"]},
+    ("ard", False): {"kernel": ANY_NAME, "table": ["plain", "gaps", "categories", "offset", "weights", "new levels"]},
+    ("normalize_X", False): {"table": ["plain", "gaps", "categories", "one column", "weights", "new levels"]},
+    ("dtype", "float32"): {"covariance": ["full", "diag", "odvgp"]},  # too coarse for the others, as their page says
     ("base", "gp"): NO_LATENT | {"kernel": ANY_NAME, "early_stopping": [True]},
     ("n_neighbors", "auto"): NO_LATENT | {"likelihood": ["gaussian"], "early_stopping": [True]},
     ("n_neighbors", 6): NO_LATENT | {"likelihood": ["gaussian"], "early_stopping": [True]},
     **{
         ("target_transform", value): {"likelihood": ["gaussian", "student_t", "heteroskedastic"]}
-        for value in OF_REGRESSORS["target_transform"][1:]
+        for value in OF_REGRESSORS["target_transform"][2:]
     },
+    ("trend", "ridge"): {
+        "likelihood": ["gaussian", "student_t", "heteroskedastic"],
+        "target_transform": [None, "power", "quantiles"],
+    },
+    ("known", "exposure"): {"likelihood": ["poisson", "negative_binomial"]},
+    ("known", "noise_variance"): {"likelihood": ["gaussian"], "target_transform": [None], "n_latent_outputs": [None]},
+    ("targets", "intervals"): NO_LATENT
+    | {
+        "likelihood": ["gaussian", "lognormal"],
+        "target_transform": [None, "log"],
+        "trend": [None],
+        "known": [None],
+        "n_neighbors": [0],
+        "method": ["auto", "svi"],
+    },
+    ("target_transform", "log"): LEVEL | {"likelihood": ["gaussian", "student_t", "heteroskedastic"]},
+    ("likelihood", "lognormal"): LEVEL,
     ("n_latent_outputs", 1): {"likelihood": ["gaussian"], "targets": ["two"]},
     ("n_importance", 3): {"latent_dims": [1]},
     ("layer_posterior", "joint"): COUPLED,
     ("layer_posterior", "chain"): COUPLED,
     ("layer_posterior", "locations"): COUPLED | {"inducing": ["points"]},
     ("inducing", "derivatives"): {"kernel": ["matern52", "rbf"], "covariance": WHITENED},
-    ("inducing", "fourier"): {"kernel": ["matern52", "matern32", "matern12"], "covariance": WHITENED, "ard": [True]},
+    ("inducing", "fourier"): {
+        "kernel": ["matern52", "matern32", "matern12"],
+        "covariance": WHITENED,
+        "ard": [True],
+        "table": [table for table in TABLES if table != "dates"],  # which have many columns, as trends have
+        "trend": [None],
+    },
     ("inducing", "eigen"): {"kernel": ["rbf"], "covariance": WHITENED},
     ("inducing", "points+derivatives"): {
         "kernel": ["matern52", "rbf"],
@@ -151,7 +198,7 @@ GOES_WITH = {
 }
 
 #: How many inducing variables some kinds need.
-FEATURES = {"fourier": 36, "eigen": 12}
+FEATURES = {"fourier": 42, "eigen": 16}
 
 #: A budget that shows behaviour, not quality.
 BUDGET = {"n_inducing": 6, "n_samples": 16, "max_iter": 12, "batch_size": 16, "random_state": 0}
@@ -164,6 +211,11 @@ KERNELS = {
 TRANSFORMS = {
     "power": PowerTransformer,
     "quantiles": lambda: QuantileTransformer(n_quantiles=20, output_distribution="normal"),
+}
+MADE = {
+    "kernel": KERNELS,
+    "target_transform": TRANSFORMS,
+    "trend": {"ridge": ScaledRidge},
 }
 
 
@@ -200,7 +252,7 @@ class Combination:
     def new(self, **changes):
         """The estimator, not fitted."""
         options = {"n_inducing": FEATURES.get(self.options.get("inducing"), 6)} | self.options | changes
-        for name, values in {"kernel": KERNELS, "target_transform": TRANSFORMS}.items():
+        for name, values in MADE.items():
             if options.get(name) in values:
                 options[name] = values[options[name]]()
         known = self.estimator().get_params()
@@ -209,24 +261,37 @@ class Combination:
     @cached_property
     def X(self):
         """Features of the training rows: an array, or a data frame if some are categories."""
-        return self.rows(np.random.default_rng(self.seed), N_ROWS)
+        return self.rows(np.random.default_rng(self.seed), N_ROWS, COLOURS)
 
-    def rows(self, rng: np.random.Generator, n_rows: int):
-        """Rows from where the training rows are."""
+    def rows(self, rng: np.random.Generator, n_rows: int, levels=None):
+        """Rows from where the training rows are; by default with any level that rows to predict may have."""
         n_features = 1 if self.table == "one column" else N_FEATURES
         X = rng.uniform(-2, 2, size=(n_rows, n_features))
         if self.table == "offset":
             X = X * [1.0, 1e3, 1e-4][:n_features] + [0.0, 1e5, 3.0][:n_features]
         if self.table == "gaps":
             X[rng.random(X.shape) < 0.15] = np.nan
+        frame = pd.DataFrame(X[:, :2], columns=["a", "b"][:n_features])
         if self.table == "categories":
-            frame = pd.DataFrame(X[:, :2], columns=["a", "b"])
             return frame.assign(c=pd.Categorical(rng.choice(COLOURS, n_rows), categories=COLOURS))
+        if self.table == "new levels":
+            return frame.assign(c=rng.choice(levels or [*COLOURS, NEW_COLOUR], n_rows))
+        if self.table == "dates":
+            return frame.assign(when=pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 800, n_rows), "D"))
         return X
 
+    def known(self, X, unit: float = 1.0) -> dict[str, np.ndarray]:
+        """What is known of rows besides their targets in this unit: numbers that depend on a row alone."""
+        name = self.options.get("known")
+        if name is None:
+            return {}
+        first = np.nan_to_num(np.asarray(pd.DataFrame(X).iloc[:, 0], dtype=float))
+        size = np.exp(2 * np.frexp(np.abs(first))[0])  # 1 or between e and e², also if features have other units
+        return {name: size if name == "exposure" else 0.02 * unit**2 * size}
+
     @cached_property
-    def y(self) -> np.ndarray:
-        """Targets that suit the likelihood."""
+    def y(self):
+        """Targets that suit the likelihood: an array, or a data frame of bounds."""
         rng = np.random.default_rng(self.seed + 1)
         x = np.nan_to_num(np.asarray(pd.DataFrame(self.X).iloc[:, 0], dtype=float))
         f = np.sin(2 * x)[:, None] + [0.0, 0.5][: 2 if self.targets == "two" else 1]
@@ -235,12 +300,20 @@ class Combination:
             return np.array(["no", "perhaps", "yes"])[np.digitize(y[:, 0], [-0.5, 0.5] if self.seed % 2 else [0.0])]
         if self.likelihood in ("poisson", "negative_binomial"):
             y = rng.poisson(np.exp(1.5 * f + 0.5)).astype(float)
-        elif self.likelihood == "gamma" or self.options["target_transform"] == "log":
+        elif self.likelihood in ("gamma", "lognormal") or self.options["target_transform"] == "log":
             y = np.exp(y)
+        elif self.likelihood == "ordinal":
+            y = 1.0 + np.digitize(y, [-0.5, 0.2, 0.8])
         elif self.targets == "tied":
             y = y.round(1)
+        if self.likelihood == "beta":
+            y = expit(2 * y) if self.targets != "tied" else np.clip(0.5 + 0.4 * y, 0, 1)
         if self.options.get("n_latent_outputs") and self.targets == "two":
             y[::3, 1] = np.nan
+        if self.targets == "intervals":
+            number = np.arange(len(y)) % 6
+            upper = np.where(number == 1, np.inf, y[:, 0] + np.where(number == 2, 0.5, 0.0))
+            return pd.DataFrame({"lower": y[:, 0], "upper": upper})
         return y if self.targets == "two" else y[:, 0]
 
     @cached_property
@@ -248,13 +321,13 @@ class Combination:
         """Weights of the rows, some of them zero, if the table has any."""
         return np.arange(N_ROWS) % 3 / 1.5 if self.table == "weights" else None
 
-    def fitted(self, X=None, y=None, weight=None, **changes):
-        """The estimator, fitted to its own table or to another one."""
+    def fitted(self, X=None, y=None, weight=None, unit=1.0, **changes):
+        """The estimator, fitted to its own table or to another one, whose targets may have another unit."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of few rows, and of training that ends early
             weight = self.weight if weight is None else weight
-            model = self.new(**changes)
-            return model.fit(self.X if X is None else X, self.y if y is None else y, sample_weight=weight)
+            X, y = self.X if X is None else X, self.y if y is None else y
+            return self.new(**changes).fit(X, y, sample_weight=weight, **self.known(X, unit))
 
     @cached_property
     def model(self):
@@ -272,6 +345,11 @@ def combinations(estimator: type) -> list[Combination]:
     return chosen(SEED)[estimator]
 
 
+def n_first(estimator: type) -> int:
+    """Number of the first ones, for which each property is tested."""
+    return -(-(N_OF_REGRESSORS if estimator in REGRESSORS else N_OF_CLASSIFIERS) // EVERY)
+
+
 @cache
 def chosen(seed: int) -> dict[type, list[Combination]]:
     """The combinations of all estimators. They are chosen in turn, so that an estimator has what others do not."""
@@ -279,7 +357,7 @@ def chosen(seed: int) -> dict[type, list[Combination]]:
     known: dict = {estimator: set() for estimator in OPTIONS}
     anywhere: set = set()  # values that any estimator has
     found: dict = {estimator: [] for estimator in OPTIONS}
-    for estimator in list(OPTIONS) * N_COMBINATIONS:
+    for estimator in N_OF_CLASSIFIERS * list(OPTIONS) + (N_OF_REGRESSORS - N_OF_CLASSIFIERS) * REGRESSORS:
         values = all_values(estimator)
         unseen = [(name, value) for name in values for value in values[name][1:] if (name, value) not in anywhere]
         candidates = [drawn(values, rng, unseen) for _ in range(N_DRAWN)]
@@ -300,7 +378,7 @@ def pairs(values: dict, options: dict) -> set:
 def n_new(found: set, known: set, anywhere: set) -> int:
     """Number of values and pairs that are not known. New values count more, and most if no estimator has them."""
     new = found - known
-    return len(new) + sum(4 if each[0] in anywhere else 24 for each in new if len(each) == 1)
+    return len(new) + sum(4 if each[0] in anywhere else 60 for each in new if len(each) == 1)
 
 
 def drawn(values: dict, rng: np.random.Generator, unseen: list) -> dict:
