@@ -320,11 +320,11 @@ def run(protocol, folder, estimator, split, params, n_jobs):
     params = {} if estimator in PEERS else params
     if estimator in MODULES:
         importlib.import_module(MODULES[estimator])
-    start = time.perf_counter()
+    start = time.process_time()
     predict = ESTIMATORS[estimator](data, split, **params)
-    fitted = time.perf_counter()
+    fitted = time.process_time()
     dist = predict(data.X_test)
-    predicted = time.perf_counter()
+    predicted = time.process_time()
     keys = (protocol, folder.name, estimator, json.dumps(params), split, len(data.X), len(data.X_test))
     times = {"fit_s": fitted - start, "predict_s": predicted - fitted}
     return dict(zip(KEYS, keys, strict=True)) | scores(data.y_test, dist) | times

@@ -88,6 +88,17 @@ def test_gradients(profile, groups, n_outputs):
 
 
 @pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_rows_out_of_reach_are_uncorrelated(profile, groups):
+    kernel, X = make_kernel(profile, groups), normal(3, 5)
+    for far in (1e30, 1e300):
+        Z = torch.full((2, 5), far, dtype=torch.float64).requires_grad_()
+        covariance = kernel.covariance(X, Z)
+        covariance.sum().backward()
+        assert (covariance == 0).all() and (Z.grad == 0).all()
+
+
+@pytest.mark.parametrize("groups", GROUPS)
 def test_transforms_of_torch_have_the_same_derivatives(groups):
     kernel, X, Z = make_kernel(groups=groups), normal(6, 5), normal(4, 5, seed=1)
     slopes = torch.func.jacrev(lambda x: kernel.covariance(x[None], Z)[0, 0])(X[0])

@@ -17,12 +17,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .autograd import Function
-from .correlations import Profile, correlation
+from .correlations import FARTHEST_SQUARED, Profile, correlation
 from .kernels import PRIOR_SHIFT, PROFILES, StationaryKernel, gamma_quantiles
 from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves
 
 #: Number of distances that are computed at a time, so that they stay in the processor's cache: 256 KiB.
 AT_A_TIME = 2**15
+
+#: Larger distances, in lengthscales, are replaced by this one.
+FARTHEST = FARTHEST_SQUARED**0.5
 
 #: Indices of a block of covariances: of the sets, the first rows and the second rows.
 Block = tuple[slice, slice, slice]
@@ -191,11 +194,11 @@ def _differences(U1: Tensor, U2: Tensor, block: Block) -> Tensor:
 
 
 def _distances(difference: Tensor, groups: Tensor) -> Tensor:
-    """Distances (l, G, n1, n2) of quantities."""
+    """Distances (l, G, n1, n2) of quantities, which are no larger than what makes correlations zero."""
     if _alone(groups):
-        return difference.abs()
+        return difference.abs().clamp_(max=FARTHEST)
     squares = difference.new_zeros(len(difference), _number(groups), *difference.shape[2:])
-    return squares.index_add_(1, groups, difference.square()).sqrt_()
+    return squares.index_add_(1, groups, difference.square()).sqrt_().clamp_(max=FARTHEST)
 
 
 def _summed_bar(bar: Tensor, block: Block) -> Tensor:
