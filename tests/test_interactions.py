@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import onnxruntime
+import pandas as pd
 import pytest
 import torch
 from helpers import gradients_agree, normal
@@ -262,3 +263,20 @@ def test_classes_of_pairs():
     model = SOLVEGPClassifier(n_inducing=5, max_iter=2, n_estimators=1, random_state=0)
     model.fit(rows.X.numpy(), rows.y[:, 0].numpy() > 0)
     assert model.score(new.X.numpy(), new.y[:, 0].numpy() > 0) > 0.8
+
+
+def test_slopes_of_groups(monkeypatch):
+    """Twenty groups of fifteen rows, of which each has a level and a slope of its own."""
+    rng = np.random.default_rng(0)
+    group, new = np.arange(300) % 20, np.arange(300) >= 240
+    X = pd.DataFrame({"x": rng.uniform(-1, 1, 300), "z": rng.uniform(-1, 1, 300), "group": [f"g{g}" for g in group]})
+    level, slope = rng.normal(size=(2, 20))
+    y = level[group] + slope[group] * X["x"].to_numpy() + np.sin(3 * X["z"].to_numpy()) + 0.2 * rng.normal(size=300)
+
+    def error():
+        model = SOLVEGPRegressor(max_iter=1, n_estimators=1, random_state=0).fit(X[~new], y[~new])
+        return np.sqrt(np.mean((model.predict(X[new]) - y[new]) ** 2))
+
+    joined = error()
+    monkeypatch.setattr(kernel_search, "INTERACTING", range(0))
+    assert joined < 0.28 and joined < 0.9 * error()
