@@ -224,6 +224,20 @@ def test_a_number_that_is_the_same_in_some_rows_finds_them(scale):
     assert (hour[near.numpy()] == hour[:50, None]).mean() > 0.9
 
 
+@pytest.mark.parametrize(("n_rows", "by_feature"), [(2400, True), (400, False)])
+def test_features_have_lengthscales_where_rows_hardly_know_themselves(n_rows, by_feature):
+    """With few rows the base that predicts a neighbour knows the row that judges."""
+    rng = np.random.default_rng(0)
+    hour = np.arange(n_rows) % 20
+    X = np.column_stack([rng.uniform(-1, 1, size=(n_rows, 2)), rng.uniform(-1, 1, size=20)[hour]])
+    y = X[:, 0] + rng.normal(size=20)[hour] + 0.5 * rng.normal(size=n_rows)
+    model, seen = SOLVEGPRegressor(n_inducing=5, max_iter=1, n_estimators=1, n_neighbors=10, random_state=0), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(validation, "best_correction", lambda *_, by_feature, **__: seen.append(by_feature))
+        model.fit(X, y)
+    assert seen == [by_feature]
+
+
 def test_a_dozen_rows_that_are_noise_have_no_neighbours():
     """Five numbers fit twelve rows of noise: the mean log density rises, but less than it will fall for new rows."""
     gains = []
@@ -294,7 +308,7 @@ def test_many_neighbours_have_few_judges(monkeypatch):
 
 
 def test_numbers_beyond_floating_point_leave_the_model_alone(wave, monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise np.linalg.LinAlgError("never")
 
     monkeypatch.setattr(validation, "best_correction", fail)

@@ -107,6 +107,8 @@ def best_correction(
     likelihood: AdditiveNoise,
     scales: Sequence[Tensor],
     n_neighbors: int = N_NEIGHBORS,
+    *,
+    by_feature: bool = True,
 ) -> Correction | None:
     """The best correction there is; None if there are no rows to judge.
 
@@ -122,6 +124,8 @@ def best_correction(
         Numbers that divide the features before distances are computed. The best scale is taken.
     n_neighbors : int, default=N_NEIGHBORS
         Number of neighbours.
+    by_feature : bool, default=True
+        Whether each feature may have a lengthscale of its own.
 
     Returns
     -------
@@ -157,6 +161,8 @@ def best_correction(
     scale, best = min(((scale, candidate(scale, first)) for scale in scales), key=lambda pair: pair[1].optimum.fun)
     if len(first) < len(everything):
         best = candidate(scale, everything, best.optimum.x)
+    if not by_feature:
+        return best.result()
     return max(best.result(), _by_feature(best, partial(candidate, rows=everything)).result(), key=lambda c: c.gain)
 
 

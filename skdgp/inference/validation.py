@@ -47,6 +47,10 @@ from .twins import distinct, mostly_twins
 #: Kinds of bases that average over kernels and noises.
 AVERAGED = ("numbers", "tails", "varying", "censored")
 
+#: Largest share of its own target that a row may have in the base's prediction, so that features get lengthscales of
+#: their own in neighbours; see :meth:`Validation._own_share`.
+MOST_OWN_SHARE = 0.05
+
 #: Fewest rows of which a base of another kind predicts alone, if rows are too few to judge members. With fewer it is
 #: more certain than it should be, and members are better.
 FEWEST_ALONE = 10
@@ -231,8 +235,11 @@ class Validation(NamedTuple):
         predicted = self._predicted(predictor, foundation, stored)
         predicted = predicted._replace(rows=Batch(predicted.rows.X, predicted.rows.y, weight.to(predicted.rows.weight)))
         likelihood = cast(AdditiveNoise, predictor.likelihoods[0])
+        by_feature = others is not None or self._own_share(predictor, foundation) <= MOST_OWN_SHARE
         try:
-            correction = best_correction(predicted, others, likelihood, scales, n_neighbors or N_NEIGHBORS)
+            correction = best_correction(
+                predicted, others, likelihood, scales, n_neighbors or N_NEIGHBORS, by_feature=by_feature
+            )
         except np.linalg.LinAlgError:
             warnings.warn(
                 "The correction by nearest rows could not be computed, and predictions do without it: a covariance "
@@ -249,6 +256,19 @@ class Validation(NamedTuple):
         if n_neighbors is None and self._leads_away(predictor, correction, stored.spread(SEARCH_ROWS)):
             return None
         return correction
+
+    @staticmethod
+    def _own_share(predictor: Predictor, foundation: Foundation | None) -> float:
+        """How much of a row's own target there is in predictions, at most: points over rows, times the base's weight.
+
+        The residual of a neighbour leaves out the neighbour. But the base has learnt from the row that judges. The more
+        of its target the neighbours' residuals have, the better they seem to know it, and the more numbers there are to
+        choose, the more of this they find. On energy (690 rows, 100 points) 90 % intervals then held 57 %.
+        """
+        if predictor.blend is None or foundation is None:
+            return 0.0
+        [points] = predictor.blend.base.inducing_points()
+        return len(points) / len(foundation.rows) * (1.0 - predictor.blend.weight.min().item())
 
     @torch.no_grad()
     def _leads_away(self, predictor: Predictor, correction: Correction, part: Part) -> bool:
