@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from helpers import gradients_agree, normal
+from scipy import stats
 from sklearn.gaussian_process.kernels import Matern
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPClassifier, SOLVEGPRegressor
@@ -119,6 +120,14 @@ def test_drawn_functions_have_its_covariance(profile, groups):
     moving = [set(numbers[row.nonzero()[:, 0]]) for row in frequencies[0, 0]]
     assert all(len(pair) == 2 for pair in moving)
     assert len({frozenset(pair) for pair in moving}) == kernel.n_quantities * (kernel.n_quantities - 1) / 2
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_the_prior_of_lengthscales_is_that_of_one_quantity(groups):
+    kernel = make_kernel(groups=groups, n_outputs=2)
+    logs = kernel.log_lengthscale.detach().numpy()
+    expected = stats.cauchy(0.5).logpdf(logs).sum(1) + logs.shape[1] * np.log(np.pi)
+    np.testing.assert_allclose(kernel.log_prior_of_each().detach(), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("groups", GROUPS)

@@ -19,7 +19,6 @@ from torch.autograd.function import once_differentiable
 from .autograd import Function
 from .correlations import FARTHEST_SQUARED, Profile, correlation
 from .kernels import PRIOR_SHIFT, PROFILES, StationaryKernel, gamma_quantiles
-from .waves import N_WAVES, Functions, Streams, more_of_the_tail, spread, waves
 
 #: Number of distances that are computed at a time, so that they stay in the processor's cache: 256 KiB.
 AT_A_TIME = 2**15
@@ -72,14 +71,9 @@ class InteractionKernel(StationaryKernel):
         columns = [[c for c, group in enumerate(self.groups) if group == g] for g in range(self.n_quantities)]
         return torch.stack([correlation(U1[..., c], U2[..., c], profile) for c in columns], dim=-3)
 
-    def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
-        """Functions that are sums of waves, of which each depends on two quantities."""
-        n_frequencies = N_WAVES if n_outputs == self.n_outputs else N_WAVES // 2
-        points = spread(streams, self.n_outputs, n_frequencies, n_inputs + 3)
-        weight = None
-        if math.isfinite(PROFILES[self.profile].nu):
-            points, weight = more_of_the_tail(points)
-        return waves(streams, self.frequencies(points), n_outputs, weight)
+    def dims(self, n_inputs: int) -> int:
+        """One for each input, one for the pair, and one for each of its two mixtures of Gaussians."""
+        return n_inputs + 3
 
     def frequencies(self, points: Tensor) -> Tensor:
         """Frequencies (..., D, F, Q) from the spectral density, given uniform ``points`` (..., D, F, Q + 3).

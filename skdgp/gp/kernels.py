@@ -303,6 +303,10 @@ class StationaryKernel(ScaledKernel):
         """A correlation of 1."""
         return 1.0
 
+    def dims(self, n_inputs: int) -> int:
+        """Number of uniform random numbers from which a frequency is computed."""
+        return n_inputs + 1
+
     def frequencies(self, points: Tensor) -> Tensor:
         """Frequencies (..., D, F, Q) from the spectral density; see :func:`unit_frequencies`."""
         return unit_frequencies(self.profile, points) / self.lengthscale[:, None]
@@ -310,7 +314,7 @@ class StationaryKernel(ScaledKernel):
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
         """Functions that are sums of waves; see :mod:`skdgp.gp.waves`."""
         n_frequencies = N_WAVES if n_outputs == self.n_outputs else N_WAVES // 2
-        points = spread(streams, self.n_outputs, n_frequencies, n_inputs + 1)
+        points = spread(streams, self.n_outputs, n_frequencies, self.dims(n_inputs))
         weight = None
         if math.isfinite(PROFILES[self.profile].nu):
             points, weight = more_of_the_tail(points)
