@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import AVDGP, DSDGP, SOLVEGP, Tiny, any_options, name_of, normal, predictor_of, table_of
+from scipy import stats
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -206,6 +207,28 @@ def test_features_that_matter_get_shorter_lengthscales(n_outputs, monkeypatch):
     assert common.local.lengthscale[1] == common.local.lengthscale[0] and found.gain > common.gain + 0.1
     errors = [(new.rows.y - local.moments(new.rows.X)[0]).square().mean() for local in (found.local, common.local)]
     assert errors[0] < 0.7 * errors[1]
+
+
+def test_lengthscales_of_features_have_a_prior_around_the_usual_one():
+    """Two usual lengthscales differ by the Cauchy densities of the same vector, counted once for all rows."""
+    found, scale = make_predicted(60), torch.ones(2).double()
+    local = Neighbours(
+        found.rows.X,
+        found.rows.y,
+        found.rows.weight,
+        lengthscale=scale,
+        variance=torch.ones(1),
+        noise=torch.full((1,), 0.1),
+        n_neighbors=5,
+    )
+    near, vector = local.neighbourhood(found.rows.X, torch.arange(60)), np.array([0.5, -1.0, 0.0, -2.0, -3.0, 1.0])
+
+    def objective(usual):
+        return locality._Candidate(local, found, near, make_likelihood(), vector, usual)._negative(vector)[0]
+
+    usual = torch.tensor([0.3, 20.0]).double()
+    log_density = stats.cauchy.logpdf(vector[:2] - usual.log().numpy()) - stats.cauchy.logpdf(vector[:2])
+    assert objective(usual) - objective(scale) == pytest.approx(-log_density.sum() / 60, rel=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
