@@ -211,19 +211,13 @@ def test_features_that_matter_get_shorter_lengthscales(n_outputs, monkeypatch):
 
 def test_lengthscales_of_features_have_a_prior_around_the_usual_one():
     """Two usual lengthscales differ by the Cauchy densities of the same vector, counted once for all rows."""
-    found, scale = make_predicted(60), torch.ones(2).double()
-    local = Neighbours(
-        found.rows.X,
-        found.rows.y,
-        found.rows.weight,
-        lengthscale=scale,
-        variance=torch.ones(1),
-        noise=torch.full((1,), 0.1),
-        n_neighbors=5,
-    )
-    near, vector = local.neighbourhood(found.rows.X, torch.arange(60)), np.array([0.5, -1.0, 0.0, -2.0, -3.0, 1.0])
+    found, scale, vector = make_predicted(60), torch.ones(2).double(), np.array([0.5, -1.0, 0.0, -2.0, -3.0, 1.0])
+    numbers = {"variance": torch.ones(1), "noise": torch.full((1,), 0.1), "n_neighbors": 5}
 
     def objective(usual):
+        rows = found.rows
+        local = Neighbours(rows.X, rows.y, rows.weight, lengthscale=scale, **numbers)
+        near = local.neighbourhood(found.rows.X, torch.arange(60))
         return locality._Candidate(local, found, near, make_likelihood(), vector, usual)._negative(vector)[0]
 
     usual = torch.tensor([0.3, 20.0]).double()
