@@ -3,11 +3,13 @@
 The oracle is the same model on the CPU: a stored model opens there, and has to predict what it predicted on the GPU.
 """
 
+import gc
 import pickle
 
 import numpy as np
 import pytest
 import torch
+from configurations import OPTIONS, combinations
 from helpers import CLASSIFIERS, FAMILIES, REGRESSORS, every_family, known, name_of, needs_gpu, targets
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.preprocessing import QuantileTransformer
@@ -122,6 +124,24 @@ def test_recorded_fits_are_those_without_recording(tiny, n_estimators, table):
     np.testing.assert_allclose(*losses, rtol=5e-3, atol=5e-3)
 
 
+def numbers(model, X):
+    """Expected values or probabilities of a few rows."""
+    return (model.predict_proba if hasattr(model, "predict_proba") else model.predict)(X[:20])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "number"),
+    [(estimator, number) for estimator in OPTIONS for number in range(len(combinations(estimator)))],
+)
+def test_any_options_can_be_recorded_and_predict_as_on_the_cpu(estimator, number):
+    case = combinations(estimator)[number]
+    small = {"device": "cuda", "max_iter": 3, "learning_rate": 0.003}
+    plain, recorded = (case.fitted(cuda_graphs=flag, **small) for flag in (False, True))
+    # Adam moves a parameter by as much as any other if its gradient is nothing but rounding errors.
+    agree(numbers(recorded, case.X), numbers(plain, case.X), 0.05)
+    agree(numbers(recorded, case.X), numbers(pickle.loads(pickle.dumps(recorded)), case.X), 1e-3)
+
+
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -211,11 +231,33 @@ def test_default_fits_are_as_good_as_on_the_cpu(tiny, table):
     assert scores[0] == pytest.approx(scores[1], abs=0.06)
 
 
+@every_regressor
+def test_interactions_and_neighbours_predict_as_on_the_cpu(tiny):
+    """Of two thousand rows the base knows pairs of features, and neighbours have a lengthscale for each."""
+    rng = np.random.default_rng(2)
+    X = rng.uniform(size=(2000, 4))
+    y = np.sin(12 * X[:, 0] * X[:, 1]) + 3 * X[:, 2] * X[:, 3] + 0.1 * rng.standard_normal(2000)
+    model = on_gpu(tiny.estimator(device="cuda", random_state=0, max_iter=5, n_inducing=50).fit(X, y))
+    there = pickle.loads(pickle.dumps(model))
+    for ours, theirs in zip(model.predict(X, return_std=True), there.predict(X, return_std=True), strict=True):
+        agree(ours, theirs, 1e-3)
+    agree(model.update(X[:10], y[:10]).predict(X), there.update(X[:10], y[:10]).predict(X), 1e-3)
+
+
+@every_regressor
+def test_the_prior_can_be_drawn(tiny, table):
+    X, _ = table
+    draws = tiny(device="cuda").sample_y(X[:20], 500, random_state=0)
+    assert draws.shape == (20, 500) and np.isfinite(draws).all() and draws.std() > 0.1
+
+
 def test_memory_is_given_back(table):
     X, y = table
     for _ in range(2):
         SOLVEGPRegressor(16, max_iter=2, device="cuda", random_state=0).fit(X, y).predict(X)
+    gc.collect()
     before = torch.cuda.memory_allocated()
     for _ in range(3):
         SOLVEGPRegressor(16, max_iter=2, device="cuda", random_state=0).fit(X, y).predict(X)
+    gc.collect()
     assert torch.cuda.memory_allocated() <= before + 2**20

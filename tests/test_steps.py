@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from helpers import ELBO, Line, climb, generator, make_data, needs_gpu, settings
+from helpers import ELBO, Line, climb, generator, make_data, needs_gpu, predictor_of, settings
 from torch import nn
 
 from skdgp.inference import batches as batches_module
 from skdgp.inference import graphs
 from skdgp.inference.batches import Part, shuffled
 from skdgp.inference.flat import FlatParameters
-from skdgp.inference.graphs import RecordedStepper
+from skdgp.inference.graphs import RecordedStepper, can_be_recorded
 from skdgp.inference.objectives import elbo
 from skdgp.inference.settings import Member
 from skdgp.inference.steps import Stepper
@@ -139,6 +139,12 @@ class TestRecordedStepper:
         model, losses, _ = take_steps(RecordedStepper, "cuda")
         torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=1e-6, atol=1e-9)
         assert losses == pytest.approx(expected_losses, rel=1e-6)
+
+
+def test_models_with_parts_of_others_are_not_recorded_unasked(tiny, wave):
+    model = predictor_of(tiny().fit(*wave)).models[0]
+    assert can_be_recorded(model)
+    assert not can_be_recorded(nn.ModuleList([model, Line()]))
 
 
 def test_a_stepper_shares_nothing_with_the_optimiser_of_another():

@@ -198,9 +198,11 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         is "diag_unwhitened" or "full_unwhitened", "auto" trains and predicts in float64. "float32" and "float64" are
         for both training and predictions. For these two, "float32" is too coarse if inducing points lie close together
         or lengthscales are long: means and deviations can then be far off.
-    cuda_graphs : bool, default=False
+    cuda_graphs : bool or "auto", default="auto"
         Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
-        Steps then take a third to an eighth of the time. On the CPU it changes nothing.
+        Steps then take a third to an eighth of the time. "auto" records if all parts of the model are of this package
+        or of PyTorch: a likelihood or kernel of your own must not decide by numbers that it computes. On the CPU, and
+        with several processes, nothing is recorded.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
         :doc:`/scale`.
@@ -494,9 +496,11 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         is "diag_unwhitened" or "full_unwhitened", "auto" trains and predicts in float64. "float32" and "float64" are
         for both training and predictions. For these two, "float32" is too coarse if inducing points lie close together
         or lengthscales are long: means and deviations can then be far off.
-    cuda_graphs : bool, default=False
+    cuda_graphs : bool or "auto", default="auto"
         Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
-        Steps then take a third to an eighth of the time. On the CPU it changes nothing.
+        Steps then take a third to an eighth of the time. "auto" records if all parts of the model are of this package
+        or of PyTorch: a likelihood or kernel of your own must not decide by numbers that it computes. On the CPU, and
+        with several processes, nothing is recorded.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
         :doc:`/scale`.

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .devices import constant
 from .likelihoods import NOISE_FLOOR, Gaussian, first_row, noise_floor
 from .special import FAR_AWAY, LOG_2PI, N_NODES, gauss_hermite, log_ndtr_between
 
@@ -82,7 +83,7 @@ class Censored(Gaussian):
         """See :meth:`.Likelihood.cost_of_noise`."""
         if not self.level:
             return 0.0
-        return 0.5 * ((self.variance.log() - self.variance.new_tensor(self.level)) / LEVEL_DEVIATION).square().sum()
+        return 0.5 * ((self.variance.log() - constant(self.level, self.variance)) / LEVEL_DEVIATION).square().sum()
 
     def regressands(self, y: Tensor) -> Tensor:
         """Middles of the bounds; see :func:`middles`."""

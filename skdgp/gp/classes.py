@@ -182,7 +182,7 @@ class RobustMax(Classification):
 
     def regressands(self, y: Tensor) -> Tensor:
         """Targets of least squares (N, K): a column for each class, with ones in its rows and zeros elsewhere."""
-        return nn.functional.one_hot(y[:, 0].long(), self.n_outputs).to(y)
+        return (y[:, :1] == torch.arange(self.n_outputs, device=y.device)).to(y)
 
     def numbers_per_row(self, n_samples: int) -> int:
         """Size of the integrand of P_c, for each row."""

@@ -17,6 +17,7 @@ from scipy.special import ive
 from torch import Tensor, nn
 
 from .correlations import cancels_in_float64, centred_correlation, distances, largest_square
+from .devices import columns_of
 from .kernels import PROFILES, Kernel, gamma_quantiles, unit_frequencies
 from .waves import N_WAVES, Functions, Streams, UndrawnError, more_of_the_tail, spread, waves, weighed_rows
 
@@ -215,7 +216,7 @@ class Stationary(WavePart):
     def rate(self) -> Tensor:
         """Factors (D, Q) of the inputs before distances are computed."""
         lengthscale = self.lengthscale()
-        return self.units[..., None, :] / (lengthscale if self.index is None else lengthscale[..., self.index])
+        return self.units[..., None, :] / (lengthscale if self.index is None else columns_of(lengthscale, self.index))
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Correlations (..., D, N1, N2)."""
@@ -467,11 +468,11 @@ class Columns(Part):
 
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """See :meth:`.Kernel.covariance`."""
-        return self.kernel.covariance(X1[..., self.columns], X2[..., self.columns])
+        return self.kernel.covariance(columns_of(X1, self.columns), columns_of(X2, self.columns))
 
     def diagonal(self, X: Tensor) -> Tensor:
         """See :meth:`.Kernel.diagonal`."""
-        return self.kernel.diagonal(X[..., self.columns])
+        return self.kernel.diagonal(columns_of(X, self.columns))
 
     def terms(self) -> list[Term]:
         """The terms of the kernel, for these columns."""

@@ -16,7 +16,7 @@ Here and below f = m(x) + σ (Aᵀv + r) with A = L⁻¹ k(Z, x). r has the vari
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from typing import ClassVar, NamedTuple, Self
 
 import torch
@@ -200,7 +200,7 @@ class Joint(CoupledGP):
         self, X: Tensor, route: Route, targets: Tensor | None = None
     ) -> Iterator[tuple[Marginals, Tensor, Tensor]]:
         """Each sample has inducing variables of all hidden layers. Those of the last layer are integrated out."""
-        root, means, ends = self.root(), self._means(), [0, *torch.tensor(self.totals).cumsum(0).tolist()]
+        root, means, ends = self.root(), self._means(), list(accumulate(self.totals, initial=0))
         kl, last = self._kl(root), len(self.layers) - 1
         F, epsilon = route.inputs, None
         for depth, (layer, point) in enumerate(zip_longest(self.layers, route.points)):

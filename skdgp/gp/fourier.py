@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .composed import Part, Stationary
+from .devices import constant
 from .features import Orthonormal, kernel_name, same_kernels
 from .kernels import PROFILES, Kernel, by_name
 from .linalg import NO_JITTER, being_recorded, cholesky
@@ -298,7 +299,7 @@ class Fourier(Orthonormal):
 
     def _everywhere(self, kernel: Kernel, x: Tensor) -> Tensor:
         """Covariances (..., D or 1, T, N) with waves and powers, beyond intervals too."""
-        covariances = []
+        covariances, mirrored = [], constant((1.0, -1.0, 1.0), self.low)
         for along, a, b in self._terms(kernel):
             t, length = x[..., along.column] - a.to(x), (b - a).to(x)
             functions = self._functions(along, torch.minimum(t.clamp(min=0.0), length), b - a).unsqueeze(-3)
@@ -306,7 +307,7 @@ class Fourier(Orthonormal):
             if being_recorded(x) or (r > 0).any():
                 beyond = torch.where(
                     (t < 0)[..., None, None, :],
-                    _continued(along, self._edge(along, b - a, end=False) * self.low.new_tensor([1.0, -1.0, 1.0]), r),
+                    _continued(along, self._edge(along, b - a, end=False) * mirrored, r),
                     _continued(along, self._edge(along, b - a, end=True), r),
                 )
                 functions = torch.where((r > 0)[..., None, None, :], beyond, functions)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..distributions import GradeDistribution, Mixture, PredictiveDistribution
+from .devices import constant
 from .likelihoods import first_row
 from .pointwise import LEAST_VARIANCE, N_PREDICTED, Pointwise, even_nodes, gauss_nodes
 from .special import LOG_2PI, log_ndtr
@@ -173,7 +174,7 @@ class Ordinal(Pointwise):
 
     def _mean(self, mean: Tensor, variance: Tensor) -> Tensor:
         """Mean grades (..., S, B, P) for f ~ N(mean, variance)."""
-        steps = torch.tensor(self.grades, dtype=torch.float64, device=mean.device).diff()
+        steps = constant(self.grades, mean, torch.float64).diff()
         return self.grades[0] + (self._above(mean, variance) * steps).sum(-1)
 
     # What training and predictions ask.

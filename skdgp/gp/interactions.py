@@ -18,9 +18,10 @@ from torch.autograd.function import once_differentiable
 
 from .autograd import Function
 from .correlations import FARTHEST_SQUARED, Profile, correlation
+from .devices import at_a_time, constant
 from .kernels import PRIOR_SHIFT, PROFILES, StationaryKernel, gamma_quantiles
 
-#: Number of distances that are computed at a time, so that they stay in the processor's cache: 256 KiB.
+#: Number of distances that a processor computes at a time, so that they stay in its cache: 256 KiB.
 AT_A_TIME = 2**15
 
 #: Larger distances, in lengthscales, are replaced by this one.
@@ -59,10 +60,10 @@ class InteractionKernel(StationaryKernel):
         profile = PROFILES[self.profile]
         scale = (profile.rate * self.inverse_square.sqrt()).unsqueeze(-2)  # (D, 1, Q)
         U1, U2 = X1.unsqueeze(-3) * scale, X2.unsqueeze(-3) * scale
-        groups = _numbers(self, U1.device)
         if torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():  # blocks are no use to them
             return _mean_of_products(self._at_once(U1, U2, profile))
-        return _MeanOfProducts.apply(U1, U2, profile, groups, X1 is X2)
+        groups = None if self.groups is None else _numbers(self, U1)
+        return _MeanOfProducts.apply(U1, U2, profile, self.n_quantities, groups, X1 is X2)
 
     def _at_once(self, U1: Tensor, U2: Tensor, profile: Profile) -> Tensor:
         """All κ (..., G, N1, N2) of rows in units of ℓ/c."""
@@ -81,7 +82,7 @@ class InteractionKernel(StationaryKernel):
         The second of the points chooses two quantities, in one of the two orders. Each of them has a precision of its
         own, if the profile is a mixture of Gaussians. All others have the frequency zero.
         """
-        groups, number = _numbers(self, points.device), self.n_quantities
+        groups, number = _numbers(self, points), self.n_quantities
         pair = (points[..., 1] * number * (number - 1)).long().clamp(max=number * (number - 1) - 1)
         first, other = pair // (number - 1), pair % (number - 1)
         second = other + (other >= first)
@@ -106,14 +107,17 @@ class _MeanOfProducts(Function):
     """
 
     @staticmethod
-    def forward(ctx, U1: Tensor, U2: Tensor, profile: Profile, groups: Tensor, same: bool) -> Tensor:
+    def forward(
+        ctx, U1: Tensor, U2: Tensor, profile: Profile, number: int, groups: Tensor | None, same: bool
+    ) -> Tensor:
         lead = torch.broadcast_shapes(U1.shape[:-2], U2.shape[:-2])
-        ctx.profile, ctx.same, ctx.lead, ctx.shapes = profile, same, lead, (U1.shape, U2.shape)
+        ctx.profile, ctx.number, ctx.groups, ctx.same = profile, number, groups, same
+        ctx.lead, ctx.shapes = lead, (U1.shape, U2.shape)
         U1, U2 = (U.expand(*lead, *U.shape[-2:]).flatten(0, -3) for U in (U1, U2))
-        ctx.save_for_backward(U1, U2, groups)
+        ctx.save_for_backward(U1, U2)
         K = U1.new_empty(len(U1), U1.shape[-2], U2.shape[-2])
-        for block in _blocks(K.shape, len(groups), same):
-            kappa, _ = profile.evaluate(_distances(_differences(U1, U2, block), groups).neg_())
+        for block in _blocks(K, U1.shape[-1], same):
+            kappa, _ = profile.evaluate(_distances(_differences(U1, U2, block), number, groups).neg_())
             which, rows, columns = block
             K[which, rows, columns] = part = _mean_of_products(kappa)
             if same:
@@ -123,27 +127,26 @@ class _MeanOfProducts(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, bar: Tensor) -> tuple[Tensor | None, ...]:
-        U1, U2, groups = ctx.saved_tensors
+        U1, U2 = ctx.saved_tensors
         bar, bars = bar.reshape(len(U1), U1.shape[1], U2.shape[1]), [torch.zeros_like(U1), torch.zeros_like(U2)]
-        factor = 2.0 * ctx.profile.slope / (_number(groups) * (_number(groups) - 1))
-        for block in _blocks(bar.shape, len(groups), ctx.same):
+        factor = 2.0 * ctx.profile.slope / (ctx.number * (ctx.number - 1))
+        for block in _blocks(bar, U1.shape[-1], ctx.same):
             difference = _differences(U1, U2, block)
-            kappa, h = ctx.profile.evaluate(_distances(difference, groups).neg_())
+            kappa, h = ctx.profile.evaluate(_distances(difference, ctx.number, ctx.groups).neg_())
             h = kappa if h is None else h
             which, rows, columns = block
             outer = factor * _summed_bar(bar, block) if ctx.same else factor * bar[which, rows, columns]
             inner = (kappa.sum(1, keepdim=True) - kappa).mul_(h).mul_(outer[:, None])
-            slope = difference.mul_(inner if _alone(groups) else inner[:, groups])
+            slope = difference.mul_(inner if ctx.groups is None else inner[:, ctx.groups])
             bars[0][which, rows] -= slope.sum(-1).mT
             bars[1][which, columns] += slope.sum(-2).mT
         bars = [part.reshape(*ctx.lead, *part.shape[1:]) for part in bars]
-        return *(part.sum_to_size(shape) for part, shape in zip(bars, ctx.shapes, strict=True)), None, None, None
+        return *(part.sum_to_size(shape) for part, shape in zip(bars, ctx.shapes, strict=True)), *(None,) * 4
 
 
-def _numbers(kernel: StationaryKernel, device: torch.device) -> Tensor:
+def _numbers(kernel: StationaryKernel, like: Tensor) -> Tensor:
     """The number (Q,) of each input's quantity."""
-    numbers = range(kernel.n_inputs) if kernel.groups is None else kernel.groups
-    return torch.tensor(numbers, device=device)
+    return constant(range(kernel.n_inputs) if kernel.groups is None else kernel.groups, like, torch.long)
 
 
 def _mean_of_products(kappa: Tensor) -> Tensor:
@@ -152,30 +155,20 @@ def _mean_of_products(kappa: Tensor) -> Tensor:
     return (kappa.sum(-3).square() - kappa.square().sum(-3)) / (number * (number - 1))
 
 
-def _number(groups: Tensor) -> int:
-    """G, the number of quantities."""
-    return int(groups.max()) + 1
-
-
-def _alone(groups: Tensor) -> bool:
-    """Whether each input is a quantity of its own."""
-    return _number(groups) == len(groups)
-
-
-def _blocks(shape: tuple[int, ...], n_inputs: int, same: bool) -> Iterator[Block]:
-    """Blocks of covariances (L, N1, N2) that cover all of them, or if rows are the ``same``, one half of them."""
-    n_sets, n_rows, n_columns = shape
-    size = n_rows * n_columns * n_inputs
-    if size <= AT_A_TIME:
-        step = AT_A_TIME // max(1, size)
+def _blocks(K: Tensor, n_inputs: int, same: bool) -> Iterator[Block]:
+    """Blocks of covariances K (L, N1, N2) that cover all of them, or if rows are the ``same``, one half of them."""
+    n_sets, n_rows, n_columns = K.shape
+    size, most = n_rows * n_columns * n_inputs, at_a_time(AT_A_TIME, K.device)
+    if size <= most:
+        step = most // max(1, size)
         for first in range(0, n_sets, step):
             yield slice(first, first + step), slice(0, n_rows), slice(0, n_columns)
         return
     for number in range(n_sets):
         first = 0
         while first < n_rows:
-            width = n_columns if not same else first + max(1, AT_A_TIME // (n_inputs * max(1, first)) // 2)
-            step = max(1, AT_A_TIME // (n_inputs * min(width, n_columns)))
+            width = n_columns if not same else first + max(1, most // (n_inputs * max(1, first)) // 2)
+            step = max(1, most // (n_inputs * min(width, n_columns)))
             last = min(first + step, n_rows)
             yield slice(number, number + 1), slice(first, last), slice(0, last if same else n_columns)
             first = last
@@ -187,11 +180,14 @@ def _differences(U1: Tensor, U2: Tensor, block: Block) -> Tensor:
     return U1[which, rows].mT[..., None] - U2[which, columns].mT[..., None, :]
 
 
-def _distances(difference: Tensor, groups: Tensor) -> Tensor:
-    """Distances (l, G, n1, n2) of quantities, which are no larger than what makes correlations zero."""
-    if _alone(groups):
+def _distances(difference: Tensor, number: int, groups: Tensor | None) -> Tensor:
+    """Distances (l, G, n1, n2) of quantities, which are no larger than what makes correlations zero.
+
+    Without ``groups`` each input is a quantity of its own.
+    """
+    if groups is None:
         return difference.abs().clamp_(max=FARTHEST)
-    squares = difference.new_zeros(len(difference), _number(groups), *difference.shape[2:])
+    squares = difference.new_zeros(len(difference), number, *difference.shape[2:])
     return squares.index_add_(1, groups, difference.square()).sqrt_().clamp_(max=FARTHEST)
 
 

@@ -6,6 +6,7 @@
 """
 
 import math
+from functools import lru_cache
 from itertools import chain, combinations_with_replacement, count, islice
 
 import torch
@@ -174,13 +175,14 @@ class Eigen(Orthonormal):
         length = (_stationary(kernel).lengthscale.to(x) / self.scale.to(x)).unsqueeze(-2)  # (D, 1, Q)
         product = t.new_ones(())
         for q, degrees in enumerate(self.degrees.unbind(-1)):
-            table = _eigenfunctions(t[..., q].unsqueeze(-2), length[..., q], int(degrees.max()))  # (..., D, n, N)
+            highest = _highest_degrees(self.n_inputs, len(self))[q]
+            table = _eigenfunctions(t[..., q].unsqueeze(-2), length[..., q], highest)  # (..., D, n, N)
             product = product * table[..., degrees, :]
         return product
 
     def places(self, kernel: Kernel) -> Tensor:
         """Places spread evenly where features are not zero, which is a larger region for higher degrees."""
-        n_inputs, highest = self.n_inputs, int(self.degrees.max())
+        n_inputs, highest = self.n_inputs, max(_highest_degrees(self.n_inputs, len(self)))
         n_places = min(MOST_PLACES, PLACES**n_inputs * (len(self) + 8))
         reach = 2.0 + math.sqrt(2.0 * highest + 1.0)
         unit = torch.quasirandom.SobolEngine(n_inputs).draw(n_places, dtype=torch.float64).to(self.centre.device)
@@ -206,4 +208,10 @@ def _lowest_degrees(n_inputs: int, n_features: int) -> Tensor:
     """Degrees (T, Q) of the products with the lowest total degrees, from the constant one on."""
     by_total = (combinations_with_replacement(range(n_inputs), total) for total in count())
     products = islice(chain.from_iterable(by_total), n_features)
-    return torch.tensor([[factors.count(q) for q in range(n_inputs)] for factors in products])
+    return torch.tensor([[factors.count(q) for q in range(n_inputs)] for factors in products], device="cpu")
+
+
+@lru_cache(maxsize=16)
+def _highest_degrees(n_inputs: int, n_features: int) -> tuple[int, ...]:
+    """The highest of these degrees for each input, which no step has to ask the device for."""
+    return tuple(_lowest_degrees(n_inputs, n_features).amax(0).tolist())

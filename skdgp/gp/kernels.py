@@ -23,6 +23,7 @@ from scipy.special import gammaincinv
 from torch import Tensor, nn
 
 from .correlations import Profile, centred_correlation
+from .devices import columns_of
 from .waves import N_WAVES, Functions, Streams, UndrawnError, more_of_the_tail, spread, waves, weighed_rows
 
 
@@ -276,7 +277,7 @@ class StationaryKernel(ScaledKernel):
 
     def _of_inputs(self, numbers: Tensor) -> Tensor:
         """Numbers of each input (D, Q), from those of groups (D, G) if there are any."""
-        return numbers if self.groups is None else numbers[..., self.groups]
+        return numbers if self.groups is None else columns_of(numbers, self.groups)
 
     def hyperparameters(self) -> dict[str, Tensor]:
         """See :meth:`Kernel.hyperparameters`; a group has one lengthscale."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..distributions import Mixture, PredictiveDistribution
+from .devices import constant
 from .special import LOG_2PI
 from .units import Units
 
@@ -290,7 +291,7 @@ class Regression(Likelihood):
 
     def in_units(self, values: Tensor) -> Tensor:
         """Encoded values (..., P) in the user's units."""
-        return values * values.new_tensor(self.units.scale) + values.new_tensor(self.units.shift)
+        return values * constant(self.units.scale, values) + constant(self.units.shift, values)
 
     def log_jacobian(self, y: Tensor, weight: Tensor) -> float:
         """See :meth:`Likelihood.log_jacobian`."""
@@ -312,7 +313,7 @@ class Standardised(Regression):
 
     def joint(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`Likelihood.joint`."""
-        own, scale = covariance[..., : self.n_targets, :, :], covariance.new_tensor(self.units.scale)
+        own, scale = covariance[..., : self.n_targets, :, :], constant(self.units.scale, covariance)
         return self.response(mean.mT).mT, own * scale.square()[:, None, None]
 
 

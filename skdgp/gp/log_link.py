@@ -25,6 +25,7 @@ from ..distributions import (
     TransformedDistribution,
 )
 from ..distributions.families import GAMMA, NEGATIVE_BINOMIAL, POISSON, Family, log_average
+from .devices import constant
 from .likelihoods import Regression, first_row
 from .special import mean_softplus
 
@@ -136,10 +137,10 @@ class LogLink(Regression):
         observed for a short time does not seem to have a large rate because of the ½.
         """
         y, log_exposure = self._parts(y)
-        logarithms = (y + 0.5).log() - y.new_tensor(self.shift)
+        logarithms = (y + 0.5).log() - constant(self.shift, y)
         if self.usual_exposure is None:
             return logarithms
-        half = 0.5 * (-y.new_tensor(self.shift)).exp()
+        half = 0.5 * (-constant(self.shift, y)).exp()
         return logarithms - (log_exposure.exp() + half).log() + half.log1p()
 
     def _parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -213,10 +214,10 @@ class LogLink(Regression):
         return self.conditional.derivatives(y, self._log_mean(f) + log_exposure, self.spread(f))
 
     def _log_mean(self, f: Tensor) -> Tensor:
-        return f + f.new_tensor(self.shift)
+        return f + constant(self.shift, f)
 
     def _bounded(self, log_mean: Tensor) -> Tensor:
-        return log_mean.clamp(*(log_mean.new_tensor(limit) for limit in self.limits))
+        return log_mean.clamp(*(constant(limit, log_mean) for limit in self.limits))
 
     def _moments(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances of the logarithms of means, which are limited where the targets say nothing.
@@ -338,7 +339,7 @@ class Gamma(_Dispersed):
 
     def regressands(self, y: Tensor) -> Tensor:
         """Logarithms of y, minus c."""
-        return y.log() - y.new_tensor(self.shift)
+        return y.log() - constant(self.shift, y)
 
     def expected_log_prob(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """Σ_p a log a − log Γ(a) + (a − 1) log y − a (m + y exp(−m + ½ v)), a = 1/d."""

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from .correlations import correlation
 from .deep_gp import Marginals
+from .devices import at_a_time
 from .kernels import PROFILES, StationaryKernel
 from .layers import with_parts
 from .linalg import NO_JITTER, cholesky
@@ -153,7 +154,8 @@ class Neighbours(nn.Module):
         centre = rows.mean(0)  # rounding errors are smaller near the origin
         rows, queries = rows - centre, queries - centre
         squares = rows.square().sum(1)
-        parts = [_search(part, rows, squares, k) for part in queries.split(max(1, MATRIX_NUMBERS // len(rows)))]
+        n_together = max(1, at_a_time(MATRIX_NUMBERS, X.device) // len(rows))
+        parts = [_search(part, rows, squares, k) for part in queries.split(n_together)]
         distance, index = (torch.cat(column) for column in zip(*parts, strict=True))
         return distance, index
 
@@ -181,7 +183,7 @@ class Neighbours(nn.Module):
         a, noise, _ = self._kriging(X, near)
         used, place = near.rows.unique(return_inverse=True)
         rows, kernel = self.X[used], self._prior()
-        parts = rows.split(max(1, CACHE_NUMBERS // len(rows)))
+        parts = rows.split(max(1, at_a_time(CACHE_NUMBERS, X.device) // len(rows)))
         prior, across, covariances = kernel.relative_covariance(X, X)[0], kernel.relative_covariance(rows, X)[0], []
         blocks = [
             [_weighed(K, place, a_p) for a_p in a]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..distributions import PredictiveDistribution
+from .devices import constant
 from .likelihoods import INITIAL_EXCESS, NOISE_FLOOR, AdditiveNoise, Standardised, noise_floor
 from .special import LOG_2PI
 from .units import Units
@@ -320,7 +321,7 @@ class Heteroskedastic(Standardised):
 
     def _noise(self, log_variance: Tensor) -> Tensor:
         """Noise variances (..., P, K) within their limits."""
-        log_variance = torch.minimum(log_variance, log_variance.new_tensor(self.most)[:, None])
+        log_variance = torch.minimum(log_variance, constant(self.most, log_variance)[:, None])
         return log_variance.exp() + self.floor[..., None, None, :, None].to(log_variance)
 
 

@@ -162,7 +162,7 @@ def _eliminate(correlations: Tensor, n_inducing: int, jitter: float) -> Tensor:
     n_points = (len(correlations) - n_inducing * (n_inducing - 1) // 2) // n_inducing
     width = n_inducing + n_points
     T = correlations.new_empty(n_inducing, width + n_inducing, *correlations.shape[1:])
-    T[:, width:] = 0.0
+    T[:, width:].zero_()
     T.flatten(0, 1).index_copy_(0, packing(n_inducing, n_points, T.device).tableau, correlations)
     T.diagonal(dim1=0, dim2=1).fill_(1.0 + jitter)
     T.diagonal(width, dim1=0, dim2=1).fill_(1.0)
@@ -239,10 +239,9 @@ class _WhitenRows(Function):
         n_inducing, n_points = A.shape[:2]
         # Only the lower triangle of Φ is ever read.
         Phi = torch.zeros_like(W) if A_bar is None else torch.empty_like(W)
-        right = W.new_empty(n_inducing, n_inducing + n_points, *W.shape[2:])  # [−Φ W, Ā]
-        right[:, :n_inducing] = 0.0
-        right[:, n_inducing:] = 0.0 if A_bar is None else A_bar
+        right = W.new_zeros(n_inducing, n_inducing + n_points, *W.shape[2:])  # [−Φ W, Ā]
         if A_bar is not None:
+            right[:, n_inducing:] = A_bar
             for i in range(n_inducing):
                 torch.sum(A_bar[i] * A[: i + 1], dim=1, out=Phi[i, : i + 1])
         if W_bar is not None:

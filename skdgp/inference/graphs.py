@@ -5,9 +5,10 @@ and the loss have memory of their own. A failure shows only at the end of an epo
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .batches import Batch
 from .processes import ALONE, Processes
@@ -16,6 +17,21 @@ from .steps import Stepper
 
 #: Number of calls before a recording, in which libraries prepare their workspaces.
 _WARM_UP_CALLS = 3
+
+
+#: Packages whose modules decide nothing by numbers that they compute.
+_RECORDABLE = (__name__.split(".")[0], "torch")
+
+
+def can_be_recorded(model: nn.Module) -> bool:
+    """Whether all parts of a model are of this package or of PyTorch. Others may decide by what they have computed."""
+    return all(type(part).__module__.split(".")[0] in _RECORDABLE for part in model.modules())
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of all recordings on a device. Libraries keep a workspace of tens of MiB for each stream."""
+    return torch.cuda.Stream(device)
 
 
 def record(function: Callable[[], Tensor], generators: Sequence[torch.Generator]) -> Callable[[], Tensor]:
@@ -29,7 +45,7 @@ def record(function: Callable[[], Tensor], generators: Sequence[torch.Generator]
         Generators of one device from which the function draws random numbers. The replay continues with them.
     """
     device = generators[0].device
-    stream = torch.cuda.Stream(device)
+    stream = _stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         for _ in range(_WARM_UP_CALLS):
@@ -38,7 +54,7 @@ def record(function: Callable[[], Tensor], generators: Sequence[torch.Generator]
     graph = torch.cuda.CUDAGraph()
     for generator in generators:
         graph.register_generator_state(generator)
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         result = function()
 
     def replay() -> Tensor:

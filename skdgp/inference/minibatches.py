@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from .graphs import RecordedStepper
+from .graphs import RecordedStepper, can_be_recorded
 from .memory import let_the_allocator_keep_pages
 from .processes import current
 from .retries import repeated
@@ -118,7 +118,8 @@ class _Group:
         self.settings, self.histories, processes = settings, histories, current()
         processes.check_shares(len(members[0].rows), settings.batch_size)
         on_gpu = members[0].generator.device.type == "cuda"
-        recorded = settings.cuda_graphs and on_gpu and processes.size == 1
+        wanted = can_be_recorded(members[0].model) if settings.cuda_graphs == "auto" else settings.cuda_graphs
+        recorded = wanted and on_gpu and processes.size == 1
         self.stepper = (RecordedStepper if recorded else Stepper)(members, settings, processes)
         self.best = self.stepper.flat.vector.clone()
         self.start, self.alone = time.monotonic(), processes.size == 1

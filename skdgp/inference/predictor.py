@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..gp.blend import ALL, Blend
 from ..gp.conditionals import with_variances
 from ..gp.deep_gp import DeepGP, Marginals
+from ..gp.devices import at_a_time
 from ..gp.likelihoods import Likelihood
 from ..gp.mixtures import Response
 from ..gp.neighbours import Correction, corrected
@@ -22,8 +23,9 @@ from .state import from_plain, to_plain
 from .threads import threads_for
 from .trusted import refuse
 
-#: Largest number of entries of a tensor in a batch of predictions: 8 MiB in float32, and half as many entries in
-#: float64. Larger batches are not faster, and the allocator would return their memory to the system between batches.
+#: Largest number of entries of a tensor in a batch of predictions on a processor: 8 MiB in float32, and half as many
+#: entries in float64. Larger batches are not faster there, and the allocator would return their memory to the system
+#: between batches.
 PREDICT_NUMBERS = 2**21
 
 #: Number of rows from which on models predict in float32, if they lose nothing by that.
@@ -353,7 +355,7 @@ class Predictor(nn.Module):
         """
         let_the_allocator_keep_pages()
         device, dtype = self.device, dtype or self.dtype
-        numbers = PREDICT_NUMBERS * torch.float32.itemsize // dtype.itemsize
+        numbers = at_a_time(PREDICT_NUMBERS, device) * torch.float32.itemsize // dtype.itemsize
         n_batch = max(1, numbers // copies // self.numbers_per_row())
         start = 0
         while start < len(X):

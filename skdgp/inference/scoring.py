@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ..gp.devices import at_a_time
 from .batches import Batch, side_by_side
 from .objectives import log_mixture
 from .settings import Member
@@ -13,7 +14,7 @@ from .steps import Failure, Stepper
 #: Largest number of held-out rows that compare epochs. On large tables, more would take as long as training.
 SCORED_ROWS = 2000
 
-#: Largest number of entries of a tensor of a batch of held-out rows.
+#: Largest number of entries of a tensor of a batch of held-out rows, on a processor.
 SCORED_NUMBERS = 2**20
 
 
@@ -27,7 +28,7 @@ def rows_to_score(members: Sequence[Member]) -> Batch | None:
 def n_together(stepper: Stepper) -> int:
     """Number of rows in a batch."""
     numbers = stepper.members[0].model.numbers_per_row() * len(stepper)
-    return max(stepper.settings.batch_size, SCORED_NUMBERS // numbers)
+    return max(stepper.settings.batch_size, at_a_time(SCORED_NUMBERS, stepper.flat.vector.device) // numbers)
 
 
 @torch.no_grad()

@@ -38,7 +38,7 @@ class Settings:
     batch_size: int
     learning_rate: float
     n_iter_no_change: int = 1000
-    cuda_graphs: bool = False
+    cuda_graphs: bool | str = "auto"
     n_rows: int | None = None
     until: float = math.inf
     trial: int = 0

@@ -58,7 +58,7 @@ class AVDGPParameters:
     early_stopping: bool = parameter(training.EARLY_STOPPING, True)
     n_iter_no_change: int = parameter(training.N_ITER_NO_CHANGE, 25)
     dtype: str = parameter(computing.DTYPE, "auto")
-    cuda_graphs: bool = parameter(computing.CUDA_GRAPHS, False)
+    cuda_graphs: bool | str = parameter(computing.CUDA_GRAPHS, "auto")
 
 
 class AVDGP(AVDGPParameters):

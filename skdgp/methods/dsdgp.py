@@ -91,7 +91,7 @@ class DSDGPParameters:
     early_stopping: bool = parameter(training.EARLY_STOPPING, True)
     n_iter_no_change: int = parameter(training.N_ITER_NO_CHANGE, 100)
     dtype: str = parameter(computing.DTYPE, "auto")
-    cuda_graphs: bool = parameter(computing.CUDA_GRAPHS, False)
+    cuda_graphs: bool | str = parameter(computing.CUDA_GRAPHS, "auto")
 
 
 class DSDGP(DSDGPParameters):

@@ -101,7 +101,7 @@ class SOLVEGPParameters:
     early_stopping: bool = parameter(training.EARLY_STOPPING, False)
     n_iter_no_change: int = parameter(training.N_ITER_NO_CHANGE, 1000)
     dtype: str = parameter(computing.DTYPE, "auto")
-    cuda_graphs: bool = parameter(computing.CUDA_GRAPHS, False)
+    cuda_graphs: bool | str = parameter(computing.CUDA_GRAPHS, "auto")
 
 
 class SOLVEGP(SOLVEGPParameters):

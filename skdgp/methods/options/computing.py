@@ -1,7 +1,7 @@
 """Parameters that say where and how numbers are computed, and what is printed."""
 
 from ..._sklearn import StrOptions
-from .option import COMPUTING, FIRST, Option
+from .option import AUTO, COMPUTING, FIRST, Option
 
 RANDOM_STATE = Option(
     ["random_state"],
@@ -37,12 +37,14 @@ DTYPE = Option(
 )
 
 CUDA_GRAPHS = Option(
-    ["boolean"],
-    "bool",
+    ["boolean", AUTO],
+    'bool or "auto"',
     COMPUTING,
     """
     Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
-    Steps then take a third to an eighth of the time. On the CPU it changes nothing.
+    Steps then take a third to an eighth of the time. "auto" records if all parts of the model are of this package or
+    of PyTorch: a likelihood or kernel of your own must not decide by numbers that it computes. On the CPU, and with
+    several processes, nothing is recorded.
     """,
 )
 
