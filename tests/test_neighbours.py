@@ -241,18 +241,26 @@ def test_a_number_that_is_the_same_in_some_rows_finds_them(scale):
     assert (hour[near.numpy()] == hour[:50, None]).mean() > 0.9
 
 
-@pytest.mark.parametrize(("n_rows", "by_feature"), [(2400, True), (400, False)])
-def test_features_have_lengthscales_where_rows_hardly_know_themselves(n_rows, by_feature):
-    """With few rows the base that predicts a neighbour knows the row that judges."""
+@pytest.mark.parametrize(("n_rows", "knows"), [(2400, False), (400, True)])
+@pytest.mark.parametrize("estimator", [SOLVEGPRegressor, DSDGPRegressor])
+def test_residuals_leave_out_the_row_that_judges_if_predictions_know_it(estimator, n_rows, knows):
     rng = np.random.default_rng(0)
-    hour = np.arange(n_rows) % 20
-    X = np.column_stack([rng.uniform(-1, 1, size=(n_rows, 2)), rng.uniform(-1, 1, size=20)[hour]])
-    y = X[:, 0] + rng.normal(size=20)[hour] + 0.5 * rng.normal(size=n_rows)
-    model, seen = SOLVEGPRegressor(n_inducing=5, max_iter=1, n_estimators=1, n_neighbors=10, random_state=0), []
+    X = rng.uniform(-1, 1, size=(n_rows, 3))
+    y = X[:, 0] + 0.5 * rng.normal(size=n_rows)
+    model, seen = estimator(n_inducing=5, max_iter=1, n_estimators=1, n_neighbors=10, random_state=0), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validation, "best_correction", lambda *_, by_feature, **__: seen.append(by_feature))
+        patch.setattr(validation, "best_correction", lambda *arguments: seen.append(arguments[-1] is not None))
         model.fit(X, y)
-    assert seen == [by_feature]
+    assert seen == [knows]
+
+
+def test_changed_residuals_decide():
+    """Residuals that lose what the row that judges has brought say nothing of it any more."""
+    left_over = make_predicted()
+    arguments = left_over, None, make_likelihood(), [torch.ones(2).double()], 24
+    residual = left_over.rows.y - left_over.mean
+    found = best_correction(*arguments, lambda first, second: -residual[second])
+    assert found.gain < 0.01 < 0.1 < best_correction(*arguments).gain
 
 
 def test_a_dozen_rows_that_are_noise_have_no_neighbours():

@@ -68,10 +68,14 @@ GROUP = 50
 
 
 class Neighbourhood(NamedTuple):
-    """The nearest rows of each of B queries: their numbers, and the noise (1 − u)/u by which they fade, (B, k)."""
+    """The nearest rows of each of B queries: their numbers, and the noise (1 − u)/u by which they fade, (B, k).
+
+    Their residuals (B, k, P) may depend on the query.
+    """
 
     rows: Tensor
     noise: Tensor
+    residual: Tensor | None = None
 
 
 class Neighbours(nn.Module):
@@ -163,7 +167,8 @@ class Neighbours(nn.Module):
         """Means and variances of ρ at X (B, Q), (B, P)."""
         near = near or self.neighbourhood(X)
         a, _, explained = self._kriging(X, near)
-        mean = (a * self.residual[near.rows].permute(2, 0, 1)).sum(-1)  # (P, B)
+        residual = self.residual[near.rows] if near.residual is None else near.residual
+        mean = (a * residual.permute(2, 0, 1)).sum(-1)  # (P, B)
         return mean.mT, (self.variance[:, None] * (1.0 - explained).clamp(min=0.0)).mT
 
     def _kriging(self, X: Tensor, near: Neighbourhood) -> tuple[Tensor, Tensor, Tensor]:

@@ -366,6 +366,42 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
     return means, variances
 
 
+class Leverages(NamedTuple):
+    """What the targets of n rows have to do with the predictions of all of them; see :func:`leverages`."""
+
+    whitened: Tensor  # (P or 1, T, n), L⁻¹φ with LLᵀ = Λ
+    kept: Tensor  # (n, P or 1), 1 − h
+    weight: Tensor  # (n,), of a row and its twins; zero if it has not been learnt
+    residual: Tensor  # (n, P), y − m without the row
+
+
+@torch.no_grad()
+def leverages(model: DeepGP, rows: Batch, data: Batch, learnt: Tensor) -> Leverages:
+    """The factors of h_ji = w_i φ_jᵀΛ⁻¹φ_i, the share of the target of row i in the prediction of row j.
+
+    Parameters are those of :func:`left_out`, and ``learnt`` (n,), which of the rows are among ``data``.
+    """
+    rows, data = (in_least_squares(model.likelihood, some) for some in (rows, data))
+    weight = weight_of_twins(rows, data) * learnt
+    with threads_for(model.products(len(data))):
+        model = model.frozen()
+        layer, likelihood = parts_of(model)
+        G = statistics_of(layer, data)().G
+        noise = likelihood.variance.double()[:, None, None]
+        L = cholesky(G + noise * torch.eye(len(G), dtype=G.dtype, device=G.device), NO_JITTER)
+        parts = rows.X.split(max(1, CHUNK_NUMBERS // (len(L) * len(G))))
+        whitened = torch.cat([_whitened(layer, L, X) for X in parts], dim=-1)
+        mean = torch.cat([model(X).mean[0].double() for X in parts])
+    kept = _kept(weight, whitened.square().sum(-2).mT)
+    return Leverages(whitened, kept, weight, (rows.y - mean) / kept)
+
+
+def _whitened(layer: GlobalLayer, L: Tensor, X: Tensor) -> Tensor:
+    """L⁻¹φ (P or 1, T, n) of rows X."""
+    phi = torch.cat([A for _, A in layer.whitened(X)], dim=-2).double() * layer.kernel.deviation
+    return torch.linalg.solve_triangular(L, phi.expand(len(L), -1, -1), upper=False)
+
+
 def _inverse_form(root: Tensor, phi: Tensor) -> Tensor:
     """φᵀΛ⁻¹φ (n, P or 1) for the columns of φ (T, n) and a root (P or 1, T, T) of Λ."""
     return torch.linalg.solve_triangular(root, phi.expand(len(root), -1, -1), upper=False).square().sum(-2).mT

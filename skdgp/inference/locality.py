@@ -107,8 +107,7 @@ def best_correction(
     likelihood: AdditiveNoise,
     scales: Sequence[Tensor],
     n_neighbors: int = N_NEIGHBORS,
-    *,
-    by_feature: bool = True,
+    change: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Correction | None:
     """The best correction there is; None if there are no rows to judge.
 
@@ -124,8 +123,9 @@ def best_correction(
         Numbers that divide the features before distances are computed. The best scale is taken.
     n_neighbors : int, default=N_NEIGHBORS
         Number of neighbours.
-    by_feature : bool, default=True
-        Whether each feature may have a lengthscale of its own.
+    change : callable, default=no change
+        From the numbers of rows that judge (B,) and of their neighbours (B, k) to what is added to the neighbours'
+        residuals (B, k, P), so that these have not learnt from the row that judges either.
 
     Returns
     -------
@@ -154,6 +154,8 @@ def best_correction(
         local = Neighbours(stored.rows.X, residual, stored.rows.weight, **numbers, n_neighbors=n_neighbors)
         judges = held_out.at(rows)
         near = local.neighbourhood(judges.rows.X, None if own is None else own[rows])
+        if change is not None and own is not None:
+            near = near._replace(residual=residual[near.rows] + change(own[rows], near.rows))
         return _Candidate(local, judges, near, likelihood, start, usual)
 
     everything = torch.arange(len(held_out.rows), device=residual.device)
@@ -161,8 +163,6 @@ def best_correction(
     scale, best = min(((scale, candidate(scale, first)) for scale in scales), key=lambda pair: pair[1].optimum.fun)
     if len(first) < len(everything):
         best = candidate(scale, everything, best.optimum.x)
-    if not by_feature:
-        return best.result()
     return max(best.result(), _by_feature(best, partial(candidate, rows=everything)).result(), key=lambda c: c.gain)
 
 

@@ -1,0 +1,65 @@
+"""Residuals of rows of which two are left out: the row itself, and one that judges it.
+
+Let h_ji be the share that the target of row i has in the prediction of row j, in a model that is linear in targets.
+Without row j the residual of its target is r_j = (y_j − m_j)/(1 − h_jj). Without row i, too, it is
+
+    r_j(i) = (r_j + c_ji r_i)/(1 − c_ij c_ji),        c_ji = h_ji/(1 − h_jj).
+
+These two are the solution of (I − H) r = y − m for the rows i and j alone.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self, cast
+
+import torch
+from torch import Tensor
+
+from ..gp.deep_gp import DeepGP
+from ..gp.global_layer import GlobalLayer
+from .batches import Part
+from .collapsed import Leverages, leverages
+from .twins import twins
+
+#: Largest number of entries of a tensor of pairs.
+PAIR_NUMBERS = 2**22
+
+#: Smallest 1 − c_ij c_ji. It is positive, but rounding errors may say otherwise if two rows decide what is predicted.
+LEAST = 1e-9
+
+
+class Pairs(NamedTuple):
+    """Some rows and models that have learnt from them: what leaving out a second row changes."""
+
+    models: Sequence[Leverages]
+    group: Tensor  # (n,), twins are in the same group
+
+    @classmethod
+    def of(cls, models: Sequence[DeepGP], rows: Part, basis: Part) -> Self:
+        """Those of ``rows`` of a table, of which models of one layer have learnt from the rows ``basis``."""
+        like = cast(GlobalLayer, models[0].layers[0]).Z
+        index = rows.at(torch.arange(len(rows), device=rows.data.X.device))
+        learnt = torch.isin(index, basis.at(torch.arange(len(basis), device=rows.data.X.device))).to(like.device)
+        some, everything = (part.rows().to(like.device, like.dtype) for part in (Part(basis.data, index), basis))
+        return cls([leverages(model, some, everything, learnt) for model in models], twins(some))
+
+    def change(self, first: Tensor, second: Tensor) -> Tensor:
+        """r_j(i) − r_j (B, k, P) for rows i of the numbers ``first`` (B,) and j of the numbers ``second`` (B, k).
+
+        It is the mean over models, and zero for twins, which are left out together anyway.
+        """
+        n_rows = max(1, PAIR_NUMBERS // (self.models[0].whitened[..., 0].numel() * second.shape[1]))
+        parts = [
+            torch.stack([_change(model, i, j) for model in self.models]).mean(0)
+            for i, j in zip(first.split(n_rows), second.split(n_rows), strict=True)
+        ]
+        different = self.group[first][:, None] != self.group[second]
+        return torch.cat(parts) * different[..., None]
+
+
+def _change(of: Leverages, i: Tensor, j: Tensor) -> Tensor:
+    """The same of one model, in which twins are not told apart."""
+    between = (of.whitened[..., i, None] * of.whitened[..., j]).sum(-3).permute(1, 2, 0)  # (B, k, P or 1)
+    c_ji = of.weight[i][:, None, None] * between / of.kept[j]
+    c_ij = of.weight[j][..., None] * between / of.kept[i][:, None]
+    left = of.residual[j] + c_ji * of.residual[i][:, None]
+    return left / (1.0 - c_ij * c_ji).clamp(min=LEAST) - of.residual[j]

@@ -1,0 +1,72 @@
+"""Residuals of rows of which two are left out, against models that have learnt from neither."""
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+
+from skdgp.inference.base import Base, fit_base, with_alternatives
+from skdgp.inference.batches import Batch, Part
+from skdgp.inference.collapsed import set_posteriors
+from skdgp.inference.pairs import Pairs
+
+
+def make_rows(n_outputs=1, weighted=False, scale=1.0):
+    """Forty rows, of which the first two are twins."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(40, 2))
+    y = np.column_stack([np.sin(3 * X[:, 0]), X[:, 1] ** 2])[:, :n_outputs] + 0.1 * rng.normal(size=(40, n_outputs))
+    X[1], y[1] = X[0], y[0]
+    weight = np.arange(40) % 3 + 0.5 if weighted else np.ones(40)
+    return Batch(*(torch.as_tensor(column).double() for column in (X, scale * y, weight)))
+
+
+def residual(model, rows, without, j):
+    """That of row j by a model that has the kernel and noise of another one, and has not learnt from some rows."""
+    kept = torch.tensor([row not in without for row in range(len(rows))])
+    model = deepcopy(model)
+    set_posteriors(model, rows.rows(kept))
+    return rows.y[j] - model(rows.X[j : j + 1]).mean[0, 0]
+
+
+def of_models(models, rows, without, j):
+    return torch.stack([residual(model, rows, without, j) for model in models]).mean(0)
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("n_outputs", "scale"), [(1, 1.0), (2, 1.0), (1, 1e-3), (1, 1e3)])
+def test_they_are_those_of_models_without_both_rows(n_outputs, scale, weighted, several):
+    rows = make_rows(n_outputs, weighted, scale)
+    model = fit_base(rows)
+    base = with_alternatives(model, rows) if several else Base(model)
+    everything = Part(rows, torch.arange(40))
+    i, j = torch.tensor([5, 7, 0]), torch.tensor([[6, 3], [2, 9], [4, 8]])
+    change = Pairs.of(base.alternatives(), everything, everything).change(i, j)
+    for row, first in enumerate(i.tolist()):
+        own = {0, 1} if first == 0 else {first}
+        for column, second in enumerate(j[row].tolist()):
+            models = base.alternatives()
+            expected = of_models(models, rows, own | {second}, second) - of_models(models, rows, {second}, second)
+            torch.testing.assert_close(change[row, column], expected, rtol=1e-5, atol=1e-7 * scale)
+
+
+def test_twins_are_left_out_together_anyway():
+    rows = make_rows()
+    everything = Part(rows, torch.arange(40))
+    change = Pairs.of([fit_base(rows)], everything, everything).change(torch.tensor([0]), torch.tensor([[1, 2]]))
+    assert change[0, 0] == 0 and change[0, 1] != 0
+
+
+def test_rows_that_the_base_has_not_learnt_from():
+    """Only the row that judges is left out; and where that has not been learnt either, nothing changes."""
+    rows = make_rows()
+    learnt = Part(rows, torch.arange(20))
+    model = fit_base(rows.rows(slice(20)))
+    change = Pairs.of([model], Part(rows, torch.arange(40)), learnt).change(
+        torch.tensor([5, 30]), torch.tensor([[25], [26]])
+    )
+    expected = residual(model, rows, {5, *range(20, 40)}, 25) - residual(model, rows, set(range(20, 40)), 25)
+    torch.testing.assert_close(change[0, 0], expected, rtol=1e-6, atol=1e-9)
+    assert change[1, 0] == 0
