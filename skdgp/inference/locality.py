@@ -153,14 +153,18 @@ def best_correction(
         numbers = {"lengthscale": scale, "variance": noise, "noise": noise}
         local = Neighbours(stored.rows.X, residual, stored.rows.weight, **numbers, n_neighbors=n_neighbors)
         judges = held_out.at(rows)
-        near = local.neighbourhood(judges.rows.X, None if own is None else own[rows])
-        if change is not None and own is not None:
-            near = near._replace(residual=residual[near.rows] + change(own[rows], near.rows))
-        return _Candidate(local, judges, near, likelihood, start, usual)
+
+        def find() -> Neighbourhood:
+            near = local.neighbourhood(judges.rows.X, None if own is None else own[rows])
+            if change is None or own is None:
+                return near
+            return near._replace(residual=residual[near.rows] + change(own[rows], near.rows))
+
+        return _Candidate(local, judges, find, likelihood, start, usual)
 
     everything = torch.arange(len(held_out.rows), device=residual.device)
     first = _spread(everything, SEARCH_ROWS)
-    scale, best = min(((scale, candidate(scale, first)) for scale in scales), key=lambda pair: pair[1].optimum.fun)
+    scale, best = min(((scale, candidate(scale, first)) for scale in scales), key=lambda pair: pair[1].value)
     if len(first) < len(everything):
         best = candidate(scale, everything, best.optimum.x)
     return max(best.result(), _by_feature(best, partial(candidate, rows=everything)).result(), key=lambda c: c.gain)
@@ -175,7 +179,7 @@ def _by_feature(best: "_Candidate", candidate: Callable[..., "_Candidate"]) -> "
     usual, start = best.lengthscale, None
     for _ in range(ROUNDS if len(usual) > 1 else 0):
         again = candidate(best.lengthscale, start=start, usual=usual)
-        gain = best.optimum.fun - again.optimum.fun
+        gain = best.value - again.value
         if gain > 0:
             best, start = again, np.concatenate([np.zeros(len(usual)), again.numbers])
         if gain < WORTHWHILE:
@@ -197,7 +201,9 @@ class _Candidate:
     """The best correction for one scale, which lengthscales start from.
 
     At first all features share a factor of the scale. If there are ``usual`` lengthscales (Q,), each feature has a
-    factor of its own, and the logarithm of its lengthscale has a Cauchy prior around that of the usual one.
+    factor of its own, and the logarithm of its lengthscale has a Cauchy prior around that of the usual one. The search
+    keeps the neighbours that it starts with. By the lengthscales that it finds other rows may be the nearest, and with
+    these the candidate is judged.
 
     Neighbours speak of most rows, but not of all: a row may repeat another one and have quite another target. So noise
     is a mixture of two Gaussians. A single Gaussian that suits most rows would be far too narrow for the others.
@@ -207,17 +213,21 @@ class _Candidate:
         self,
         local: Neighbours,
         held_out: Predicted,
-        near: Neighbourhood,
+        find: Callable[[], Neighbourhood],
         likelihood: AdditiveNoise,
         start: np.ndarray | None,
         usual: Tensor | None,
     ):
-        self.local, self.held_out, self.near, self.likelihood = local, held_out, near, likelihood
+        self.local, self.held_out, self.near, self.likelihood = local, held_out, find(), likelihood
         self.scale, self.noise, self.usual = local.lengthscale, local.noise, usual
         self.total_weight = held_out.rows.weight.sum()  # a row of weight 2 is that row twice
         self.weight = held_out.rows.weight / self.total_weight
         self.optimum = self._best(start)
-        self.n_lengths = len(self.optimum.x) - 2 * len(self.noise) - 2
+        self.n_lengths, self.value = len(self.optimum.x) - 2 * len(self.noise) - 2, self.optimum.fun
+        if usual is not None:
+            self._set(torch.as_tensor(self.optimum.x, device=self.noise.device))
+            self.near = find()
+            self.value, _ = self._negative(self.optimum.x)
 
     @property
     def lengthscale(self) -> Tensor:
