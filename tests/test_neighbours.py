@@ -241,6 +241,27 @@ def test_a_number_that_is_the_same_in_some_rows_finds_them(scale):
     assert (hour[near.numpy()] == hour[:50, None]).mean() > 0.9
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 6])
+def test_the_gain_is_that_of_the_neighbours_that_lengthscales_find(rounds, monkeypatch):
+    monkeypatch.setattr(locality, "ROUNDS", rounds)
+    rng = np.random.default_rng(0)
+    hour, X = np.arange(600) % 20, rng.uniform(-1, 1, size=(600, 3))
+    X[:, 2] = X[hour, 2]
+    y = rng.normal(size=20)[hour] + 0.1 * rng.normal(size=600)
+    rows = Batch.of(X, y[:, None], dtype=np.float64)
+    left_over = Predicted(rows, torch.zeros_like(rows.y), torch.full_like(rows.y, 1e-6), torch.ones(600).bool())
+    found = best_correction(left_over, None, make_likelihood(variance=1.0), [torch.ones(3).double()])
+    mean, variance = found.local.moments(rows.X, found.local.neighbourhood(rows.X, torch.arange(600)))
+    left, variance, share = y - mean[:, 0].numpy(), 1e-6 + variance[:, 0].numpy(), found.likelihood.share.item()
+    narrow, wide = (
+        stats.norm.logpdf(left, scale=np.sqrt(variance + noise.item()))
+        for noise in (found.local.noise, found.likelihood.wide)
+    )
+    density = np.logaddexp(np.log1p(-share) + narrow, np.log(share) + wide)
+    gain = (density - stats.norm.logpdf(y, scale=np.sqrt(1 + 1e-6))).mean()
+    assert found.gain == pytest.approx(gain - 7 / 600, abs=1e-6)
+
+
 @pytest.mark.parametrize(("n_rows", "knows"), [(2400, False), (400, True)])
 @pytest.mark.parametrize("estimator", [SOLVEGPRegressor, DSDGPRegressor])
 def test_residuals_leave_out_the_row_that_judges_if_predictions_know_it(estimator, n_rows, knows):
