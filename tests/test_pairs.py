@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from skdgp import SOLVEGPRegressor
+from skdgp.inference import validation
 from skdgp.inference.base import Base, fit_base, with_alternatives
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.collapsed import set_posteriors
@@ -70,3 +72,33 @@ def test_rows_that_the_base_has_not_learnt_from():
     expected = residual(model, rows, {5, *range(20, 40)}, 25) - residual(model, rows, set(range(20, 40)), 25)
     torch.testing.assert_close(change[0, 0], expected, rtol=1e-6, atol=1e-9)
     assert change[1, 0] == 0
+
+
+def test_base_and_members_count_by_their_weights(monkeypatch):
+    """Residuals of a blend are those of both without both rows, weighted as in its predictions."""
+    seen, of = {}, validation.Validation._change
+
+    def spy(self, predictor, foundation, stored, X):
+        predictor.blend.weight.fill_(0.4)
+        share = predictor.blend.frozen().share(X, predictor.blend.frozen().of_base(X))
+        rows = stored.rows().to("cpu", torch.float64)
+        change = of(self, predictor, foundation, stored, X)
+        seen.update(rows=rows, share=share, change=change, base=foundation.base, members=[*predictor.models])
+        return change
+
+    monkeypatch.setattr(validation.Validation, "_change", spy)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(60, 2))
+    y = np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=60)
+    SOLVEGPRegressor(10, max_iter=5, dtype="float64", random_state=0).fit(X, y)
+    i, j, share = 3, 8, seen["share"][8]
+    assert 0.05 < share < 0.5
+
+    def residuals(without):
+        groups = seen["members"], seen["base"].alternatives()
+        of_members, of_base = (of_models(models, seen["rows"], without, j) for models in groups)
+        return share * of_members + (1 - share) * of_base
+
+    expected = residuals({i, j}) - residuals({j})
+    found = seen["change"](torch.tensor([i]), torch.tensor([[j]]))[0, 0]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-8)

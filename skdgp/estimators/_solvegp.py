@@ -200,9 +200,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         or lengthscales are long: means and deviations can then be far off.
     cuda_graphs : bool or "auto", default="auto"
         Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
-        Steps then take a third to an eighth of the time. "auto" records if all parts of the model are of this package
-        or of PyTorch: a likelihood or kernel of your own must not decide by numbers that it computes. On the CPU, and
-        with several processes, nothing is recorded.
+        Steps then take a half to an eighth of the time. "auto" records if all parts of the model are of this package or
+        of PyTorch: a likelihood or kernel of your own must not decide by numbers that it computes. On the CPU, and with
+        several processes, nothing is recorded.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
         :doc:`/scale`.
@@ -498,9 +498,9 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         or lengthscales are long: means and deviations can then be far off.
     cuda_graphs : bool or "auto", default="auto"
         Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
-        Steps then take a third to an eighth of the time. "auto" records if all parts of the model are of this package
-        or of PyTorch: a likelihood or kernel of your own must not decide by numbers that it computes. On the CPU, and
-        with several processes, nothing is recorded.
+        Steps then take a half to an eighth of the time. "auto" records if all parts of the model are of this package or
+        of PyTorch: a likelihood or kernel of your own must not decide by numbers that it computes. On the CPU, and with
+        several processes, nothing is recorded.
     device : str, default="auto"
         PyTorch device such as "cpu" or "cuda:0". "auto" takes a GPU if CUDA is available, and the CPU otherwise; see
         :doc:`/scale`.

@@ -4,6 +4,7 @@ A recording uses fixed addresses, and cannot react to the numbers that it comput
 and the loss have memory of their own. A failure shows only at the end of an epoch, in numbers that are not finite.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -18,7 +19,6 @@ from .steps import Stepper
 #: Number of calls before a recording, in which libraries prepare their workspaces.
 _WARM_UP_CALLS = 3
 
-
 #: Packages whose modules decide nothing by numbers that they compute.
 _RECORDABLE = (__name__.split(".")[0], "torch")
 
@@ -29,8 +29,8 @@ def can_be_recorded(model: nn.Module) -> bool:
 
 
 @cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream of all recordings on a device. Libraries keep a workspace of tens of MiB for each stream."""
+def _stream(device: torch.device, thread: int) -> torch.cuda.Stream:
+    """The stream of a thread's recordings on a device. Libraries keep a workspace of tens of MiB for each stream."""
     return torch.cuda.Stream(device)
 
 
@@ -45,7 +45,7 @@ def record(function: Callable[[], Tensor], generators: Sequence[torch.Generator]
         Generators of one device from which the function draws random numbers. The replay continues with them.
     """
     device = generators[0].device
-    stream = _stream(device)
+    stream = _stream(device, threading.get_ident())
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         for _ in range(_WARM_UP_CALLS):

@@ -42,7 +42,7 @@ CUDA_GRAPHS = Option(
     COMPUTING,
     """
     Whether to record a training step on a CUDA device and replay it, which launches all its operations at once.
-    Steps then take a third to an eighth of the time. "auto" records if all parts of the model are of this package or
+    Steps then take a half to an eighth of the time. "auto" records if all parts of the model are of this package or
     of PyTorch: a likelihood or kernel of your own must not decide by numbers that it computes. On the CPU, and with
     several processes, nothing is recorded.
     """,
