@@ -198,7 +198,7 @@ def test_what_is_left_over_is_found(n_outputs):
 
 @pytest.mark.parametrize("n_outputs", [1, 2])
 def test_features_that_matter_get_shorter_lengthscales(n_outputs, monkeypatch):
-    left_over, new = make_predicted(n_outputs=n_outputs), make_predicted(seed=1, n_outputs=n_outputs)
+    left_over, new = make_predicted(800, n_outputs=n_outputs), make_predicted(seed=1, n_outputs=n_outputs)
     arguments = left_over, None, make_likelihood(n_outputs), [torch.ones(2).double()]
     found = best_correction(*arguments)
     assert found.local.lengthscale[1] > 5 * found.local.lengthscale[0]
@@ -207,6 +207,15 @@ def test_features_that_matter_get_shorter_lengthscales(n_outputs, monkeypatch):
     assert common.local.lengthscale[1] == common.local.lengthscale[0] and found.gain > common.gain + 0.1
     errors = [(new.rows.y - local.moments(new.rows.X)[0]).square().mean() for local in (found.local, common.local)]
     assert errors[0] < 0.7 * errors[1]
+
+
+def test_few_rows_that_judge_choose_one_factor_for_all_features():
+    rows = make_predicted(800)
+    few = rows._replace(unseen=torch.arange(800) < locality.FEWEST_BY_FEATURE - 1)
+    enough = rows._replace(unseen=torch.arange(800) < locality.FEWEST_BY_FEATURE)
+    likelihood, scale = make_likelihood(), [torch.ones(2).double()]
+    lengths = [best_correction(part, None, likelihood, scale).local.lengthscale for part in (few, enough)]
+    assert lengths[0][0] == lengths[0][1] and lengths[1][0] != lengths[1][1]
 
 
 def test_lengthscales_of_features_have_a_prior_around_the_usual_one():

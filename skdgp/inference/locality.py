@@ -84,6 +84,10 @@ ITERATIONS = 60
 #: other rows are the nearest.
 ROUNDS = 6
 
+#: Fewest rows that judge, so that features have lengthscales of their own. Among twenty fits to 114 rows of a smooth
+#: function one seemed to gain 0.08 nats by them, and lost 0.17 on new rows.
+FEWEST_BY_FEATURE = 300
+
 #: What such a search must gain, in nats a row, so that another one follows.
 WORTHWHILE = 5e-3
 
@@ -167,6 +171,8 @@ def best_correction(
     scale, best = min(((scale, candidate(scale, first)) for scale in scales), key=lambda pair: pair[1].value)
     if len(first) < len(everything):
         best = candidate(scale, everything, best.optimum.x)
+    if len(everything) < FEWEST_BY_FEATURE:
+        return best.result()
     return max(best.result(), _by_feature(best, partial(candidate, rows=everything)).result(), key=lambda c: c.gain)
 
 

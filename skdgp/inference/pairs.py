@@ -36,7 +36,7 @@ class Pairs(NamedTuple):
     @classmethod
     def of(cls, models: Sequence[DeepGP], rows: Part, basis: Part) -> Self:
         """Those of ``rows`` of a table, of which models of one layer have learnt from the rows ``basis``."""
-        like = cast(GlobalLayer, models[0].layers[0]).Z
+        like = cast(GlobalLayer, models[0].layers[0]).q.mean
         index = rows.at(torch.arange(len(rows), device=rows.data.X.device))
         learnt = torch.isin(index, basis.at(torch.arange(len(basis), device=rows.data.X.device))).to(like.device)
         some, everything = (part.rows().to(like.device, like.dtype) for part in (Part(basis.data, index), basis))
