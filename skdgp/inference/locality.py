@@ -135,20 +135,15 @@ def best_correction(
     -------
     Correction or None
     """
-    residual, own = stored.rows.y - stored.mean, None
     affordable = VALIDATION_NUMBERS // min(n_neighbors, len(stored.rows)) ** 2
     n_rows = max(FEWEST_VALIDATION_ROWS, min(MOST_VALIDATION_ROWS, affordable))
     source = stored if others is None else others
     index = _spread(torch.nonzero(source.unseen)[:, 0], n_rows)
     held_out = source.at(index)
-    if others is None:
-        own = index
-        if not stored.unseen.all() and len(own):
-            unseen, learnt = (residual[rows].square().mean(0) for rows in (stored.unseen, ~stored.unseen))
-            inflation = (unseen / learnt.clamp(min=1e-300)).sqrt().clamp(1.0, MOST_INFLATION)  # they may all be zero
-            residual = torch.where(stored.unseen[:, None], residual, residual * inflation)
+    own = index if others is None else None  # numbers of the rows that judge among those that become neighbours
     if len(held_out.rows) < 2 or len(stored.rows) < 3:
         return None
+    residual = stored.rows.y - stored.mean if own is None else _as_of_unseen_rows(stored)
     noise = _noise_of(likelihood).to(residual)
 
     def candidate(
@@ -174,6 +169,16 @@ def best_correction(
     if len(everything) < FEWEST_BY_FEATURE:
         return best.result()
     return max(best.result(), _by_feature(best, partial(candidate, rows=everything)).result(), key=lambda c: c.gain)
+
+
+def _as_of_unseen_rows(stored: Predicted) -> Tensor:
+    """Residuals of all rows, with those of learnt rows as large as those of rows that were not learnt; shape (N, P)."""
+    residual = stored.rows.y - stored.mean
+    if stored.unseen.all() or not stored.unseen.any():
+        return residual
+    unseen, learnt = (residual[rows].square().mean(0) for rows in (stored.unseen, ~stored.unseen))
+    inflation = (unseen / learnt.clamp(min=1e-300)).sqrt().clamp(1.0, MOST_INFLATION)  # they may all be zero
+    return torch.where(stored.unseen[:, None], residual, residual * inflation)
 
 
 def _by_feature(best: "_Candidate", candidate: Callable[..., "_Candidate"]) -> "_Candidate":
