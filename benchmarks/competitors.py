@@ -224,11 +224,11 @@ def prediction(device, *, fit, n_rows, n_learnt):
     return timed(partial(predict, X), device, unit="ms a call", warm_up=partial(predict, X[:1000]))
 
 
-def after_fit(device, *, method, n_rows):
+def after_fit(device, *, method, n_rows, n_learnt):
     """A method of AVDGPRegressor, or of the distribution that it predicts."""
     X, y = make_rows(n_rows)
     model = AVDGPRegressor(n_samples=N_POINTS, n_estimators=1, max_iter=1, device=device, random_state=0)
-    dist = model.fit(X[:1000], y[:1000]).predict_dist(X)
+    dist = model.fit(X[:n_learnt], y[:n_learnt]).predict_dist(X)
     run = {
         "predict, return_std": lambda: model.predict(X, return_std=True),
         "predict_dist": lambda: model.predict_dist(X),
@@ -358,16 +358,17 @@ def orthogonal_heats(quick):
 
 
 def fit_heats(quick):
-    small = {"n_rows": 200, "own": 2} if quick else {"n_rows": 8192}
+    small = {"n_rows": 80, "own": 2} if quick else {"n_rows": 8192}
     runs = [Competitor(name, partial(fit_to_target, name=name, **small)) for name in FITS]
     return [Heat(f"{small['n_rows']} rows, target NLL {TARGET_NLL:.3f}", runs, ("HGB",))]
 
 
 def predict_heats(quick):
     methods = ("predict, return_std", "predict_dist", "ppf of 5 quantiles", "crps", "log_score")
-    n_rows = 1000 if quick else 100_000
-    after = [Competitor(method, partial(after_fit, method=method, n_rows=n_rows)) for method in methods]
-    sizes, n_learnt = ((1000,), 500) if quick else ((100_000, 1_000_000), LEARNT_ROWS)
+    n_rows, few_learnt = (1000, 60) if quick else (100_000, 1000)
+    base = partial(after_fit, n_rows=n_rows, n_learnt=few_learnt)
+    after = [Competitor(method, partial(base, method=method)) for method in methods]
+    sizes, n_learnt = ((1000,), 60) if quick else ((100_000, 1_000_000), LEARNT_ROWS)
     few = {"SOLVEGPRegressor, alone": ALONE["SOLVEGPRegressor, alone"]} | PEERS
     fits = few if quick else MEMBERS | ALONE
     runs = [
@@ -379,7 +380,7 @@ def predict_heats(quick):
 
 
 def joint_heats(quick):
-    few, many, n_learnt = (100, 200, 300) if quick else (2000, 100_000, LEARNT_ROWS)
+    few, many, n_learnt = (100, 200, 60) if quick else (2000, 100_000, LEARNT_ROWS)
     names = (*OURS, f"GPR, {peers.GPR_ROWS} rows")
     base = partial(rows_together, n_learnt=n_learnt)
     covariance = [Competitor(name, partial(base, name=name, task="covariance", n_rows=few)) for name in names]
@@ -397,7 +398,7 @@ def joint_heats(quick):
 
 def memory_heats(quick):
     names, sizes = (("AVDGPRegressor",), (1000,)) if quick else (MEMBERS, (10_000, 100_000, 1_000_000))
-    n_learnt = 500 if quick else LEARNT_ROWS
+    n_learnt = 60 if quick else LEARNT_ROWS
     tasks = {"training pass": training_memory, "prediction": partial(prediction_memory, n_learnt=n_learnt)}
     return [
         Heat(

@@ -68,10 +68,12 @@ import numpy as np
 import skdgp
 
 UNUSED = "sympy", "torch._dynamo", "torch._inductor", "sklearn.cluster"
-X = np.random.default_rng(0).normal(size=(30, 2))
+X = np.random.default_rng(0).normal(size=(60, 4))  # with interactions, gaps and categories
+X[:, 2], X[:5, 3] = X[:, 2] > 0, np.nan
 for name in skdgp.__all__:
     if name.endswith(("Regressor", "Classifier")):
-        y = X[:, 0] if name.endswith("Regressor") else X[:, 0] > 0
+        y = X[:, 0] * X[:, 1] + X[:, 2]
+        y = y if name.endswith("Regressor") else y > 0
         model = getattr(skdgp, name)(max_iter=1, n_estimators=1, random_state=0).fit(X, y)
         model.sample_functions(random_state=0)(X)
         model.predict(X)

@@ -384,8 +384,8 @@ def _refuse_if_likely(probability: float) -> None:
     if probability > TAIL:
         raise ValueError(
             f"The inverse of the transformation is not finite where z has a probability of {probability:.2g}, so that "
-            "there is no finite mean, score or draw: set target_transform of the regressor, which bounds predictions, "
-            "or take another transformation."
+            "there is no finite mean, score or draw: leave out rows of X that are far from those of fit, set "
+            "target_transform of the regressor, which bounds predictions, or take another transformation."
         )
 
 

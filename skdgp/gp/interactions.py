@@ -12,6 +12,7 @@ The sum over pairs takes no more than the G numbers κ_g: with s = Σ κ_g and q
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -110,7 +111,7 @@ class _MeanOfProducts(Function):
     def forward(
         ctx, U1: Tensor, U2: Tensor, profile: Profile, number: int, groups: Tensor | None, same: bool
     ) -> Tensor:
-        lead = torch.broadcast_shapes(U1.shape[:-2], U2.shape[:-2])
+        lead = np.broadcast_shapes(U1.shape[:-2], U2.shape[:-2])  # torch's imports SymPy
         ctx.profile, ctx.number, ctx.groups, ctx.same = profile, number, groups, same
         ctx.lead, ctx.shapes = lead, (U1.shape, U2.shape)
         U1, U2 = (U.expand(*lead, *U.shape[-2:]).flatten(0, -3) for U in (U1, U2))

@@ -216,7 +216,8 @@ class Pointwise(Regression):
         def value(offset: Tensor) -> Tensor:
             return self._log_prob(y, m + offset) - 0.5 * offset.square() / v
 
-        middle, width = _peak(value, (REACH * v.sqrt()).expand(torch.broadcast_shapes(y.shape, m.shape)), ROUNDS)
+        shape = np.broadcast_shapes(y.shape, m.shape)  # torch's imports SymPy
+        middle, width = _peak(value, (REACH * v.sqrt()).expand(shape), ROUNDS)
         return middle, torch.minimum(width, v.sqrt())
 
 
