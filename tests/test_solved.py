@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import ELBO, generator, settings
+from sklearn.gaussian_process.kernels import Matern
 from test_collapsed import N_ROWS, make_data, make_model
 
 from skdgp import SOLVEGPRegressor
@@ -146,3 +147,33 @@ def test_solves_once_more_in_the_precision_of_predictions(wave, monkeypatch, dty
 )
 def test_who_is_solved(parameters, n_rows, trainer):
     assert SOLVEGPRegression(**parameters).plan(n_rows).trainer is trainer
+
+
+def test_a_base_saves_steps():
+    """Both start where the evidence is highest, and what is solved is as good as the base."""
+
+    def n_steps(n_rows, base=True, **parameters):
+        settings = SOLVEGPRegression(**parameters).plan(n_rows, base=base).settings
+        return settings.max_iter * n_rows / settings.batch_size
+
+    for n_rows in (3000, 10_000, 40_000):
+        assert n_steps(n_rows) == pytest.approx(100, rel=0.25)
+        assert n_steps(n_rows, base=False) > 450
+        assert n_steps(n_rows, max_iter=30) == n_steps(n_rows, base=False, max_iter=30)  # as the user says
+        others = {"covariance": "diag"}  # which nobody can solve
+        assert n_steps(n_rows, **others) == n_steps(n_rows, base=False, **others) > 900
+    collapsed = [SOLVEGPRegression().plan(500, base=base).settings.max_iter for base in (False, True)]
+    assert collapsed == [40, 12]
+
+
+@pytest.mark.parametrize(("options", "base"), [({}, True), ({"base": None}, False), ({"kernel": Matern()}, False)])
+def test_estimators_say_whether_there_is_a_base(options, base, wave, monkeypatch):
+    plan, asked = SOLVEGPRegression.plan, []
+
+    def spy(self, n_rows, n_chunk=None, **given):
+        asked.append(given["base"])
+        return plan(self, n_rows, n_chunk, **given)
+
+    monkeypatch.setattr(SOLVEGPRegression, "plan", spy)
+    SOLVEGPRegressor(10, 6, max_iter=1, random_state=0, **options).fit(*wave)
+    assert asked == [base]

@@ -84,7 +84,8 @@ def fit(estimator, X, y, sample_weight, X_val, y_val, *, known=None, known_val=N
             with clock.timing("trend"):
                 sees = not has_objects(estimator.kernel)  # kernel objects are about the user's features
                 table, parts = starting_points(table, rows, held_out, kinds, order, sees=sees)
-        plan = method.plan(len(rows), held_out=held_out is not None or estimator.early_stopping)
+        judged = held_out is not None or estimator.early_stopping
+        plan = method.plan(len(rows), held_out=judged, base=_has_base(estimator))
         trainings = _Trainings(estimator, method, before, table, order, seeds, plan, device, dtype, wishes, clock)
         hooks = {"X": rows.given.X, "y": rows.given.y, "metadata": {"sample_weight": rows.given.weight}}
 

@@ -72,8 +72,11 @@ class AVDGP(AVDGPParameters):
         """Number of members of an ensemble for so many rows, or for an unknown number of rows."""
         return n_members(self, BUDGET, n_rows)
 
-    def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False) -> Plan:
-        """How a member is trained with ``n_rows`` rows. They may come in chunks, and some of them may be held out."""
+    def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, base: bool = False) -> Plan:
+        """How a member is trained with ``n_rows`` rows. They may come in chunks, and some of them may be held out.
+
+        With ``base`` the member is blended with a base.
+        """
         return plan_minibatches(self, BUDGET, n_rows, n_chunk)
 
     def build(

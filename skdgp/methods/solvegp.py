@@ -55,6 +55,9 @@ BUDGET = Budget(
 #: Number of steps if posteriors are computed in closed form every few epochs.
 SOLVED_STEPS = (500, 700)
 
+#: The same beside a base, of which more steps make nothing better: both start where the evidence is highest.
+BESIDE_BASE = BUDGET._replace(steps=(100, 100), epochs=(2, 400))
+
 #: Largest number of rows for which this is done. With more rows, computing them would take longer than the epochs in
 #: between.
 SOLVED_ROWS = 100_000
@@ -62,8 +65,8 @@ SOLVED_ROWS = 100_000
 #: Largest number of rows for which "auto" is a collapsed fit.
 COLLAPSED_ROWS = 2000
 
-#: Iterations that "auto" then stands for.
-COLLAPSED_ITERATIONS = 40
+#: Iterations that "auto" then stands for, and beside a base.
+COLLAPSED_ITERATIONS, COLLAPSED_BESIDE_BASE = 40, 12
 
 #: What posteriors in closed form need. A collapsed fit also needs a penalty of weight ``BETA``.
 CLOSED_NEEDS: dict[str, tuple] = {
@@ -122,7 +125,15 @@ class SOLVEGP(SOLVEGPParameters):
         """Number of members of an ensemble for so many rows, or for an unknown number of rows."""
         return n_members(self, BUDGET, n_rows)
 
-    def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float = BETA) -> Plan:
+    def plan(
+        self,
+        n_rows: int,
+        n_chunk: int | None = None,
+        *,
+        held_out: bool = False,
+        base: bool = False,
+        beta: float = BETA,
+    ) -> Plan:
         """How a member is trained by minibatches, as in other methods; ``beta`` is the value of "auto"."""
         return plan_minibatches(self, BUDGET, n_rows, n_chunk, beta if self.beta == "auto" else self.beta)
 
@@ -204,30 +215,41 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
     _: KW_ONLY
     likelihood: Any = parameter(modelling.LIKELIHOOD, "gaussian")
 
-    def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, beta: float = BETA) -> Plan:
+    def plan(
+        self,
+        n_rows: int,
+        n_chunk: int | None = None,
+        *,
+        held_out: bool = False,
+        base: bool = False,
+        beta: float = BETA,
+    ) -> Plan:
         """How a member is trained: collapsed, or by minibatches of ``n_rows``, or of one chunk of these at a time."""
         gaussian = self.likelihood in CLOSED_NEEDS["likelihood"] and self.n_latent_outputs is None
         beta = MINIBATCH_BETA if gaussian else beta
         if n_chunk is None and self._chosen(n_rows, held_out=held_out) == "collapsed":
-            return self._plan_collapsed(n_rows)
-        plan = self._plan_solved(n_rows, beta) if n_chunk is None else super().plan(n_rows, n_chunk, beta=beta)
+            return self._plan_collapsed(n_rows, base=base)
+        if n_chunk is None:
+            plan = self._plan_solved(n_rows, beta, base=base)
+        else:
+            plan = super().plan(n_rows, n_chunk, beta=beta)
         return plan._replace(hold_out=not gaussian)
 
-    def _plan_solved(self, n_rows: int, beta: float) -> Plan:
+    def _plan_solved(self, n_rows: int, beta: float, *, base: bool) -> Plan:
         """How a member is trained by minibatches. If possible, its posteriors are in closed form every few epochs."""
         budget = BUDGET
         if solvable := n_rows <= SOLVED_ROWS and self._has_closed_form():
-            budget = BUDGET._replace(steps=SOLVED_STEPS)
+            budget = BESIDE_BASE if base else BUDGET._replace(steps=SOLVED_STEPS)
         plan = plan_minibatches(self, budget, n_rows, beta=beta if self.beta == "auto" else self.beta)
         if not solvable:
             return plan
         return plan._replace(trainer=solved.train, solve=solved.solve, closed=solved.predict_left_out)
 
-    def _plan_collapsed(self, n_rows: int) -> Plan:
+    def _plan_collapsed(self, n_rows: int, *, base: bool) -> Plan:
         """How a member is trained in a collapsed fit, where posteriors are always in closed form."""
         settings = plan_minibatches(self, BUDGET, n_rows, beta=BETA).settings
         if self.max_iter == "auto":
-            settings = replace(settings, max_iter=COLLAPSED_ITERATIONS)
+            settings = replace(settings, max_iter=COLLAPSED_BESIDE_BASE if base else COLLAPSED_ITERATIONS)
         return Plan(
             collapsed.train,
             settings,
