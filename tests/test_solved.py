@@ -156,8 +156,8 @@ def test_a_base_saves_steps():
         settings = SOLVEGPRegression(**parameters).plan(n_rows, base=base).settings
         return settings.max_iter * n_rows / settings.batch_size
 
-    for n_rows in (3000, 10_000, 40_000):
-        assert n_steps(n_rows) == pytest.approx(100, rel=0.25)
+    for n_rows, most in ((3000, 150), (7000, 125), (20_000, 250), (40_000, 330)):
+        assert 90 < n_steps(n_rows) < most
         assert n_steps(n_rows, base=False) > 450
         assert n_steps(n_rows, max_iter=30) == n_steps(n_rows, base=False, max_iter=30)  # as the user says
         others = {"covariance": "diag"}  # which nobody can solve

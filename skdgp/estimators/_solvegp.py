@@ -55,8 +55,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         Largest number of epochs, which are passes over the data, for each member; in a collapsed fit, of iterations of
         L-BFGS. "auto" is at most 40 iterations in a collapsed fit, and 12 with a base, beside which more gain nothing.
         By minibatches it takes about 1000 steps, or 2000 from 4000 rows on, in 20 to 400 epochs. If the posterior is
-        computed in closed form every few epochs, it takes 500 and 700 steps instead, and 100 with a base. From 20 000
-        rows on there are fewer epochs: without a base 8 with 100 000 rows, and 2 with a million.
+        computed in closed form every few epochs, it takes 500 and 700 steps instead, and with a base 100, in 12 epochs
+        at least. From 20 000 rows on there are fewer epochs: 8 with 100 000 rows, 5 of them with a base, and 2 with a
+        million.
     likelihood : str, likelihood or its class, default="gaussian"
         Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
         rows; "lognormal" is the same for logarithms of positive targets. These two also take targets of which some are
@@ -399,8 +400,9 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         Largest number of epochs, which are passes over the data, for each member; in a collapsed fit, of iterations of
         L-BFGS. "auto" is at most 40 iterations in a collapsed fit, and 12 with a base, beside which more gain nothing.
         By minibatches it takes about 1000 steps, or 2000 from 4000 rows on, in 20 to 400 epochs. If the posterior is
-        computed in closed form every few epochs, it takes 500 and 700 steps instead, and 100 with a base. From 20 000
-        rows on there are fewer epochs: without a base 8 with 100 000 rows, and 2 with a million.
+        computed in closed form every few epochs, it takes 500 and 700 steps instead, and with a base 100, in 12 epochs
+        at least. From 20 000 rows on there are fewer epochs: 8 with 100 000 rows, 5 of them with a base, and 2 with a
+        million.
     random_state : int, RandomState instance or None, default=None
         Source of all randomness, such as initial values, held-out rows and minibatches. An integer makes fits
         repeatable.

@@ -56,7 +56,7 @@ BUDGET = Budget(
 SOLVED_STEPS = (500, 700)
 
 #: The same beside a base, of which more steps make nothing better: both start where the evidence is highest.
-BESIDE_BASE = BUDGET._replace(steps=(100, 100), epochs=(2, 400))
+BESIDE_BASE = BUDGET._replace(steps=(100, 100), epochs=(12, 400))
 
 #: Largest number of rows for which this is done. With more rows, computing them would take longer than the epochs in
 #: between.

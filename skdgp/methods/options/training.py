@@ -32,8 +32,8 @@ MAX_ITER_SOLVEGP = MAX_ITER.but(
     Largest number of epochs, which are passes over the data, for each member; in a collapsed fit, of iterations of
     L-BFGS. "auto" is at most 40 iterations in a collapsed fit, and 12 with a base, beside which more gain nothing. By
     minibatches it takes about 1000 steps, or 2000 from 4000 rows on, in 20 to 400 epochs. If the posterior is computed
-    in closed form every few epochs, it takes 500 and 700 steps instead, and 100 with a base. From 20 000 rows on there
-    are fewer epochs: without a base 8 with 100 000 rows, and 2 with a million.
+    in closed form every few epochs, it takes 500 and 700 steps instead, and with a base 100, in 12 epochs at least.
+    From 20 000 rows on there are fewer epochs: 8 with 100 000 rows, 5 of them with a base, and 2 with a million.
     """,
 )
 
