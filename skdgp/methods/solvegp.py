@@ -52,14 +52,14 @@ BUDGET = Budget(
     steps=(1000, 2000), epochs=(20, 400), member_rows=20_000, max_members=5, batch_sizes=(16, 250), large_batch=1024
 )
 
-#: Number of steps if posteriors are computed in closed form every few epochs.
-SOLVED_STEPS = (500, 700)
+#: The same if posteriors are computed in closed form every few epochs.
+SOLVED = BUDGET._replace(steps=(500, 700))
 
-#: The same beside a base, of which more steps make nothing better: both start where the evidence is highest.
-BESIDE_BASE = BUDGET._replace(steps=(100, 100), epochs=(12, 400))
+#: The same beside a base. More steps would make nothing better: both start where the evidence is highest.
+SOLVED_BESIDE_BASE = BUDGET._replace(steps=(100, 100), epochs=(12, 400))
 
-#: Largest number of rows for which this is done. With more rows, computing them would take longer than the epochs in
-#: between.
+#: Largest number of rows for which posteriors are computed so often. With more rows this would take longer than the
+#: epochs in between.
 SOLVED_ROWS = 100_000
 
 #: Largest number of rows for which "auto" is a collapsed fit.
@@ -237,9 +237,8 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
 
     def _plan_solved(self, n_rows: int, beta: float, *, base: bool) -> Plan:
         """How a member is trained by minibatches. If possible, its posteriors are in closed form every few epochs."""
-        budget = BUDGET
-        if solvable := n_rows <= SOLVED_ROWS and self._has_closed_form():
-            budget = BESIDE_BASE if base else BUDGET._replace(steps=SOLVED_STEPS)
+        solvable = n_rows <= SOLVED_ROWS and self._has_closed_form()
+        budget = (SOLVED_BESIDE_BASE if base else SOLVED) if solvable else BUDGET
         plan = plan_minibatches(self, budget, n_rows, beta=beta if self.beta == "auto" else self.beta)
         if not solvable:
             return plan
