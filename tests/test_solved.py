@@ -149,31 +149,42 @@ def test_who_is_solved(parameters, n_rows, trainer):
     assert SOLVEGPRegression(**parameters).plan(n_rows).trainer is trainer
 
 
-def test_a_base_saves_steps():
-    """Both start where the evidence is highest, and what is solved is as good as the base."""
+def test_corrections_save_steps():
+    """A base and members start where the evidence is highest, and neighbours add what both miss."""
 
-    def n_steps(n_rows, base=True, **parameters):
-        settings = SOLVEGPRegression(**parameters).plan(n_rows, base=base).settings
+    def n_steps(n_rows, corrected=True, **parameters):
+        settings = SOLVEGPRegression(**parameters).plan(n_rows, corrected=corrected).settings
         return settings.max_iter * n_rows / settings.batch_size
 
     for n_rows, most in ((3000, 150), (7000, 125), (20_000, 250), (40_000, 330)):
         assert 90 < n_steps(n_rows) < most
-        assert n_steps(n_rows, base=False) > 450
-        assert n_steps(n_rows, max_iter=30) == n_steps(n_rows, base=False, max_iter=30)  # as the user says
+        assert n_steps(n_rows, corrected=False) > 450
+        assert n_steps(n_rows, max_iter=30) == n_steps(n_rows, corrected=False, max_iter=30)  # as the user says
         others = {"covariance": "diag"}  # which nobody can solve
-        assert n_steps(n_rows, **others) == n_steps(n_rows, base=False, **others) > 900
-    collapsed = [SOLVEGPRegression().plan(500, base=base).settings.max_iter for base in (False, True)]
+        assert n_steps(n_rows, **others) == n_steps(n_rows, corrected=False, **others) > 900
+    collapsed = [SOLVEGPRegression().plan(500, corrected=corrected).settings.max_iter for corrected in (False, True)]
     assert collapsed == [40, 12]
 
 
-@pytest.mark.parametrize(("options", "base"), [({}, True), ({"base": None}, False), ({"kernel": Matern()}, False)])
-def test_estimators_say_whether_there_is_a_base(options, base, wave, monkeypatch):
+@pytest.mark.parametrize(
+    ("options", "known", "corrected"),
+    [
+        ({}, {}, True),
+        ({"n_neighbors": 8}, {}, True),
+        ({"n_neighbors": 0}, {}, False),
+        ({"base": None}, {}, False),
+        ({"kernel": Matern()}, {}, False),
+        ({}, {"noise_variance": 0.01}, False),  # neighbours are for noise that is learnt
+    ],
+)
+def test_estimators_say_whether_members_are_corrected(options, known, corrected, wave, monkeypatch):
+    """Without neighbours members alone find what the base misses, which takes all their steps."""
     plan, asked = SOLVEGPRegression.plan, []
 
     def spy(self, n_rows, n_chunk=None, **given):
-        asked.append(given["base"])
+        asked.append(given["corrected"])
         return plan(self, n_rows, n_chunk, **given)
 
     monkeypatch.setattr(SOLVEGPRegression, "plan", spy)
-    SOLVEGPRegressor(10, 6, max_iter=1, random_state=0, **options).fit(*wave)
-    assert asked == [base]
+    SOLVEGPRegressor(10, 6, max_iter=1, random_state=0, **options).fit(*wave, **known)
+    assert asked == [corrected]

@@ -85,7 +85,7 @@ def fit(estimator, X, y, sample_weight, X_val, y_val, *, known=None, known_val=N
                 sees = not has_objects(estimator.kernel)  # kernel objects are about the user's features
                 table, parts = starting_points(table, rows, held_out, kinds, order, sees=sees)
         judged = held_out is not None or estimator.early_stopping
-        plan = method.plan(len(rows), held_out=judged, base=_has_base(estimator))
+        plan = method.plan(len(rows), held_out=judged, corrected=_is_corrected(estimator, rows.given))
         trainings = _Trainings(estimator, method, before, table, order, seeds, plan, device, dtype, wishes, clock)
         hooks = {"X": rows.given.X, "y": rows.given.y, "metadata": {"sample_weight": rows.given.weight}}
 
@@ -414,6 +414,11 @@ def _n_neighbors(estimator) -> int | None:
     if is_classifier(estimator) or _is_alone(estimator):
         return 0
     return None if estimator.n_neighbors == "auto" else int(estimator.n_neighbors)
+
+
+def _is_corrected(estimator, rows: Rows) -> bool:
+    """Whether members may learn less since a base and neighbours correct them. Known noise has no neighbours."""
+    return _has_base(estimator) and _n_neighbors(estimator) != 0 and "noise_variance" not in rows.known
 
 
 def _start(estimator, method, table: Table, data: Batch, order: np.ndarray, likelihood: Likelihood) -> Start:

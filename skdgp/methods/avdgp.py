@@ -72,10 +72,10 @@ class AVDGP(AVDGPParameters):
         """Number of members of an ensemble for so many rows, or for an unknown number of rows."""
         return n_members(self, BUDGET, n_rows)
 
-    def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, base: bool = False) -> Plan:
+    def plan(self, n_rows: int, n_chunk: int | None = None, *, held_out: bool = False, corrected: bool = False) -> Plan:
         """How a member is trained with ``n_rows`` rows. They may come in chunks, and some of them may be held out.
 
-        With ``base`` the member is blended with a base.
+        ``corrected`` says whether a base and neighbours correct the members, so that they may learn less.
         """
         return plan_minibatches(self, BUDGET, n_rows, n_chunk)
 

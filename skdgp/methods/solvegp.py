@@ -55,8 +55,9 @@ BUDGET = Budget(
 #: The same if posteriors are computed in closed form every few epochs.
 SOLVED = BUDGET._replace(steps=(500, 700))
 
-#: The same beside a base. More steps would make nothing better: both start where the evidence is highest.
-SOLVED_BESIDE_BASE = BUDGET._replace(steps=(100, 100), epochs=(12, 400))
+#: The same if a base and neighbours correct it. More steps would make nothing better then: base and members start where
+#: the evidence is highest, and neighbours add what they miss.
+SOLVED_IF_CORRECTED = BUDGET._replace(steps=(100, 100), epochs=(12, 400))
 
 #: Largest number of rows for which posteriors are computed so often. With more rows this would take longer than the
 #: epochs in between.
@@ -65,8 +66,8 @@ SOLVED_ROWS = 100_000
 #: Largest number of rows for which "auto" is a collapsed fit.
 COLLAPSED_ROWS = 2000
 
-#: Iterations that "auto" then stands for, and beside a base.
-COLLAPSED_ITERATIONS, COLLAPSED_BESIDE_BASE = 40, 12
+#: Iterations that "auto" then stands for, and if a base and neighbours correct it.
+COLLAPSED_ITERATIONS, COLLAPSED_IF_CORRECTED = 40, 12
 
 #: What posteriors in closed form need. A collapsed fit also needs a penalty of weight ``BETA``.
 CLOSED_NEEDS: dict[str, tuple] = {
@@ -131,7 +132,7 @@ class SOLVEGP(SOLVEGPParameters):
         n_chunk: int | None = None,
         *,
         held_out: bool = False,
-        base: bool = False,
+        corrected: bool = False,
         beta: float = BETA,
     ) -> Plan:
         """How a member is trained by minibatches, as in other methods; ``beta`` is the value of "auto"."""
@@ -221,34 +222,34 @@ class SOLVEGPRegression(SOLVEGPRegressionParameters, SOLVEGP):  # type: ignore[m
         n_chunk: int | None = None,
         *,
         held_out: bool = False,
-        base: bool = False,
+        corrected: bool = False,
         beta: float = BETA,
     ) -> Plan:
         """How a member is trained: collapsed, or by minibatches of ``n_rows``, or of one chunk of these at a time."""
         gaussian = self.likelihood in CLOSED_NEEDS["likelihood"] and self.n_latent_outputs is None
         beta = MINIBATCH_BETA if gaussian else beta
         if n_chunk is None and self._chosen(n_rows, held_out=held_out) == "collapsed":
-            return self._plan_collapsed(n_rows, base=base)
+            return self._plan_collapsed(n_rows, corrected=corrected)
         if n_chunk is None:
-            plan = self._plan_solved(n_rows, beta, base=base)
+            plan = self._plan_solved(n_rows, beta, corrected=corrected)
         else:
             plan = super().plan(n_rows, n_chunk, beta=beta)
         return plan._replace(hold_out=not gaussian)
 
-    def _plan_solved(self, n_rows: int, beta: float, *, base: bool) -> Plan:
+    def _plan_solved(self, n_rows: int, beta: float, *, corrected: bool) -> Plan:
         """How a member is trained by minibatches. If possible, its posteriors are in closed form every few epochs."""
         solvable = n_rows <= SOLVED_ROWS and self._has_closed_form()
-        budget = (SOLVED_BESIDE_BASE if base else SOLVED) if solvable else BUDGET
+        budget = (SOLVED_IF_CORRECTED if corrected else SOLVED) if solvable else BUDGET
         plan = plan_minibatches(self, budget, n_rows, beta=beta if self.beta == "auto" else self.beta)
         if not solvable:
             return plan
         return plan._replace(trainer=solved.train, solve=solved.solve, closed=solved.predict_left_out)
 
-    def _plan_collapsed(self, n_rows: int, *, base: bool) -> Plan:
+    def _plan_collapsed(self, n_rows: int, *, corrected: bool) -> Plan:
         """How a member is trained in a collapsed fit, where posteriors are always in closed form."""
         settings = plan_minibatches(self, BUDGET, n_rows, beta=BETA).settings
         if self.max_iter == "auto":
-            settings = replace(settings, max_iter=COLLAPSED_BESIDE_BASE if base else COLLAPSED_ITERATIONS)
+            settings = replace(settings, max_iter=COLLAPSED_IF_CORRECTED if corrected else COLLAPSED_ITERATIONS)
         return Plan(
             collapsed.train,
             settings,
