@@ -234,9 +234,10 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Variance of the observation noise, mean over members, in the square of the units of ``y``. With
         ``target_transform`` it is in the square of the units of the transformed targets. It exists only if the noise is
-        the same for all rows.
+        the same for all rows without missing cells.
     fit_times_ : dict of float
-        Seconds that ``fit`` took for "base", "training", "judging" by held-out rows, "neighbors" and "leave_one_out",
+        Seconds that ``fit`` took for "gaps", "base", "training", "judging" by held-out rows, "neighbors" and
+        "leave_one_out",
         as far as it had these parts, and in "total".
     device_ : torch.device
         Device on which the members are.

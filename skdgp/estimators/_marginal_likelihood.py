@@ -10,11 +10,13 @@ import torch
 from ..gp.deep_gp import DeepGP
 from ..gp.likelihoods import Gaussian
 from ..inference.collapsed import best_of
+from ..inference.stack import View
 from ..inference.threads import threads_for
 from ..methods.kernels import white_noise, with_numbers
 from ..tables import Table
 from ._fitted import Learnt, built_with, learnt, learnt_kernels
-from ._rows import more_rows, to_batch
+from ._gaps import batches_of
+from ._rows import more_rows
 
 
 @torch.inference_mode(False)
@@ -32,7 +34,8 @@ def log_marginal_likelihood(estimator, theta, X, y, sample_weight, *, known: Map
     kernel = None if theta is None else _kernel_at(estimator, theta)
     _, _, rows = more_rows(estimator, X, y, sample_weight, known)
     predictor, likelihood = of_fit.predictor, of_fit.predictor.models[0].likelihood
-    data = to_batch(rows, likelihood, np.dtype(np.float64))
+    batches = batches_of(predictor, of_fit.table, View(of_fit.table.encoding.width))
+    data = batches(rows, np.dtype(np.float64))
     with threads_for():
         try:
             there = data.to(predictor.device, torch.float64)

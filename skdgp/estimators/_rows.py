@@ -8,7 +8,6 @@ import numpy as np
 
 from ..gp.likelihoods import Likelihood
 from ..inference.batches import Batch
-from ..inference.predictor import Predictor
 from ..tables import Encoded, Table
 from ..tables import learn as learn_table
 from ._fitted import Learnt, learnt
@@ -81,11 +80,6 @@ def more_rows(
     return before, structure, rows
 
 
-def to_batch(rows: Encoded, likelihood: Likelihood, dtype: np.dtype) -> Batch:
+def to_batch(likelihood: Likelihood, rows: Encoded, dtype: np.dtype) -> Batch:
     """Rows in main memory, with targets in the units of the likelihood."""
     return Batch.of(rows.X, likelihood.encode_rows(rows.y, rows.given.known), rows.given.weight, dtype)
-
-
-def batch_for(rows: Encoded, predictor: Predictor) -> Batch:
-    """New rows in the units of a predictor."""
-    return to_batch(rows, predictor.models[0].likelihood, np.dtype(np.float64))

@@ -1,9 +1,10 @@
 """Training of an estimator: a table is learnt, an ensemble learns from its rows, and the results are stored."""
 
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Real
 from typing import Any, cast
 
@@ -39,11 +40,12 @@ from ..tables.bounds import are_intervals
 from ..tables.encoding import has_missing
 from ..tables.rows import Rows
 from ._fitted import Learnt, keep, warn_of_kernels
+from ._gaps import Batches, batches_of, batches_to_learn
 from ._knowledge import check_before, check_held_out, check_taken
 from ._monitor import Monitor, curves, times
 from ._parameters import method_of, structure_of
 from ._refusals import check
-from ._rows import batch_for, checker_of, class_weight_of, more_rows, read, to_batch
+from ._rows import checker_of, class_weight_of, more_rows, read, to_batch
 from ._trends import StartingPoint, regressors, starting_points, without_trend
 from ._warnings import warn_of_failure, warn_of_few_rows, warn_of_small_targets, warn_of_time
 from ._wishes import Wishes, warn_of_idle
@@ -139,22 +141,39 @@ class _Trainings:
                 _widen_units(cast(Regression, likelihood), part)
             self.views.append(part.view(self.table, likelihood))
             clock = self.clock.share(len(parts) - number)
-            ensemble, bound = self.train(part, likelihood, monitor, clock, judge=len(parts) > 1)
+            with clock.timing("gaps") if has_missing(part.rows.given.X) else nullcontext():
+                batches = self.batches(part.rows, likelihood)
+            ensemble, bound = self.train(part, likelihood, batches, monitor, clock, judge=len(parts) > 1)
             self.ended.append(ensemble)
             bounds.append(bound)
         ensemble = self.together(self.ended[-1])
         return ensemble, float(np.dot(ensemble.predictor.shares, bounds))
 
+    def batches(self, rows: Encoded, likelihood: Likelihood) -> Batches:
+        """How the models of the present view learn from rows."""
+        if self.before is not None:
+            return batches_of(self.before.predictor, self.table, self.views[-1])
+        groups = groups_of(self.table, rows.X.shape[1])
+        return batches_to_learn(rows, likelihood, self.table, self.views[-1], self.order, groups, self.device)
+
     def train(
-        self, part: StartingPoint, likelihood: Likelihood, monitor: Monitor, clock: Clock, *, judge: bool
+        self,
+        part: StartingPoint,
+        likelihood: Likelihood,
+        batches: Batches,
+        monitor: Monitor,
+        clock: Clock,
+        *,
+        judge: bool,
     ) -> tuple[Ensemble, float]:
         """The ensemble of a trend, and its bound. With ``judge`` left-out rows compare it with others.
 
         Only the first one warns of what holds for all.
         """
         estimator, table, plan, first = self.estimator, self.table, self.plan, not self.ended
-        data = to_batch(part.rows, likelihood, self.dtype)
-        split = _hold_out(estimator, data, self.order, part.held_out, likelihood, plan)
+        data = batches(part.rows, self.dtype)
+        held_out = None if part.held_out is None else batches(part.held_out, self.dtype)
+        split = _hold_out(estimator, data, self.order, held_out, likelihood, plan)
         split = split._replace(distinct=part.trend is not None)
         if first:
             known = {"table": table, "likelihood": likelihood, "plan": plan, "split": split}
@@ -203,7 +222,9 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool
         table, rows = read(checker_of(estimator, before), before, structure, X, y, sample_weight, **options)
         n_rows = _total_rows(total_size, len(rows))
         likelihood = likelihood_of(estimator, before, table, rows)
-        chunk = to_batch(rows, likelihood, _precision(estimator, rows))
+        view = View(table.encoding.width)
+        batches = partial(to_batch, likelihood) if before is None else batches_of(before.predictor, table, view)
+        chunk = batches(rows, _precision(estimator, rows))
         n_seen = len(chunk) + (0 if before is None else before.n_rows)
         rng = check_random_state(estimator.random_state)
         order = rng.permutation(len(chunk))
@@ -238,14 +259,16 @@ def condition(estimator, X, y, sample_weight, *, known=None):
         before, structure, rows = more_rows(estimator, X, y, sample_weight, known, by_chunks=True)
         table = before.table
         predictor, generator = before.predictor, torch.Generator("cpu").manual_seed(before.n_rows)
+        exact = np.dtype(np.float64)
         if isinstance(predictor, Stack):
             parts = [
-                conditioned(part, batch_for(without_trend(rows, table, view), part), generator)
+                conditioned(part, batches_of(part, table, view)(without_trend(rows, table, view), exact), generator)
                 for part, view in zip(predictor.predictors, predictor.views, strict=True)
             ]
             predictor = Stack(parts, predictor.views, predictor.shares)
         else:
-            predictor = conditioned(predictor, batch_for(rows, predictor), generator)
+            view = View(table.encoding.width)
+            predictor = conditioned(predictor, batches_of(predictor, table, view)(rows, exact), generator)
         ensemble = Ensemble(predictor, before.ensemble.plan_name, left_out="update")
         return keep(estimator, Learnt(ensemble, table, structure, before.n_rows + len(rows)).attributes())
 
@@ -365,11 +388,11 @@ def _in_table(ensemble: Ensemble, table: Table, checker, X, rows: Rows) -> LeftO
 
 
 def _hold_out(
-    estimator, data: Batch, order: np.ndarray, rows: Encoded | None, likelihood: Likelihood, plan: Plan
+    estimator, data: Batch, order: np.ndarray, rows: Batch | None, likelihood: Likelihood, plan: Plan
 ) -> Split:
     """Rows that judge the models: those that the user gave, or a share of all rows, or none."""
     if rows is not None:
-        return Split(order, to_batch(rows, likelihood, data.X.numpy().dtype))
+        return Split(order, rows)
     kriged = likelihood.kriged and _n_neighbors(estimator) != 0
     wanted = kriged or (_has_base(estimator) and likelihood.has_base)
     for_validation = not estimator.early_stopping and (plan.solve is not None or plan.hold_out) and wanted

@@ -74,6 +74,9 @@ class Likelihood(nn.Module):
     #: The ``target_transform`` that belongs to it, if it is about transformed targets.
     transform: ClassVar[str | None] = None
 
+    #: Variance of the noise of a row to predict, over that of the rows in least squares; see :meth:`precise_weights`.
+    plain_ratio: float = 1.0
+
     #: Whether observations without noise are linear in function values.
     linear: ClassVar[bool] = False
 
@@ -98,6 +101,11 @@ class Likelihood(nn.Module):
     def n_targets(self) -> int:
         """P, number of targets."""
         return self.n_outputs
+
+    @property
+    def rows_differ(self) -> bool:
+        """Whether rows differ in the variance of their noise, and encoded targets say by how much."""
+        return False
 
     @property
     def has_base(self) -> bool:
@@ -369,6 +377,9 @@ class Gaussian(AdditiveNoise):
     column, s² in the square of the first target's units. Where the noise of all rows must be the same, it is the mean
     σ² of all s². Rows of noise s² and weight w stand for rows of noise σ² and weight w σ²/s² there.
 
+    If cells of some rows are missing, their targets vary more than others do. Encoded targets then have one more
+    column, the ratios s²/σ²; see :mod:`..inference.gaps`. Only σ² is learnt. Ratios are such that Σ w σ²/s² = Σ w.
+
     Parameters
     ----------
     n_outputs : int
@@ -396,6 +407,10 @@ class Gaussian(AdditiveNoise):
 
     #: Smallest variance that is not larger because it is given.
     least: float = NOISE_FLOOR
+
+    #: What missing cells add to the noise of a row, over the noise of complete rows: these numbers (P,) times the
+    #: variances of function values over these cells. Empty if all rows have the same noise.
+    per_variance: tuple[float, ...] = ()
 
     #: Variances (n, 1) of the noise of the rows to predict, in the square of the user's units, if they are known.
     row_noise: np.ndarray | None = None
@@ -428,7 +443,7 @@ class Gaussian(AdditiveNoise):
 
     def noise(self) -> tuple[Tensor, Tensor]:
         """A mixture of one Gaussian; see :meth:`AdditiveNoise.noise`."""
-        variance = self.variance
+        variance = self.variance * self.plain_ratio
         return variance.new_zeros(1), variance[None]
 
     def learn_known(self, known: Mapping[str, np.ndarray], weight: np.ndarray, *, normalize: bool) -> None:
@@ -447,6 +462,22 @@ class Gaussian(AdditiveNoise):
     def fixed_by_row(self) -> bool:
         """Whether encoded targets have the variances of their rows' noise."""
         return "noise_variance" in self.known
+
+    @property
+    def rows_differ(self) -> bool:
+        """See :attr:`.Likelihood.rows_differ`."""
+        return self.fixed_by_row or bool(self.per_variance)
+
+    def learn_ratios(self, per_variance: Sequence[float], variance: Tensor, weight: Tensor) -> None:
+        """Let rows differ in their noise, by the variances (N, P) of function values over the missing cells."""
+        self.per_variance = tuple(map(float, per_variance))
+        share = 1.0 / (1.0 + variance.double() @ variance.new_tensor(self.per_variance, dtype=torch.float64))
+        self.plain_ratio = float((weight.double() * share).sum() / weight.double().sum())
+
+    def with_ratios(self, y: Tensor, variance: Tensor) -> Tensor:
+        """Encoded targets (N, P) with a column of the ratios; variances (N, P) are those of :meth:`learn_ratios`."""
+        added = variance.double() @ variance.new_tensor(self.per_variance, dtype=torch.float64)
+        return torch.cat([y, (self.plain_ratio * (1.0 + added))[:, None].to(y)], dim=1)
 
     def fix(self, variance: Tensor) -> None:
         """Let the noise have given variances (P,), or one for all outputs, of encoded targets, and not learn it."""
@@ -486,7 +517,7 @@ class Gaussian(AdditiveNoise):
         if self.fixed:
             self._fix_mean()
         else:
-            self.floor.copy_(noise_floor(y, weight))
+            self.floor.copy_(noise_floor(self.regressands(y), weight))
 
     def refine(self) -> None:
         """Lower the floor, even if targets look rounded, since held-out rows have shown how small the noise is."""
@@ -504,17 +535,19 @@ class Gaussian(AdditiveNoise):
 
     def regressands(self, y: Tensor) -> Tensor:
         """The targets."""
-        return y[..., : self.n_targets] if self.fixed_by_row else y
+        return y[..., : self.n_targets] if self.rows_differ else y
 
     def precise_weights(self, y: Tensor, weight: Tensor) -> Tensor:
         """Weights times σ²/s²."""
-        if not self.fixed_by_row:
+        if not self.rows_differ:
             return weight
+        if not self.fixed_by_row:
+            return weight / y[..., self.n_targets]
         return weight * (self.variance[..., :1] / self._noise_of_rows(y)[..., 0])
 
     def log_precise(self, y: Tensor, weight: Tensor) -> float:
         """−½ Σ_i w_i Σ_p [log 2πs_i² − (σ²/s_i²) log 2πσ²]."""
-        if not self.fixed_by_row:
+        if not self.rows_differ:
             return 0.0
         own, mean = self._noise_of_rows(y).double(), self.variance.double()
         precise = self.precise_weights(y, weight).double()
@@ -543,8 +576,10 @@ class Gaussian(AdditiveNoise):
 
     def _noise_of_rows(self, y: Tensor) -> Tensor:
         """Variances (..., B, P) of the noise of rows with encoded targets, or (..., 1, P) if all have the same."""
-        if not self.fixed_by_row:
+        if not self.rows_differ:
             return self.variance[..., None, :]
+        if not self.fixed_by_row:
+            return self.variance[..., None, :] * y[..., self.n_targets :]
         return self._at_least(y[..., self.n_targets :])
 
 

@@ -163,13 +163,14 @@ def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tupl
         return Base(model), learnt
     if likelihood.fixed:
         return _base_of_given_noise(rows, cast(Gaussian, deepcopy(likelihood).to(rows.X)), groups)
-    numbers = Batch(rows.X, likelihood.regressands(rows.y), rows.weight)
+    numbers = in_least_squares(likelihood, rows)
     if likelihood.base_kind == "classes":
         return Base(fit_base_of_classes(numbers, groups)), None
     if likelihood.base_kind == "tails":
         model, learnt = fit_base_of_tails(numbers, groups)
         return with_alternatives(model, learnt.rows(learnt.weight > 0)), learnt
-    return with_alternatives(fit_base(numbers, groups), numbers), None
+    base = with_alternatives(fit_base(numbers, groups), numbers)
+    return base, numbers if likelihood.rows_differ else None
 
 
 def _base_of_given_noise(rows: Batch, likelihood: Gaussian, groups: Groups) -> tuple[Base, Batch]:

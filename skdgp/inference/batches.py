@@ -124,6 +124,11 @@ def in_least_squares(likelihood: Likelihood, rows: Batch) -> Batch:
     return Batch(rows.X, likelihood.regressands(rows.y), likelihood.precise_weights(rows.y, rows.weight))
 
 
+def as_of_complete(likelihood: Likelihood, rows: Batch) -> Batch:
+    """The same with the noise of rows to predict, in which no cell is missing: others weigh less."""
+    return in_least_squares(likelihood, rows).weighing(likelihood.plain_ratio)
+
+
 def side_by_side(parts: Sequence[Part]) -> Batch:
     """The rows of a part, or those (E, n, ...) of several parts of one table, which have the same length."""
     if len(parts) == 1:

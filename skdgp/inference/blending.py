@@ -225,8 +225,8 @@ class _Density:
         Granger, 1969). Half the logarithm of this variance is gained. Members do not overtake the base. An output of
         which they are far behind counts nothing, and a correlation below zero is due to chance.
         """
-        weight = self.row_weight[:, None]
-        deep, base = self.y - self.h[:, : self.y.shape[1]], self.y - self.g[:, : self.y.shape[1]]
+        y, weight = self.numbers(), self.row_weight[:, None]
+        deep, base = y - self.h[:, : y.shape[1]], y - self.g[:, : y.shape[1]]
         of_deep, of_base, both = ((weight * product).sum(0) for product in (deep.square(), base.square(), deep * base))
         tiny = torch.finfo(self.y.dtype).tiny
         rho = (both * (of_deep * of_base).clamp(min=tiny).rsqrt()).clamp(min=0.0)
@@ -297,6 +297,10 @@ class _Density:
 
     # Methods that a base for classes overrides.
 
+    def numbers(self) -> Tensor:
+        """Numbers (n, P) that the first function values are compared with."""
+        return self.likelihood.regressands(self.y)
+
     def scaled(self, mean: Tensor, log_factor: Tensor | float) -> Tensor:
         """Means of the base, or some of them, after its variance has been multiplied: they do not change."""
         return mean
@@ -320,8 +324,10 @@ class _Density:
         self.take(np.concatenate([[weight, 0.0], self.learnt]))
         likelihood = self.likelihood
         mean, _ = self.moments(*self.y.new_tensor([[weight], [0.0]]))
-        left = (self.row_weight[:, None] * (likelihood.regressands(self.y) - mean).square()).sum(0).cpu().numpy()
-        ratio = left * np.square(likelihood.units.scale) / likelihood.noise_variance()  # targets may be constant
+        weight_of_rows = likelihood.precise_weights(self.y, self.row_weight)[:, None]
+        left = (weight_of_rows * (likelihood.regressands(self.y) - mean).square()).sum(0).cpu().numpy()
+        noise = likelihood.noise_variance() / likelihood.plain_ratio
+        ratio = left * np.square(likelihood.units.scale) / noise  # targets may be constant
         return (self.learnt.reshape(-1, len(left)) + np.log(np.maximum(ratio, SMALLEST_RATIO))).ravel()
 
     @torch.no_grad()
@@ -374,6 +380,10 @@ class _Probability(_Density):
         missing = ((there == 0) & (share > 0)).nonzero()[:, 0].tolist()
         self.absent = [(number, share[number]) for number in missing]
         self.log_even = self.y.new_tensor(-math.log(len(self.y)))
+
+    def numbers(self) -> Tensor:
+        """The numbers of the classes."""
+        return self.y
 
     def mean_of_rows(self, weight: Tensor, log_factor: Tensor) -> Tensor:
         """Mean log probability () of rows whose classes have the shares of all rows."""

@@ -33,7 +33,7 @@ from ..gp.likelihoods import Gaussian
 from ..gp.linalg import NO_JITTER, cholesky
 from ..gp.neighbours import Correction, Neighbours
 from .base import FAR_OUT, LEFT_OVER, PREDICT_ROWS
-from .batches import Batch, in_least_squares
+from .batches import Batch, as_of_complete, in_least_squares
 from .collapsed import CHUNK_NUMBERS
 from .locality import MOST_ROWS
 from .predictor import Predictor
@@ -82,6 +82,7 @@ def conditioned(predictor: Predictor, rows: Batch, generator: torch.Generator) -
             learn_base(blend, rows, keep_near=len(able) < len(models))
     correction = predictor.correction
     if correction is not None:
+        rows = as_of_complete(models[0].likelihood, rows)
         residual = rows.y - _means(predictor, rows)
         correction = _with_neighbours(correction, rows, residual, generator)
     return Predictor(models, blend, correction)

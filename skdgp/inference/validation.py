@@ -27,7 +27,7 @@ from .base import (
     left_out_moments,
     rows_of_posterior,
 )
-from .batches import Batch, Part
+from .batches import Batch, Part, as_of_complete
 from .blending import Gain, OutOfSample, blend, gain_of_members
 from .calibration import MAX_ROWS, marginals_of
 from .callers import users_level
@@ -237,6 +237,9 @@ class Validation(NamedTuple):
         predicted = self._predicted(predictor, foundation, stored)
         predicted = predicted._replace(rows=Batch(predicted.rows.X, predicted.rows.y, weight.to(predicted.rows.weight)))
         likelihood = cast(AdditiveNoise, predictor.likelihoods[0])
+        predicted = predicted._replace(rows=as_of_complete(likelihood, predicted.rows))
+        if others is not None:
+            others = others._replace(rows=as_of_complete(likelihood, others.rows))
         change = None if others is not None else self._change(predictor, foundation, stored, predicted.rows.X)
         try:
             correction = best_correction(predicted, others, likelihood, scales, n_neighbors or N_NEIGHBORS, change)
@@ -292,7 +295,7 @@ class Validation(NamedTuple):
         the model meets its rows, and residuals are only those of rows that are left out. Then the correction may be
         right for new rows, but these rows must still have deviations that cover their errors.
         """
-        rows = part.rows().to(self.device, self.dtype)
+        rows = as_of_complete(predictor.likelihoods[0], part.rows().to(self.device, self.dtype))
         moments = [marginals.moments() for marginals in predictor.marginals(rows.X)]
         means, variances = (torch.stack(column).double() for column in zip(*moments, strict=True))
         left, variance = rows.y.double() - means.mean(0), variances.mean(0) + means.var(0, correction=0)

@@ -150,12 +150,12 @@ class Encoding:
             X[:, many] = np.where(X[:, many] == np.take(self.n_levels, many), np.nan, X[:, many])
         return X
 
-    def encode_draws(self, X: np.ndarray) -> np.ndarray:
-        """The model's columns (``N_DRAWS``, n, width) of rows with missing cells, which are drawn ``N_DRAWS`` times."""
+    def encode_draws(self, X: np.ndarray, n_draws: int = N_DRAWS) -> np.ndarray:
+        """The model's columns (n_draws, n, width) of rows with missing cells, which are drawn so often."""
         X, numbers = _numbers_for_levels(X, self.values), np.flatnonzero(self.is_number)
         cells, units = _cells(X, self.n_levels, self.is_number, self.units), self.units.at(numbers)
         missing, encoded = np.isnan(X[:, numbers]), []
-        for drawn in self.cells.draw(cells, _normal_numbers(len(self.cells.mean))):
+        for drawn in self.cells.draw(cells, _normal_numbers(n_draws, len(self.cells.mean))):
             complete = X.copy()
             complete[:, numbers] = np.where(
                 missing, drawn[:, : len(numbers)] * units.scale + units.shift, X[:, numbers]
@@ -237,10 +237,10 @@ def without_empty(X: np.ndarray, empty: list[bool]) -> np.ndarray:
     return np.where(empty, X.dtype.type(0), X) if any(empty) else X
 
 
-def _normal_numbers(n_columns: int) -> np.ndarray:
-    """Standard normal numbers (N_DRAWS, n_columns): each column has the same quantiles in an order of its own."""
+def _normal_numbers(n_draws: int, n_columns: int) -> np.ndarray:
+    """Standard normal numbers (n_draws, n_columns): each column has the same quantiles in an order of its own."""
     rng = np.random.default_rng(0)
-    quantiles = ndtri((np.arange(N_DRAWS) + 0.5) / N_DRAWS)
+    quantiles = ndtri((np.arange(n_draws) + 0.5) / n_draws)
     quantiles /= quantiles.std()
     return np.stack([rng.permutation(quantiles) for _ in range(n_columns)], axis=1)
 

@@ -1,0 +1,116 @@
+"""Rows as models learn from them: where missing cells matter, with the ratios of their noise to that of others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..gp.deep_gp import DeepGP
+from ..gp.likelihoods import Gaussian, Likelihood
+from ..inference.base import PREDICT_ROWS, Groups
+from ..inference.batches import Batch
+from ..inference.gaps import FEWEST_ROWS, ROWS, learn_gaps
+from ..inference.predictor import Predictor
+from ..inference.stack import View
+from ..tables import Encoded, Table
+from ..tables.encoding import N_DRAWS, has_missing
+from ._rows import to_batch
+
+#: With more incomplete rows than this, there are fewer draws of their cells.
+MANY_ROWS, FEW_DRAWS = 20_000, 4
+
+#: From rows, and the precision of the batch, to the batch that models learn from.
+Batches = Callable[[Encoded, np.dtype], Batch]
+
+
+def batches_to_learn(
+    rows: Encoded,
+    likelihood: Likelihood,
+    table: Table,
+    view: View,
+    order: np.ndarray,
+    groups: Groups,
+    device: torch.device,
+) -> Batches:
+    """How models learn from a table. Its rows, in this random order, decide how much missing cells matter.
+
+    They do not matter for likelihoods whose noise is given, or is not one variance for all complete rows.
+    """
+    plain, X = partial(to_batch, likelihood), rows.given.X
+    if type(likelihood) is not Gaussian or likelihood.fixed or likelihood.bounded:
+        return plain
+    if len(rows) < FEWEST_ROWS or not has_missing(X):
+        return plain
+    places = order[-ROWS:]
+    sample = plain(rows, np.dtype(np.float64)).rows(torch.from_numpy(places)).to(device, torch.float64)
+
+    def with_ratios(model: DeepGP) -> WithRatios:
+        return WithRatios(likelihood, table, view, lambda inputs: model(inputs).mean[0], sample.X)
+
+    gaps = learn_gaps(sample, groups, lambda model: with_ratios(model).spread(X[places]))
+    if gaps is None:
+        return plain
+    batches = with_ratios(gaps.model)
+    likelihood.learn_ratios(gaps.per_variance.tolist(), batches.spread(X), torch.from_numpy(rows.given.weight))
+    return batches
+
+
+def batches_of(predictor: Predictor, table: Table, view: View) -> Batches:
+    """How the models of a predictor learn from more rows."""
+    likelihood = predictor.models[0].likelihood
+    if type(likelihood) is not Gaussian or not likelihood.per_variance:
+        return partial(to_batch, likelihood)
+    frozen = predictor.frozen(predictor.dtype)
+
+    def mean(inputs: Tensor) -> Tensor:
+        return torch.stack([marginals.moments()[0] for marginals in frozen.marginals(inputs)]).mean(0)
+
+    return WithRatios(likelihood, table, view, mean, torch.empty(0, dtype=predictor.dtype, device=predictor.device))
+
+
+@dataclass
+class WithRatios:
+    """Makes batches of rows for models that have learnt how much missing cells matter.
+
+    Parameters
+    ----------
+    likelihood : Gaussian
+        Likelihood of the models.
+    table : Table
+        What has been learnt of the table.
+    view : View
+        What the models see of it.
+    mean : callable
+        From inputs (B, Q) of the models to means (B, D) of function values.
+    like : Tensor
+        A tensor on the device of the models, and in their precision.
+    """
+
+    likelihood: Gaussian
+    table: Table
+    view: View
+    mean: Callable[[Tensor], Tensor]
+    like: Tensor
+
+    def __call__(self, rows: Encoded, dtype: np.dtype) -> Batch:
+        data = to_batch(self.likelihood, rows, dtype)
+        return Batch(data.X, self.likelihood.with_ratios(data.y, self.spread(rows.given.X)), data.weight)
+
+    @torch.no_grad()
+    def spread(self, X: np.ndarray) -> Tensor:
+        """Variances (n, P) of means, and of the trend, over draws of the missing cells of rows in the user's units."""
+        encoding, n_targets = self.table.encoding, self.likelihood.n_targets
+        total = torch.zeros(len(X), n_targets, dtype=torch.float64, device="cpu")
+        incomplete = np.flatnonzero(np.isnan(X).any(axis=1))
+        n_draws = N_DRAWS if len(incomplete) <= MANY_ROWS else FEW_DRAWS
+        size = PREDICT_ROWS // n_draws
+        for start in range(0, len(incomplete), size):
+            index = incomplete[start : start + size]
+            drawn = self.table.clipped(encoding.encode_draws(X[index], n_draws).reshape(-1, encoding.width))
+            columns = torch.from_numpy(drawn).to(self.like)
+            values = self.mean(self.view.inputs(columns))[:, :n_targets] + self.view.trend(columns, n_targets)
+            total[index] = values.double().unflatten(0, (n_draws, len(index))).var(0, correction=0).cpu()
+        return total

@@ -1,0 +1,323 @@
+"""Rows with missing cells in training: they count less where these cells matter, and noise is that of complete rows."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from helpers import REGRESSORS, name_of, normal, predictor_of
+from scipy.stats import multivariate_normal, norm
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+from sklearn.linear_model import Ridge
+
+from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
+from skdgp.estimators._gaps import batches_of
+from skdgp.estimators._rows import more_rows
+from skdgp.gp.deep_gp import DeepGP
+from skdgp.gp.global_layer import GlobalLayer
+from skdgp.gp.kernels import StationaryKernel
+from skdgp.gp.likelihoods import Gaussian
+from skdgp.gp.means import ZeroMean
+from skdgp.gp.propagation import make_propagation
+from skdgp.inference import gaps
+from skdgp.inference.base import base_for
+from skdgp.inference.batches import Batch, as_of_complete
+from skdgp.inference.collapsed import best_of
+from skdgp.inference.gaps import learn_gaps
+from skdgp.inference.stack import View
+
+NOISE = 0.1  # deviation
+
+QUICK = {"max_iter": 20, "n_estimators": 1, "random_state": 0}
+
+every_regressor = pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
+every_class = pytest.mark.parametrize("kind", [SOLVEGPRegressor, DSDGPRegressor, AVDGPRegressor])
+
+
+def wave(n_rows, seed=0, share=0.05, scale=1.0):
+    """Rows of which cells are missing at random, their targets, and which rows are complete."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n_rows, 3))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] / 2 + NOISE * rng.normal(size=n_rows)
+    X[rng.random(X.shape) < share] = np.nan
+    return X, scale * y, ~np.isnan(X).any(axis=1)
+
+
+def likelihood_of(model) -> Gaussian:
+    return predictor_of(model).models[0].likelihood
+
+
+def with_ratios(per_variance=(3.0, 0.5), n_rows=40):
+    """A likelihood that knows what missing cells add, the variances of some rows over these cells, and weights."""
+    rng = np.random.default_rng(0)
+    likelihood, n_outputs = Gaussian(len(per_variance), excess=0.2).double().requires_grad_(False), len(per_variance)
+    variance = torch.from_numpy(np.where(rng.random((n_rows, 1)) < 0.5, 0.0, rng.random((n_rows, n_outputs))))
+    weight = torch.from_numpy(1.0 + rng.integers(3, size=n_rows))
+    likelihood.learn_ratios(per_variance, variance, weight)
+    return likelihood, variance, weight
+
+
+class TestLikelihood:
+    def test_ratios(self):
+        likelihood, variance, weight = with_ratios()
+        y = normal(40, 2)
+        rows = likelihood.with_ratios(y, variance)
+        added = 3.0 * variance[:, 0] + 0.5 * variance[:, 1]
+        np.testing.assert_allclose(rows[:, 2], likelihood.plain_ratio * (1 + added), rtol=1e-12)
+        assert likelihood.precise_weights(rows, weight).sum().item() == pytest.approx(weight.sum().item())
+        assert torch.equal(likelihood.regressands(rows), y)
+
+    def test_densities_have_the_variance_of_the_row(self):
+        likelihood, variance, weight = with_ratios()
+        rows, mean, of_function = likelihood.with_ratios(normal(40, 2), variance), normal(3, 40, 2), normal(3, 40, 2)
+        of_function = 0.1 + of_function.square()
+        own = likelihood.variance.numpy() * rows[:, 2:].numpy()
+        y = rows[:, :2].numpy()
+        predictive = norm.logpdf(y, mean.numpy(), np.sqrt(of_function.numpy() + own)).sum(-1)
+        np.testing.assert_allclose(likelihood.log_predictive(rows, mean, of_function), predictive, rtol=1e-10)
+        expected = (norm.logpdf(y, mean.numpy(), np.sqrt(own)) - 0.5 * of_function.numpy() / own).sum(-1)
+        np.testing.assert_allclose(likelihood.expected_log_prob(rows, mean, of_function), expected, rtol=1e-10)
+        f = likelihood.regressands(rows) + 0.1
+        squares = likelihood.precise_weights(rows, weight)[:, None] * ((rows[:, :2] - f) ** 2 / likelihood.variance)
+        same_noise = -0.5 * (
+            squares + likelihood.precise_weights(rows, weight)[:, None] * (2 * np.pi * likelihood.variance).log()
+        )
+        exact = weight.numpy() @ norm.logpdf(y, f.numpy(), np.sqrt(own)).sum(-1)
+        assert same_noise.sum().item() + likelihood.log_precise(rows, weight) == pytest.approx(exact)
+
+    def test_rows_to_predict_have_the_noise_of_complete_rows(self):
+        likelihood, _, _ = with_ratios()
+        complete = likelihood.variance.numpy() * likelihood.plain_ratio
+        np.testing.assert_allclose(likelihood.noise_variance(), complete, rtol=1e-12)
+        mean, variance = torch.zeros(1, 5, 2).double(), 0.3 * torch.ones(1, 5, 2).double()
+        dist = likelihood.predictive(mean, variance, torch.zeros(1, 1).double(), latent=False)
+        np.testing.assert_allclose(dist.var, np.tile(0.3 + complete, (5, 1)), rtol=1e-12)
+        drawn = likelihood.draw(np.zeros((100_000, 2)), np.random.RandomState(0))
+        np.testing.assert_allclose(drawn.var(axis=0), complete, rtol=0.02)
+
+    def test_a_bound_with_all_rows_as_inducing_points_is_the_evidence(self):
+        likelihood, variance, _ = with_ratios((2.0,))
+        X, y = normal(40, 2), normal(40, 1)
+        likelihood.learn_ratios((2.0,), variance, torch.ones(40).double())
+        kernel = StationaryKernel("rbf", 2).double()
+        layer = GlobalLayer(kernel, ZeroMean(1), X, X.new_zeros(1, 40), covariance="full", whiten=True, jitter=1e-10)
+        propagation = make_propagation("monte_carlo", (), 1, torch.Generator().manual_seed(0)).double()
+        model = DeepGP([layer.double()], propagation, likelihood).requires_grad_(False)
+        rows = Batch(X, likelihood.with_ratios(y, variance), torch.ones(40).double())
+        with torch.no_grad():
+            K = kernel.covariance(X, X).reshape(40, 40).numpy()
+        noise = np.diag((likelihood.variance * rows.y[:, 1]).numpy())
+        exact = multivariate_normal.logpdf(y[:, 0].numpy(), np.zeros(40), K + noise)
+        assert best_of(model, rows)[1] == pytest.approx(exact, rel=1e-6)
+
+    def test_noise_of_least_squares_is_that_of_complete_rows(self):
+        likelihood, variance, weight = with_ratios((4.0,))
+        rows = Batch(normal(40, 2), likelihood.with_ratios(normal(40, 1), variance), weight)
+        there = as_of_complete(likelihood, rows)
+        np.testing.assert_allclose(there.weight, weight / (1 + 4.0 * variance[:, 0]), rtol=1e-12)
+
+
+class TestLearning:
+    def rows(self, n_rows=400, factor=1.0, n_outputs=1):
+        """Rows of which some targets vary by ``factor`` times known variances more than the noise of 0.01."""
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-2, 2, (n_rows, 2))
+        variance = np.where(rng.random((n_rows, n_outputs)) < 0.3, 0.2, 0.0) * rng.random((n_rows, 1))
+        noise = np.sqrt(NOISE**2 + factor * variance) * rng.normal(size=(n_rows, n_outputs))
+        return Batch.of(X, np.sin(X[:, [0]]) + noise, dtype=np.float64), torch.from_numpy(variance)
+
+    @pytest.mark.parametrize("factor", [0.3, 1.0, 3.0])
+    @pytest.mark.parametrize("n_outputs", [1, 2])
+    def test_what_cells_add(self, factor, n_outputs):
+        rows, variance = self.rows(factor=factor, n_outputs=n_outputs)
+        variance = variance.mean(1, keepdim=True).expand(-1, n_outputs) if n_outputs > 1 else variance
+        if n_outputs > 1:  # both outputs vary alike
+            rng = np.random.default_rng(1)
+            noise = np.sqrt(NOISE**2 + factor * variance.numpy()) * rng.normal(size=variance.shape)
+            rows = Batch.of(rows.X.numpy(), np.sin(rows.X[:, [0]].numpy()) + noise, dtype=np.float64)
+        found = learn_gaps(rows, None, lambda model: variance)
+        np.testing.assert_allclose(found.per_variance, factor / NOISE**2 / n_outputs, rtol=0.35)
+
+    def test_weights_count_rows(self):
+        rows, variance = self.rows(120)
+        weight = 1 + np.arange(120) % 3
+        twice = np.repeat(np.arange(120), weight)
+        weighted = Batch(rows.X, rows.y, torch.from_numpy(weight.astype(float)))
+        repeated = rows.rows(torch.from_numpy(twice))
+        one, other = (
+            learn_gaps(weighted, None, lambda model: variance),
+            learn_gaps(repeated, None, lambda model: variance[twice]),
+        )
+        np.testing.assert_allclose(one.per_variance, other.per_variance, rtol=0.02)
+
+    def test_few_rows_with_gaps_count_as_draws_say(self):
+        rows, variance = self.rows(60)
+        variance[3:] = 0.0  # three rows are not enough to tell
+        found = learn_gaps(rows, None, lambda model: variance + (torch.arange(60) == 0)[:, None] * 0.5)
+        base = learn_gaps(rows, None, lambda model: variance + (torch.arange(60) == 0)[:, None] * 0.5)
+        assert 0.1 < found.per_variance.item() * NOISE**2 < 10
+        assert torch.equal(found.per_variance, base.per_variance)
+
+    def test_gaps_that_do_not_matter(self):
+        rows, variance = self.rows(factor=0.0)
+        assert learn_gaps(rows, None, lambda model: 1e-5 * variance) is None
+
+    def test_a_matrix_without_a_factor(self, monkeypatch):
+        def failing(*args):
+            raise np.linalg.LinAlgError
+
+        monkeypatch.setattr(gaps, "fit_base", failing)
+        X, y, _ = wave(60)
+        with pytest.warns(RuntimeWarning, match="Rows with missing cells count as much as complete rows"):
+            model = SOLVEGPRegressor(base=None, n_neighbors=0, **QUICK).fit(X, y)
+        assert not likelihood_of(model).rows_differ
+
+    def test_a_base_learns_from_weights(self):
+        rows, variance = self.rows()
+        likelihood = Gaussian(1).double()
+        likelihood.learn_ratios((1 / NOISE**2,), variance, rows.weight)
+        base, learnt = base_for(likelihood, Batch(rows.X, likelihood.with_ratios(rows.y, variance), rows.weight))
+        assert learnt.weight.sum().item() == pytest.approx(len(rows))
+        noise = base.model.likelihood.variance.detach().mean() * likelihood.plain_ratio
+        assert noise.item() == pytest.approx(NOISE**2, rel=0.3)
+
+
+def coverage(model, X, y, level=0.9):
+    low, high = model.predict_dist(X).interval(level)
+    return np.mean((low <= y) & (y <= high))
+
+
+class TestFits:
+    @pytest.mark.slow
+    @every_class
+    @pytest.mark.parametrize(("scale", "share"), [(1.0, 0.05), (1e-6, 0.05), (1e6, 0.2)])
+    def test_complete_rows_have_their_own_intervals(self, kind, scale, share):
+        X, y, _ = wave(300, share=share, scale=scale)
+        X_new, y_new, complete = wave(2000, 1, share, scale)
+        model = kind(**QUICK).fit(X, y)
+        assert 0.84 < coverage(model, X_new[complete], y_new[complete]) < 0.95
+        assert 0.84 < coverage(model, X_new[~complete], y_new[~complete]) < 0.96
+        assert 0.5 < model.noise_variance_ / (scale * NOISE) ** 2 < 2.2
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"n_neighbors": 0},
+            {"base": None, "n_neighbors": 0},
+            {"trend": Ridge()},
+            {"trend": Ridge(), "base": None},
+            {"early_stopping": False},
+            {"n_estimators": 3},
+            {"normalize_X": False},
+        ],
+        ids=str,
+    )
+    def test_options(self, options):
+        X, y, _ = wave(300)
+        X_new, y_new, complete = wave(2000, 1)
+        model = SOLVEGPRegressor(**QUICK | options).fit(X, y)
+        assert 0.84 < coverage(model, X_new[complete], y_new[complete]) < 0.95
+
+    @pytest.mark.slow
+    def test_positive_targets_weights_and_rows_that_the_user_holds_out(self):
+        X, y, _ = wave(300)
+        X_new, y_new, complete = wave(2000, 1)
+        model = SOLVEGPRegressor(target_transform="log", **QUICK)
+        model.fit(X, np.exp(y), 1.0 + np.arange(300) % 2, X_val=X_new[:50], y_val=np.exp(y_new[:50]))
+        assert likelihood_of(model).rows_differ
+        assert 0.84 < coverage(model, X_new[complete], np.exp(y_new[complete])) < 0.95
+
+    @every_regressor
+    def test_two_outputs(self, tiny):
+        X, y, _ = wave(60)
+        model = tiny().fit(X, np.stack([y, 1e3 * y], axis=1))
+        one, other = likelihood_of(model).per_variance
+        assert one == pytest.approx(other, rel=0.5) and model.predict(X).shape == (60, 2)
+
+    @every_regressor
+    def test_complete_tables_have_no_ratios(self, tiny):
+        X, y, _ = wave(40, share=0.0)
+        assert not likelihood_of(tiny().fit(X, y)).rows_differ
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"likelihood": "student_t"},
+            {"likelihood": "heteroskedastic"},
+            {"kernel": RBF() + WhiteKernel(0.1)},
+            {"n_latent_outputs": 1},
+        ],
+        ids=str,
+    )
+    def test_others_have_no_ratios(self, options):
+        X, y, _ = wave(40)
+        y = np.stack([y, y], axis=1) if "n_latent_outputs" in options else y
+        model = SOLVEGPRegressor(max_iter=3, n_inducing=10, random_state=0, **options).fit(X, y)
+        assert not likelihood_of(model).rows_differ
+
+    def test_known_noise_has_no_ratios(self):
+        X, y, _ = wave(40)
+        model = SOLVEGPRegressor(**QUICK).fit(X, y, noise_variance=np.full(40, 0.01))
+        assert not likelihood_of(model).per_variance
+
+    def test_a_missing_cell_that_does_not_matter(self):
+        X, y, _ = wave(200, share=0.0)
+        X = np.column_stack([X, np.random.default_rng(5).normal(size=200)])
+        whole = SOLVEGPRegressor(**QUICK).fit(X, y)
+        X[::3, 3] = np.nan
+        model = SOLVEGPRegressor(**QUICK).fit(X, y)
+        assert model.noise_variance_ == pytest.approx(whole.noise_variance_, rel=0.3)
+        assert likelihood_of(model).plain_ratio > 0.9
+
+
+class TestMoreRows:
+    @every_regressor
+    def test_they_have_ratios_too(self, tiny):
+        X, y, complete = wave(80, share=0.1)
+        model = tiny().fit(X, y)
+        before, _, rows = more_rows(model, X, y, None, None)
+        batch = batches_of(before.predictor, before.table, View(before.table.encoding.width))(rows, np.dtype("f8"))
+        ratio = batch.y[:, 1].numpy() / likelihood_of(model).plain_ratio
+        np.testing.assert_allclose(ratio[complete], 1.0, rtol=1e-6)
+        assert (ratio[~complete] > 1.0).all()
+
+    @pytest.mark.slow
+    @every_class
+    def test_they_keep_intervals(self, kind):
+        X, y, _ = wave(250)
+        X_new, y_new, complete = wave(1500, 1)
+        more, test = slice(250), complete & (np.arange(1500) >= 250)
+        model = kind(**QUICK).fit(X, y)
+        stored = pickle.loads(pickle.dumps(model))
+        np.testing.assert_array_equal(stored.predict(X_new[:5]), model.predict(X_new[:5]))
+        stored.update(X_new[more], y_new[more])
+        assert 0.84 < coverage(stored, X_new[test], y_new[test]) < 0.95
+        model.partial_fit(X_new[more], y_new[more])
+        assert 0.84 < coverage(model, X_new[test], y_new[test]) < 0.95
+
+    @pytest.mark.slow
+    def test_an_update_with_a_trend(self):
+        X, y, _ = wave(250)
+        X_new, y_new, complete = wave(1500, 1)
+        model = SOLVEGPRegressor(trend=Ridge(), **QUICK).fit(X, y).update(X_new[:250], y_new[:250])
+        test = complete & (np.arange(1500) >= 250)
+        assert 0.84 < coverage(model, X_new[test], y_new[test]) < 0.95
+
+    @every_regressor
+    def test_complete_rows_and_warm_starts(self, tiny):
+        X, y, complete = wave(80, share=0.1)
+        model = tiny(warm_start=True).fit(X, y)
+        ratio = likelihood_of(model).plain_ratio
+        model.fit(X[complete], y[complete]).partial_fit(X[complete], y[complete])
+        assert likelihood_of(model).plain_ratio == ratio and np.isfinite(model.predict(X)).all()
+
+    def test_the_evidence_of_the_rows_of_fit_is_the_bound(self):
+        X, y, _ = wave(80, share=0.1)
+        model = SOLVEGPRegressor(base=None, n_neighbors=0, **QUICK).fit(X, y)
+        assert likelihood_of(model).rows_differ
+        assert model.log_marginal_likelihood(None, X, y) == pytest.approx(model.lower_bound_, rel=0.05)
+
+    def test_a_new_model_of_chunks_counts_all_rows_alike(self):
+        X, y, _ = wave(80, share=0.1)
+        assert not likelihood_of(SOLVEGPRegressor(**QUICK).partial_fit(X, y)).rows_differ
