@@ -61,15 +61,26 @@ class TestLikelihood:
     def test_ratios(self):
         likelihood, variance, weight = with_ratios()
         y = normal(40, 2)
-        rows = likelihood.with_ratios(y, variance)
+        rows, counted = likelihood.with_ratios(y, variance, weight)
         added = 3.0 * variance[:, 0] + 0.5 * variance[:, 1]
         np.testing.assert_allclose(rows[:, 2], likelihood.plain_ratio * (1 + added), rtol=1e-12)
+        assert torch.equal(counted, weight)
         assert likelihood.precise_weights(rows, weight).sum().item() == pytest.approx(weight.sum().item())
         assert torch.equal(likelihood.regressands(rows), y)
 
+    def test_rows_of_much_more_noise_count_less_often(self):
+        likelihood, variance, weight = with_ratios((50.0, 50.0))
+        rows, counted = likelihood.with_ratios(normal(40, 2), variance, weight)
+        added = 50.0 * variance.sum(1)
+        assert (added > 10).any() and (added < 10).any()
+        np.testing.assert_allclose(rows[:, 2], likelihood.plain_ratio * (1 + added.clamp(max=10.0)), rtol=1e-12)
+        np.testing.assert_allclose(counted, weight / (added / 10.0).clamp(min=1.0), rtol=1e-12)
+        assert likelihood.precise_weights(rows, counted).sum().item() == pytest.approx(counted.sum().item())
+
     def test_densities_have_the_variance_of_the_row(self):
         likelihood, variance, weight = with_ratios()
-        rows, mean, of_function = likelihood.with_ratios(normal(40, 2), variance), normal(3, 40, 2), normal(3, 40, 2)
+        rows, _ = likelihood.with_ratios(normal(40, 2), variance, weight)
+        mean, of_function = normal(3, 40, 2), normal(3, 40, 2)
         of_function = 0.1 + of_function.square()
         own = likelihood.variance.numpy() * rows[:, 2:].numpy()
         y = rows[:, :2].numpy()
@@ -103,7 +114,7 @@ class TestLikelihood:
         layer = GlobalLayer(kernel, ZeroMean(1), X, X.new_zeros(1, 40), covariance="full", whiten=True, jitter=1e-10)
         propagation = make_propagation("monte_carlo", (), 1, torch.Generator().manual_seed(0)).double()
         model = DeepGP([layer.double()], propagation, likelihood).requires_grad_(False)
-        rows = Batch(X, likelihood.with_ratios(y, variance), torch.ones(40).double())
+        rows = Batch(X, *likelihood.with_ratios(y, variance, torch.ones(40).double()))
         with torch.no_grad():
             K = kernel.covariance(X, X).reshape(40, 40).numpy()
         noise = np.diag((likelihood.variance * rows.y[:, 1]).numpy())
@@ -112,29 +123,25 @@ class TestLikelihood:
 
     def test_noise_of_least_squares_is_that_of_complete_rows(self):
         likelihood, variance, weight = with_ratios((4.0,))
-        rows = Batch(normal(40, 2), likelihood.with_ratios(normal(40, 1), variance), weight)
+        rows = Batch(normal(40, 2), *likelihood.with_ratios(normal(40, 1), variance, weight))
         there = as_of_complete(likelihood, rows)
         np.testing.assert_allclose(there.weight, weight / (1 + 4.0 * variance[:, 0]), rtol=1e-12)
 
 
 class TestLearning:
     def rows(self, n_rows=400, factor=1.0, n_outputs=1):
-        """Rows of which some targets vary by ``factor`` times known variances more than the noise of 0.01."""
+        """Rows of which a third vary by ``factor`` times known variances more than the noise, and these variances."""
         rng = np.random.default_rng(0)
         X = rng.uniform(-2, 2, (n_rows, 2))
-        variance = np.where(rng.random((n_rows, n_outputs)) < 0.3, 0.2, 0.0) * rng.random((n_rows, 1))
+        variance = np.where(rng.random((n_rows, 1)) < 0.3, 0.2, 0.0) * rng.random((n_rows, 1))
         noise = np.sqrt(NOISE**2 + factor * variance) * rng.normal(size=(n_rows, n_outputs))
+        variance = np.tile(variance, (1, n_outputs))
         return Batch.of(X, np.sin(X[:, [0]]) + noise, dtype=np.float64), torch.from_numpy(variance)
 
     @pytest.mark.parametrize("factor", [0.3, 1.0, 3.0])
     @pytest.mark.parametrize("n_outputs", [1, 2])
     def test_what_cells_add(self, factor, n_outputs):
         rows, variance = self.rows(factor=factor, n_outputs=n_outputs)
-        variance = variance.mean(1, keepdim=True).expand(-1, n_outputs) if n_outputs > 1 else variance
-        if n_outputs > 1:  # both outputs vary alike
-            rng = np.random.default_rng(1)
-            noise = np.sqrt(NOISE**2 + factor * variance.numpy()) * rng.normal(size=variance.shape)
-            rows = Batch.of(rows.X.numpy(), np.sin(rows.X[:, [0]].numpy()) + noise, dtype=np.float64)
         found = learn_gaps(rows, None, lambda model: variance)
         np.testing.assert_allclose(found.per_variance, factor / NOISE**2 / n_outputs, rtol=0.35)
 
@@ -150,13 +157,12 @@ class TestLearning:
         )
         np.testing.assert_allclose(one.per_variance, other.per_variance, rtol=0.02)
 
-    def test_few_rows_with_gaps_count_as_draws_say(self):
+    def test_draws_say_what_few_rows_cannot(self):
         rows, variance = self.rows(60)
-        variance[3:] = 0.0  # three rows are not enough to tell
-        found = learn_gaps(rows, None, lambda model: variance + (torch.arange(60) == 0)[:, None] * 0.5)
-        base = learn_gaps(rows, None, lambda model: variance + (torch.arange(60) == 0)[:, None] * 0.5)
-        assert 0.1 < found.per_variance.item() * NOISE**2 < 10
-        assert torch.equal(found.per_variance, base.per_variance)
+        only = torch.zeros_like(variance)
+        only[:2] = 1.0
+        found = learn_gaps(rows, None, lambda model: only)
+        assert 0.05 < found.per_variance.item() * NOISE**2 < 5
 
     def test_gaps_that_do_not_matter(self):
         rows, variance = self.rows(factor=0.0)
@@ -176,8 +182,9 @@ class TestLearning:
         rows, variance = self.rows()
         likelihood = Gaussian(1).double()
         likelihood.learn_ratios((1 / NOISE**2,), variance, rows.weight)
-        base, learnt = base_for(likelihood, Batch(rows.X, likelihood.with_ratios(rows.y, variance), rows.weight))
-        assert learnt.weight.sum().item() == pytest.approx(len(rows))
+        rows = Batch(rows.X, *likelihood.with_ratios(rows.y, variance, rows.weight))
+        base, learnt = base_for(likelihood, rows)
+        assert learnt.weight.sum().item() == pytest.approx(rows.weight.sum().item())
         noise = base.model.likelihood.variance.detach().mean() * likelihood.plain_ratio
         assert noise.item() == pytest.approx(NOISE**2, rel=0.3)
 

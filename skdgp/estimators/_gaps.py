@@ -97,7 +97,7 @@ class WithRatios:
 
     def __call__(self, rows: Encoded, dtype: np.dtype) -> Batch:
         data = to_batch(self.likelihood, rows, dtype)
-        return Batch(data.X, self.likelihood.with_ratios(data.y, self.spread(rows.given.X)), data.weight)
+        return Batch(data.X, *self.likelihood.with_ratios(data.y, self.spread(rows.given.X), data.weight))
 
     @torch.no_grad()
     def spread(self, X: np.ndarray) -> Tensor:

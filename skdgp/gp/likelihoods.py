@@ -35,6 +35,11 @@ LEAST_GIVEN = 1e-10
 #: Logarithm of the excess of noise that is given, and not learnt, over its floor: there is none.
 NO_EXCESS = math.log(1e-30)
 
+#: Most that missing cells add to the noise of a row, over that of complete rows. A row of which they would add ρ more
+#: than this counts only MOST_ADDED/ρ times. Each row has a say in σ², however little it tells of the function. So
+#: variances over cells that are far too large would make σ² far too small; and σ² is not much too large by this limit.
+MOST_ADDED = 10.0
+
 #: Noise that starts at a bound, where it could not move, starts at this share of the bound away from it instead.
 NEAREST_BOUND = 1e-3
 
@@ -471,13 +476,14 @@ class Gaussian(AdditiveNoise):
     def learn_ratios(self, per_variance: Sequence[float], variance: Tensor, weight: Tensor) -> None:
         """Let rows differ in their noise, by the variances (N, P) of function values over the missing cells."""
         self.per_variance = tuple(map(float, per_variance))
-        share = 1.0 / (1.0 + variance.double() @ variance.new_tensor(self.per_variance, dtype=torch.float64))
-        self.plain_ratio = float((weight.double() * share).sum() / weight.double().sum())
+        ratio, share = noise_with_gaps(variance, self.per_variance)
+        weight = weight.double() * share
+        self.plain_ratio = float((weight / ratio).sum() / weight.sum())
 
-    def with_ratios(self, y: Tensor, variance: Tensor) -> Tensor:
-        """Encoded targets (N, P) with a column of the ratios; variances (N, P) are those of :meth:`learn_ratios`."""
-        added = variance.double() @ variance.new_tensor(self.per_variance, dtype=torch.float64)
-        return torch.cat([y, (self.plain_ratio * (1.0 + added))[:, None].to(y)], dim=1)
+    def with_ratios(self, y: Tensor, variance: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Encoded targets (N, P) with a column of the ratios, and weights; variances are as in :meth:`learn_ratios`."""
+        ratio, share = noise_with_gaps(variance, self.per_variance)
+        return torch.cat([y, (self.plain_ratio * ratio)[:, None].to(y)], dim=1), weight * share.to(weight)
 
     def fix(self, variance: Tensor) -> None:
         """Let the noise have given variances (P,), or one for all outputs, of encoded targets, and not learn it."""
@@ -581,6 +587,13 @@ class Gaussian(AdditiveNoise):
         if not self.fixed_by_row:
             return self.variance[..., None, :] * y[..., self.n_targets :]
         return self._at_least(y[..., self.n_targets :])
+
+
+def noise_with_gaps(variance: Tensor, per_variance: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Noise of rows (N,) over that of complete rows, and how often each counts; see :meth:`Gaussian.learn_ratios`."""
+    variance = variance.double()
+    added = variance @ variance.new_tensor(per_variance)
+    return 1.0 + added.clamp(max=MOST_ADDED), (MOST_ADDED / added).clamp(max=1.0)
 
 
 def first_row(wrong: np.ndarray) -> int | None:

@@ -8,8 +8,9 @@ average of all rows: too large for complete rows, and so for most predictions. H
 
 for P outputs, so that least squares needs one weight for each row. A sparse GP in closed form gives v: it predicts the
 row with draws of its missing cells. The factor c is one if these draws are right. It and σ² are those that make the
-targets of rows most likely, each left out, with a standard normal prior for log c. Predictions are for complete rows,
-or for draws of the missing cells. So their noise is σ².
+targets of rows most likely, each left out, with a standard normal prior for log c. Rows with a large ρ count less; see
+:data:`~skdgp.gp.likelihoods.MOST_ADDED`. Predictions are for complete rows, or for draws of the missing cells. So their
+noise is σ².
 """
 
 import warnings
@@ -22,7 +23,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
-from ..gp.likelihoods import Gaussian
+from ..gp.likelihoods import Gaussian, noise_with_gaps
 from .base import Groups, fit_base
 from .batches import Batch
 from .callers import users_level
@@ -42,7 +43,7 @@ ROUNDS = 2
 LITTLE = 0.01
 
 #: Largest logarithms that the search changes σ² and c by.
-REACH = 10.0
+REACH = 3.0
 
 
 class Gaps(NamedTuple):
@@ -65,16 +66,17 @@ def learn_gaps(rows: Batch, groups: Groups, spread: Callable[[DeepGP], Tensor]) 
         From a GP to the variances (n, P) of its means over the missing cells of each row. They are zero for complete
         rows.
     """
-    numbers, variance, model = rows.y.new_zeros(rows.y.shape[1]), torch.zeros_like(rows.y), None
+    numbers, variance, model = torch.zeros(rows.y.shape[1], dtype=torch.float64), torch.zeros_like(rows.y), None
     try:
         for _ in range(ROUNDS):
-            share = 1.0 / (1.0 + variance @ numbers)
-            factor = rows.weight.sum() / (rows.weight * share).sum()  # the evidence needs the mean of the weights
-            weighted = Batch(rows.X, rows.y, rows.weight * share * factor)
+            ratio, share = noise_with_gaps(variance, numbers.tolist())
+            weight = rows.weight * share
+            precise = weight / ratio
+            weighted = Batch(rows.X, rows.y, precise * (weight.sum() / precise.sum()))
             model = fit_base(weighted, groups)
             variance = spread(model).to(rows.y)
             numbers = _most_likely(model, weighted, rows.weight, variance)
-            if (rows.weight * (variance @ numbers)).sum() < LITTLE * rows.weight.sum():
+            if rows.weight @ (variance @ numbers.to(variance)) < LITTLE * rows.weight.sum():
                 numbers = torch.zeros_like(numbers)
                 break
     except np.linalg.LinAlgError:
@@ -86,7 +88,6 @@ def learn_gaps(rows: Batch, groups: Groups, spread: Callable[[DeepGP], Tensor]) 
             stacklevel=users_level(),
         )
         numbers = torch.zeros_like(numbers)
-    numbers = numbers.cpu()
     current().take_first(numbers)  # rounding errors of processes may differ
     return Gaps(model, numbers) if model is not None and numbers.any() else None
 
@@ -113,4 +114,4 @@ def _most_likely(model: DeepGP, learnt: Batch, weight: Tensor, of_cells: Tensor)
 
     bounds = (n_outputs + 1) * [(-REACH, REACH)]
     best = minimize(negative, np.zeros(n_outputs + 1), jac=True, method="L-BFGS-B", bounds=bounds)
-    return parts(torch.as_tensor(best.x, device=squares.device))[1]
+    return parts(torch.as_tensor(best.x, device=squares.device))[1].cpu()
