@@ -328,3 +328,24 @@ class TestMoreRows:
     def test_a_new_model_of_chunks_counts_all_rows_alike(self):
         X, y, _ = wave(80, share=0.1)
         assert not likelihood_of(SOLVEGPRegressor(**QUICK).partial_fit(X, y)).rows_differ
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("learn", "loss"), [("update", 0.0), ("partial_fit", 0.3)])
+    def test_new_gaps_do_no_harm(self, learn, loss):
+        """A model of complete rows meets rows with gaps, whose expected cells would mislead it."""
+        X, y, _ = wave(400, share=0.0)
+        X_new, y_new, _ = wave(400, 1, share=0.3)
+        X_test, y_test, _ = wave(1000, 2, share=0.0)
+        model = SOLVEGPRegressor(**QUICK).fit(X, y)
+        before = model.predict_dist(X_test).logpdf(y_test).mean()
+        getattr(model, learn)(X_new, y_new)
+        assert model.predict_dist(X_test).logpdf(y_test).mean() > before - loss
+        assert coverage(model, X_test, y_test) > 0.85
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("options", [{}, {"kernel": RBF() + WhiteKernel(0.1)}], ids=str)
+    def test_a_warm_start_with_new_gaps(self, options):
+        X, y, _ = wave(120, share=0.0)
+        X_new, y_new, _ = wave(120, 1, share=0.2)
+        model = SOLVEGPRegressor(warm_start=True, **QUICK | options).fit(X, y).fit(X_new, y_new)
+        assert np.isfinite(model.predict_dist(X_new).logpdf(y_new)).all()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
-from ..gp.likelihoods import Gaussian, Likelihood
+from ..gp.likelihoods import Gaussian, Likelihood, noise_with_gaps
 from ..inference.base import PREDICT_ROWS, Groups
 from ..inference.batches import Batch
 from ..inference.gaps import FEWEST_ROWS, ROWS, learn_gaps
@@ -48,7 +48,7 @@ def batches_to_learn(
     sample = plain(rows, np.dtype(np.float64)).rows(torch.from_numpy(places)).to(device, torch.float64)
 
     def with_ratios(model: DeepGP) -> WithRatios:
-        return WithRatios(likelihood, table, view, lambda inputs: model(inputs).mean[0], sample.X)
+        return WithRatios(likelihood, table, view, lambda inputs: model(inputs).mean[0], sample.X, np.empty(0))
 
     gaps = learn_gaps(sample, groups, lambda model: with_ratios(model).spread(X[places]))
     if gaps is None:
@@ -59,16 +59,21 @@ def batches_to_learn(
 
 
 def batches_of(predictor: Predictor, table: Table, view: View) -> Batches:
-    """How the models of a predictor learn from more rows."""
+    """How the models of a predictor learn from more rows.
+
+    If they have not learnt what missing cells mean, these mean what draws of them say.
+    """
     likelihood = predictor.models[0].likelihood
-    if type(likelihood) is not Gaussian or not likelihood.per_variance:
+    if type(likelihood) is not Gaussian or likelihood.fixed:
         return partial(to_batch, likelihood)
-    frozen = predictor.frozen(predictor.dtype)
 
     def mean(inputs: Tensor) -> Tensor:
-        return torch.stack([marginals.moments()[0] for marginals in frozen.marginals(inputs)]).mean(0)
+        members = predictor.frozen(predictor.dtype).marginals(inputs)
+        return torch.stack([marginals.moments()[0] for marginals in members]).mean(0)
 
-    return WithRatios(likelihood, table, view, mean, torch.empty(0, dtype=predictor.dtype, device=predictor.device))
+    like = torch.empty(0, dtype=predictor.dtype, device=predictor.device)
+    noise = predictor.likelihoods[0].noise_variance() / np.square(likelihood.units.scale)
+    return WithRatios(likelihood, table, view, mean, like, 1.0 / (len(noise) * noise))
 
 
 @dataclass
@@ -87,6 +92,8 @@ class WithRatios:
         From inputs (B, Q) of the models to means (B, D) of function values.
     like : Tensor
         A tensor on the device of the models, and in their precision.
+    usual : ndarray of shape (P,)
+        By what variances over missing cells are multiplied if the likelihood has not learnt it.
     """
 
     likelihood: Gaussian
@@ -94,10 +101,14 @@ class WithRatios:
     view: View
     mean: Callable[[Tensor], Tensor]
     like: Tensor
+    usual: np.ndarray
 
     def __call__(self, rows: Encoded, dtype: np.dtype) -> Batch:
-        data = to_batch(self.likelihood, rows, dtype)
-        return Batch(data.X, *self.likelihood.with_ratios(data.y, self.spread(rows.given.X), data.weight))
+        data, variance = to_batch(self.likelihood, rows, dtype), self.spread(rows.given.X)
+        if self.likelihood.per_variance:
+            return Batch(data.X, *self.likelihood.with_ratios(data.y, variance, data.weight))
+        ratio, share = noise_with_gaps(variance, self.usual.tolist())
+        return data.weighing((share / ratio).to(data.weight))
 
     @torch.no_grad()
     def spread(self, X: np.ndarray) -> Tensor:
