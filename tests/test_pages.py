@@ -97,6 +97,15 @@ def test_examples_of_pages_run(path, small):
         pytest.skip(f"examples of these packages did not run: {', '.join(sorted(without))}")
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_pages_do_not_cut_code(path):
+    """A window of 1300 pixels shows 79 columns of code."""
+    code = [line for _, block, kind in examples_of(path) if kind != "unprinted" for line in block.splitlines()]
+    prompts = re.findall(r"(?m)^(?:>>>|\.\.\.) .*$", path.read_text(encoding="utf-8"))
+    long = [line for line in code + prompts if len(line) > 79]
+    assert not long, f"{path} has long lines: {long}"
+
+
 def test_pages_have_examples():
     counts = {path.stem: sum(kind == "printed" for *_, kind in examples_of(path)) for path in PAGES}
     assert counts["targets"] >= 6 and counts["functions"] >= 6 and sum(counts.values()) > 40
