@@ -177,7 +177,8 @@ class TestTrial:
         deep = size * (share * base + (1 - share**2) ** 0.5 * own)
         weight = torch.from_numpy(np.random.default_rng(1).uniform(size=4000))
         weight = weight / weight.sum()
-        density = SimpleNamespace(y=torch.zeros(4000, 2).double(), h=deep, g=base, row_weight=weight)
+        y = torch.zeros(4000, 2).double()
+        density = SimpleNamespace(y=y, numbers=lambda: y, h=deep, g=base, row_weight=weight)
         later = max(0.85, ((weight @ base.square()) / (weight @ deep.square())).sqrt().mean().item()) * deep
         errors = [weight @ (t * later + (1 - t) * base).square() for t in np.linspace(0, 1, 2001)]
         best = -0.5 * torch.stack(errors).amin(0).div(weight @ base.square()).log().sum()

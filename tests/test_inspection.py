@@ -298,7 +298,9 @@ class TestRecipes:
     def test_numbers_become_categories_again_for_shap(self, house, frame):
         """What comes after it needs the package ``shap``."""
         X, _ = frame
-        code = block("other_packages.rst", "import pandas as pd\n\n    levels").replace('["city"]', '["city", "state"]')
+        code = block("other_packages.rst", "import pandas as pd\n\n    # all columns").replace(
+            '["city"]', '["city", "state"]'
+        )
         space = {"X": X, "model": house}
         exec(code, space)
         assert set(space["coded"].dtypes) == {np.dtype(float)}
@@ -329,7 +331,7 @@ class TestRecipes:
         X = rng.uniform(-2, 2, (60, 2))
         y = np.tanh(X[:, 0]) + 0.3 * rng.normal(size=60)
         space = {"X": X, "y": y, "SOLVEGPRegressor": SOLVEGPRegressor}
-        exec(block("choosing.rst", "from sklearn.ensemble import HistGradientBoostingRegressor\n\n    rises"), space)
+        exec(block("choosing.rst", "from sklearn.ensemble import HistGradientBoostingRegressor\n\n    # along"), space)
         assert space["falls"].shape == (60,) and 0 <= space["falls"].min() and space["falls"].max() <= 1
         for regressor in np.ravel(space["model"].trend_):
             assert (regressor.predict(X + np.array([0.1, 0])) >= regressor.predict(X)).all()

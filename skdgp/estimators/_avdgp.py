@@ -237,8 +237,7 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         the same for all rows without missing cells.
     fit_times_ : dict of float
         Seconds that ``fit`` took for "gaps", "base", "training", "judging" by held-out rows, "neighbors" and
-        "leave_one_out",
-        as far as it had these parts, and in "total".
+        "leave_one_out", as far as it had these parts, and in "total".
     device_ : torch.device
         Device on which the members are.
     n_features_in_ : int
@@ -462,8 +461,8 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
     base_weight_ : float
         Weight of the base in predictions near the training rows, between 0 and 1; 0 if there is no base.
     fit_times_ : dict of float
-        Seconds that ``fit`` took for "base", "training", "judging" by held-out rows, "neighbors" and "leave_one_out",
-        as far as it had these parts, and in "total".
+        Seconds that ``fit`` took for "gaps", "base", "training", "judging" by held-out rows, "neighbors" and
+        "leave_one_out", as far as it had these parts, and in "total".
     device_ : torch.device
         Device on which the members are.
     n_features_in_ : int

@@ -272,8 +272,7 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         the same for all rows without missing cells.
     fit_times_ : dict of float
         Seconds that ``fit`` took for "gaps", "base", "training", "judging" by held-out rows, "neighbors" and
-        "leave_one_out",
-        as far as it had these parts, and in "total".
+        "leave_one_out", as far as it had these parts, and in "total".
     device_ : torch.device
         Device on which the members are.
     n_features_in_ : int
@@ -516,8 +515,8 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         Inducing points of each layer, in the units of the layer's inputs. The inputs of the first layer are
         standardised features.
     fit_times_ : dict of float
-        Seconds that ``fit`` took for "base", "training", "judging" by held-out rows, "neighbors" and "leave_one_out",
-        as far as it had these parts, and in "total".
+        Seconds that ``fit`` took for "gaps", "base", "training", "judging" by held-out rows, "neighbors" and
+        "leave_one_out", as far as it had these parts, and in "total".
     device_ : torch.device
         Device on which the members are.
     n_features_in_ : int

@@ -267,8 +267,7 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         Method that ``fit`` took: "svi" or "collapsed".
     fit_times_ : dict of float
         Seconds that ``fit`` took for "gaps", "base", "training", "judging" by held-out rows, "neighbors" and
-        "leave_one_out",
-        as far as it had these parts, and in "total".
+        "leave_one_out", as far as it had these parts, and in "total".
     device_ : torch.device
         Device on which the members are.
     n_features_in_ : int
@@ -549,8 +548,8 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
     orthogonal_points_ : ndarray of shape (n_estimators, M, Q)
         Inducing points of the second set, in units of standardised features; M may be 0.
     fit_times_ : dict of float
-        Seconds that ``fit`` took for "base", "training", "judging" by held-out rows, "neighbors" and "leave_one_out",
-        as far as it had these parts, and in "total".
+        Seconds that ``fit`` took for "gaps", "base", "training", "judging" by held-out rows, "neighbors" and
+        "leave_one_out", as far as it had these parts, and in "total".
     device_ : torch.device
         Device on which the members are.
     n_features_in_ : int
