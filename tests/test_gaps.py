@@ -1,6 +1,7 @@
 """Rows with missing cells in training: they count less where these cells matter, and noise is that of complete rows."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import ZeroMean
 from skdgp.gp.propagation import make_propagation
-from skdgp.inference import gaps
+from skdgp.inference import blending, gaps
 from skdgp.inference.base import base_for
 from skdgp.inference.batches import Batch, as_of_complete
 from skdgp.inference.collapsed import best_of
@@ -76,6 +77,15 @@ class TestLikelihood:
         np.testing.assert_allclose(rows[:, 2], likelihood.plain_ratio * (1 + added.clamp(max=10.0)), rtol=1e-12)
         np.testing.assert_allclose(counted, weight / (added / 10.0).clamp(min=1.0), rtol=1e-12)
         assert likelihood.precise_weights(rows, counted).sum().item() == pytest.approx(counted.sum().item())
+
+    def test_a_blend_compares_functions_with_targets_alone(self):
+        likelihood, variance, weight = with_ratios()
+        y = normal(40, 2)
+        rows, _ = likelihood.with_ratios(y, variance, weight)
+        density = SimpleNamespace(likelihood=likelihood, y=rows, row_weight=weight / weight.sum(), h=y + 1, g=y - 1)
+        density.numbers = lambda: blending._Density.numbers(density)
+        assert torch.equal(density.numbers(), y)
+        assert blending._Density.gain_of_smaller_errors(density, 0.85) > 0
 
     def test_densities_have_the_variance_of_the_row(self):
         likelihood, variance, weight = with_ratios()
@@ -226,6 +236,15 @@ class TestFits:
         model = SOLVEGPRegressor(**QUICK | options).fit(X, y)
         assert 0.84 < coverage(model, X_new[complete], y_new[complete]) < 0.95
 
+    def test_cells_matter_by_what_the_trend_makes_of_them(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(150, 2))
+        y = X[:, 0] + NOISE * rng.normal(size=150)
+        X[::10, 0], X[5::10, 1] = np.nan, np.nan
+        model = SOLVEGPRegressor(trend=Ridge(), n_neighbors=0, **QUICK).fit(X, y)
+        assert likelihood_of(model).rows_differ  # the trend leaves nothing over that would depend on cells
+        assert 0.4 < model.noise_variance_ / NOISE**2 < 2.5
+
     @pytest.mark.slow
     def test_positive_targets_weights_and_rows_that_the_user_holds_out(self):
         X, y, _ = wave(300)
@@ -302,6 +321,14 @@ class TestMoreRows:
         assert 0.84 < coverage(stored, X_new[test], y_new[test]) < 0.95
         model.partial_fit(X_new[more], y_new[more])
         assert 0.84 < coverage(model, X_new[test], y_new[test]) < 0.95
+
+    def test_new_neighbours_have_the_noise_of_complete_rows(self):
+        X, y, _ = wave(80, share=0.1)
+        X_new, y_new, complete = wave(60, 1, share=0.1)
+        model = SOLVEGPRegressor(n_neighbors=5, **QUICK).fit(X, y).update(X_new, y_new)
+        weight = predictor_of(model).correction.local.weight[-60:].numpy()
+        np.testing.assert_allclose(weight[complete], 1.0, rtol=1e-6)
+        assert (weight[~complete] < 1.0).all()
 
     @pytest.mark.slow
     def test_an_update_with_a_trend(self):

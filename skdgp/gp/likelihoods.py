@@ -35,9 +35,9 @@ LEAST_GIVEN = 1e-10
 #: Logarithm of the excess of noise that is given, and not learnt, over its floor: there is none.
 NO_EXCESS = math.log(1e-30)
 
-#: Most that missing cells add to the noise of a row, over that of complete rows. A row of which they would add ρ more
-#: than this counts only MOST_ADDED/ρ times. Each row has a say in σ², however little it tells of the function. So
-#: variances over cells that are far too large would make σ² far too small; and σ² is not much too large by this limit.
+#: Most that missing cells add to the noise of a row, over that of complete rows. Each row has a say in σ², however
+#: little it tells of the function: variances over cells that are far too large would make σ² far too small. Where they
+#: are right, the limit makes σ² too large. So a row of which they would add a larger ρ counts only MOST_ADDED/ρ times.
 MOST_ADDED = 10.0
 
 #: Noise that starts at a bound, where it could not move, starts at this share of the bound away from it instead.

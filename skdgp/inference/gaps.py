@@ -33,7 +33,7 @@ from .processes import current
 #: Largest number of rows, in random order, that the sparse GP learns from.
 ROWS = 5000
 
-#: Fewest rows of a table that can tell what gaps mean, and fewest of those that have gaps.
+#: Fewest rows of a table that can tell what gaps mean.
 FEWEST_ROWS = 10
 
 #: Number of fits. The first one does not know yet what rows weigh.
