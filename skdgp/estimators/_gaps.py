@@ -64,7 +64,7 @@ def batches_of(predictor: Predictor, table: Table, view: View) -> Batches:
     If they have not learnt what missing cells mean, these mean what draws of them say.
     """
     likelihood = predictor.models[0].likelihood
-    if type(likelihood) is not Gaussian or likelihood.fixed:
+    if type(likelihood) is not Gaussian or likelihood.fixed_by_row:
         return partial(to_batch, likelihood)
 
     def mean(inputs: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..methods.kernels import white_noise, with_numbers
 from ..tables import Table
 from ._fitted import Learnt, built_with, learnt, learnt_kernels
 from ._gaps import batches_of
-from ._rows import more_rows
+from ._rows import more_rows, to_batch
 
 
 @torch.inference_mode(False)
@@ -34,7 +35,8 @@ def log_marginal_likelihood(estimator, theta, X, y, sample_weight, *, known: Map
     kernel = None if theta is None else _kernel_at(estimator, theta)
     _, _, rows = more_rows(estimator, X, y, sample_weight, known)
     predictor, likelihood = of_fit.predictor, of_fit.predictor.models[0].likelihood
-    batches = batches_of(predictor, of_fit.table, View(of_fit.table.encoding.width))
+    view = View(of_fit.table.encoding.width)  # rows count as in fit, which may not have looked at their gaps
+    batches = batches_of(predictor, of_fit.table, view) if likelihood.rows_differ else partial(to_batch, likelihood)
     data = batches(rows, np.dtype(np.float64))
     with threads_for():
         try:
