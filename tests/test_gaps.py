@@ -4,6 +4,7 @@ import pickle
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from helpers import REGRESSORS, name_of, normal, predictor_of
@@ -19,7 +20,9 @@ from skdgp.gp.global_layer import GlobalLayer
 from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.means import ZeroMean
+from skdgp.gp.noise import Contaminated
 from skdgp.gp.propagation import make_propagation
+from skdgp.gp.units import Units
 from skdgp.inference import blending, gaps
 from skdgp.inference.base import base_for
 from skdgp.inference.batches import Batch, as_of_complete
@@ -48,13 +51,13 @@ def likelihood_of(model) -> Gaussian:
     return predictor_of(model).models[0].likelihood
 
 
-def with_ratios(per_variance=(3.0, 0.5), n_rows=40):
+def with_ratios(per_gap=(3.0, 0.5), n_rows=40):
     """A likelihood that knows what missing cells add, the variances of some rows over these cells, and weights."""
     rng = np.random.default_rng(0)
-    likelihood, n_outputs = Gaussian(len(per_variance), excess=0.2).double().requires_grad_(False), len(per_variance)
+    likelihood, n_outputs = Gaussian(len(per_gap), excess=0.2).double().requires_grad_(False), len(per_gap)
     variance = torch.from_numpy(np.where(rng.random((n_rows, 1)) < 0.5, 0.0, rng.random((n_rows, n_outputs))))
     weight = torch.from_numpy(1.0 + rng.integers(3, size=n_rows))
-    likelihood.learn_ratios(per_variance, variance, weight)
+    likelihood.learn_ratios(per_gap, likelihood.variance, variance, weight)
     return likelihood, variance, weight
 
 
@@ -119,7 +122,7 @@ class TestLikelihood:
     def test_a_bound_with_all_rows_as_inducing_points_is_the_evidence(self):
         likelihood, variance, _ = with_ratios((2.0,))
         X, y = normal(40, 2), normal(40, 1)
-        likelihood.learn_ratios((2.0,), variance, torch.ones(40).double())
+        likelihood.learn_ratios((2.0,), (1.0,), variance, torch.ones(40).double())
         kernel = StationaryKernel("rbf", 2).double()
         layer = GlobalLayer(kernel, ZeroMean(1), X, X.new_zeros(1, 40), covariance="full", whiten=True, jitter=1e-10)
         propagation = make_propagation("monte_carlo", (), 1, torch.Generator().manual_seed(0)).double()
@@ -137,6 +140,30 @@ class TestLikelihood:
         there = as_of_complete(likelihood, rows)
         np.testing.assert_allclose(there.weight, weight / (1 + 4.0 * variance[:, 0]), rtol=1e-12)
 
+    def test_rows_to_predict_that_lack_a_category(self):
+        likelihood, gaps, weight = with_ratios()
+        likelihood.units = Units([1.0, 0.0], [2.0, 3.0])
+        lacking = (np.arange(40)[:, None] % np.array([2, 3]) == 0).astype(float)
+        gaps = torch.cat([gaps, torch.from_numpy(lacking)], dim=1)
+        likelihood.learn_ratios((3.0, 0.5, 2.0, 7.0), (0.1, 0.4), gaps, weight)
+        assert likelihood.at({}) is likelihood
+        complete = likelihood.noise_variance()
+        expected = complete + (lacking @ [2.0, 7.0])[:, None] * (0.1, 0.4) * np.square([2.0, 3.0])
+        there = likelihood.at({"lacking": lacking})
+        mean, variance = torch.zeros(1, 40, 2).double(), 0.3 * torch.ones(1, 40, 2).double()
+        log_weight, square = torch.zeros(1, 1).double(), np.square([2.0, 3.0])
+        dist = there.predictive(mean, variance, log_weight, latent=False)
+        np.testing.assert_allclose(dist.var, 0.3 * square + expected, rtol=1e-12)
+        latent = there.predictive(mean, variance, log_weight, latent=True)
+        np.testing.assert_allclose(latent.var, np.tile(0.3 * square, (40, 1)), rtol=1e-12)
+        rng = np.random.RandomState(0)
+        drawn = np.stack([there.draw(np.zeros((40, 2)), rng) for _ in range(10_000)])
+        np.testing.assert_allclose(drawn.var(axis=0), expected, rtol=0.1)
+        wide = Contaminated(likelihood, 0.25, torch.tensor([1.0, 2.0]).double())
+        more = wide.at({"lacking": lacking}).predictive(mean, variance, log_weight, latent=False)
+        plain = wide.predictive(mean, variance, log_weight, latent=False)
+        np.testing.assert_allclose(more.var - plain.var, expected - complete, rtol=1e-9, atol=1e-12)
+
 
 class TestLearning:
     def rows(self, n_rows=400, factor=1.0, n_outputs=1):
@@ -153,7 +180,7 @@ class TestLearning:
     def test_what_cells_add(self, factor, n_outputs):
         rows, variance = self.rows(factor=factor, n_outputs=n_outputs)
         found = learn_gaps(rows, None, lambda model: variance)
-        np.testing.assert_allclose(found.per_variance, factor / NOISE**2 / n_outputs, rtol=0.35)
+        np.testing.assert_allclose(found.per_gap, factor / NOISE**2 / n_outputs, rtol=0.35)
 
     def test_weights_count_rows(self):
         rows, variance = self.rows(120)
@@ -165,14 +192,34 @@ class TestLearning:
             learn_gaps(weighted, None, lambda model: variance),
             learn_gaps(repeated, None, lambda model: variance[twice]),
         )
-        np.testing.assert_allclose(one.per_variance, other.per_variance, rtol=0.02)
+        np.testing.assert_allclose(one.per_gap, other.per_gap, rtol=0.02)
 
     def test_draws_say_what_few_rows_cannot(self):
         rows, variance = self.rows(60)
         only = torch.zeros_like(variance)
         only[:2] = 1.0
         found = learn_gaps(rows, None, lambda model: only)
-        assert 0.05 < found.per_variance.item() * NOISE**2 < 5
+        assert 0.05 < found.per_gap.item() * NOISE**2 < 5
+
+    @pytest.mark.parametrize("larger", [1.0, 8.0, 300.0])
+    @pytest.mark.parametrize("n_outputs", [1, 2])
+    def test_what_a_missing_category_adds(self, larger, n_outputs):
+        rows, of_cells = self.rows(800, 0.0, n_outputs)
+        rng, lacking = np.random.default_rng(1), np.zeros((800, 2))
+        lacking[::5, 0], lacking[1::5, 1] = 1.0, 1.0
+        more = torch.from_numpy(lacking[:, [0]] * NOISE * np.sqrt(larger) * rng.normal(size=(800, n_outputs)))
+        gaps = torch.cat([torch.zeros_like(of_cells), torch.from_numpy(lacking)], dim=1)
+        found = learn_gaps(Batch(rows.X, rows.y + more, rows.weight), None, lambda model: gaps)
+        first, second = found.per_gap[n_outputs:].tolist()
+        assert first == pytest.approx(larger, rel=0.35) and second < 0.5
+
+    def test_few_rows_without_a_category_count_like_others(self):
+        rows, of_cells = self.rows(120, 0.0)
+        lacking = torch.zeros(120, 1).double()
+        lacking[:2] = 1.0
+        rows.y[:2] += 2 * NOISE * torch.tensor([[1.0], [-1.0]])
+        found = learn_gaps(rows, None, lambda model: torch.cat([0 * of_cells, lacking], dim=1))
+        assert found is None or found.per_gap[1] < 2.0  # most likely is about 4
 
     def test_gaps_that_do_not_matter(self):
         rows, variance = self.rows(factor=0.0)
@@ -191,7 +238,7 @@ class TestLearning:
     def test_a_base_learns_from_weights(self):
         rows, variance = self.rows()
         likelihood = Gaussian(1).double()
-        likelihood.learn_ratios((1 / NOISE**2,), variance, rows.weight)
+        likelihood.learn_ratios((1 / NOISE**2,), (1.0,), variance, rows.weight)
         rows = Batch(rows.X, *likelihood.with_ratios(rows.y, variance, rows.weight))
         base, learnt = base_for(likelihood, rows)
         assert learnt.weight.sum().item() == pytest.approx(rows.weight.sum().item())
@@ -227,6 +274,7 @@ class TestFits:
             {"early_stopping": False},
             {"n_estimators": 3},
             {"normalize_X": False},
+            {"likelihood": "student_t"},
         ],
         ids=str,
     )
@@ -258,7 +306,7 @@ class TestFits:
     def test_two_outputs(self, tiny):
         X, y, _ = wave(60)
         model = tiny().fit(X, np.stack([y, 1e3 * y], axis=1))
-        one, other = likelihood_of(model).per_variance
+        one, other = likelihood_of(model).per_gap
         assert one == pytest.approx(other, rel=0.5) and model.predict(X).shape == (60, 2)
 
     @every_regressor
@@ -285,7 +333,7 @@ class TestFits:
     def test_known_noise_has_no_ratios(self):
         X, y, _ = wave(40)
         model = SOLVEGPRegressor(**QUICK).fit(X, y, noise_variance=np.full(40, 0.01))
-        assert not likelihood_of(model).per_variance
+        assert not likelihood_of(model).per_gap
 
     def test_a_missing_cell_that_does_not_matter(self):
         X, y, _ = wave(200, share=0.0)
@@ -295,6 +343,122 @@ class TestFits:
         model = SOLVEGPRegressor(**QUICK).fit(X, y)
         assert model.noise_variance_ == pytest.approx(whole.noise_variance_, rel=0.3)
         assert likelihood_of(model).plain_ratio > 0.9
+
+
+def cities(n_rows, seed=0, scale=1.0, told=False, n_levels=4):
+    """Rows of which some lack a category, at random or in a city of its own; targets; and which rows have it."""
+    rng = np.random.default_rng(seed)
+    x, city = rng.uniform(-2, 2, n_rows), rng.integers(n_levels, size=n_rows)
+    y = np.sin(2 * x) + np.linspace(-1, 1, n_levels)[city] + NOISE * rng.normal(size=n_rows)
+    missing = city == 1 if told else rng.random(n_rows) < 0.15
+    names = np.where(missing, None, np.array([f"city {i}" for i in range(n_levels)], dtype=object)[city])
+    return pd.DataFrame({"x": x, "city": names}), scale * y, ~missing
+
+
+class TestMissingCategories:
+    @pytest.mark.slow
+    @every_class
+    @pytest.mark.parametrize(("scale", "told"), [(1.0, False), (1e-6, False), (1e6, False), (1.0, True)])
+    def test_intervals(self, kind, scale, told):
+        X, y, _ = cities(300, 0, scale, told)
+        X_new, y_new, complete = cities(2000, 1, scale, told)
+        model = kind(**QUICK).fit(X, y)
+        assert 0.84 < coverage(model, X_new[complete], y_new[complete]) < 0.95
+        assert 0.84 < coverage(model, X_new[~complete], y_new[~complete])
+        assert 0.5 < model.noise_variance_ / (scale * NOISE) ** 2 < 2.2
+        std = model.predict(X_new, return_std=True)[1]
+        ratio = std[~complete].mean() / std[complete].mean()
+        assert ratio < 1.3 if told else 3 < ratio < 10
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"n_neighbors": 0},
+            {"n_neighbors": 10},
+            {"base": None, "n_neighbors": 0},
+            {"trend": Ridge()},
+            {"early_stopping": False},
+            {"target_transform": "log"},
+            {"normalize_X": False},
+            {"likelihood": "student_t"},
+        ],
+        ids=str,
+    )
+    def test_options(self, options):
+        X, y, _ = cities(300)
+        X_new, y_new, complete = cities(2000, 1)
+        if "target_transform" in options:
+            y, y_new = np.exp(y), np.exp(y_new)
+        model = SOLVEGPRegressor(**QUICK | options).fit(X, y)
+        assert 0.84 < coverage(model, X_new[complete], y_new[complete]) < 0.95
+        assert 0.84 < coverage(model, X_new[~complete], y_new[~complete])
+
+    @pytest.mark.slow
+    def test_a_category_of_many_levels(self):
+        X, y, _ = cities(1200, n_levels=150)
+        X_new, y_new, complete = cities(1000, 1, n_levels=150)
+        model = SOLVEGPRegressor(**QUICK).fit(X, y)
+        assert coverage(model, X_new[~complete], y_new[~complete]) > 0.84
+        assert model.predict(X_new, return_std=True)[1][~complete].min() > 3 * NOISE
+
+    @every_regressor
+    def test_all_predictions_have_the_same_noise(self, tiny):
+        X, y, complete = cities(80)
+        model = tiny().fit(X, np.stack([y, 3 * y], axis=1))
+        rows = X[:12]
+        noise = model.predict_dist(rows).var - model.predict_dist(rows, latent=True).var
+        assert (noise[~complete[:12]] > 1.5 * noise[complete[:12]].max(axis=0)).all()
+        np.testing.assert_allclose(noise[complete[:12]], np.tile(model.noise_variance_, (complete[:12].sum(), 1)))
+        joint = [model.predict(rows, return_cov=True, latent=latent)[1] for latent in (False, True)]
+        np.testing.assert_allclose(np.einsum("iip->ip", joint[0] - joint[1]), noise, rtol=1e-6)
+        outputs = [model.predict_output_cov(rows, latent=latent) for latent in (False, True)]
+        np.testing.assert_allclose(np.einsum("npp->np", outputs[0] - outputs[1]), noise, rtol=1e-6)
+        observed, latent = (
+            model.sample_y(rows, 4000, random_state=0, latent=latent).var(axis=-1) for latent in (False, True)
+        )
+        np.testing.assert_allclose(observed - latent, noise, rtol=0.25, atol=0.3 * noise.min())
+        one_by_one = np.concatenate([model.predict_dist(rows.iloc[[i]]).std for i in range(12)])
+        np.testing.assert_allclose(one_by_one, model.predict_dist(rows).std, rtol=1e-6)
+
+    def test_leave_one_out(self):
+        X, y, complete = cities(80)
+        weight = np.where(np.arange(80) % 7 == 3, 0.0, 1.0)
+        for weights in (None, weight):
+            model = SOLVEGPRegressor(**QUICK).fit(X, y, sample_weight=weights)
+            for again in (model, pickle.loads(pickle.dumps(model))):
+                noise = again.leave_one_out().var - again.leave_one_out(latent=True).var
+                np.testing.assert_allclose(noise[complete], model.noise_variance_)
+                assert (noise[~complete] > 2 * model.noise_variance_).all() and np.ptp(noise[~complete]) < 1e-9
+
+    @pytest.mark.slow
+    @every_class
+    @pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
+    def test_more_rows(self, kind, likelihood):
+        X, y, _ = cities(250)
+        X_new, y_new, complete = cities(1500, 1)
+        more, test = slice(250), np.arange(1500) >= 250
+        model = kind(likelihood=likelihood, **QUICK).fit(X, y)
+        stored = pickle.loads(pickle.dumps(model)).update(X_new[more], y_new[more])
+        model.partial_fit(X_new[more], y_new[more])
+        for learnt in (stored, model):
+            assert 0.82 < coverage(learnt, X_new[test & complete], y_new[test & complete]) < 0.95
+            assert 0.82 < coverage(learnt, X_new[test & ~complete], y_new[test & ~complete])
+
+    def test_gaps_of_both_kinds(self):
+        X, y, complete = cities(300)
+        X.loc[::9, "x"] = np.nan
+        model = SOLVEGPRegressor(**QUICK).fit(X, y)
+        of_cells, of_city = likelihood_of(model).per_gap
+        assert of_cells > 0 and 3 < of_city / (0.55 / NOISE**2) * 4 < 12
+        variance = model.predict_dist(X).var
+        assert variance[::9][complete[::9]].mean() < variance[::9][~complete[::9]].mean()
+
+    def test_a_category_that_no_row_has(self):
+        X, y, _ = cities(60)
+        with pytest.warns(UserWarning, match="Column 'city' of X is empty"):
+            model = SOLVEGPRegressor(**QUICK).fit(X.assign(city=pd.Series([None] * 60, dtype="str")), y)
+        assert np.isfinite(model.predict_dist(X[:3]).std).all()
 
 
 class TestMoreRows:
@@ -310,11 +474,12 @@ class TestMoreRows:
 
     @pytest.mark.slow
     @every_class
-    def test_they_keep_intervals(self, kind):
+    @pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
+    def test_they_keep_intervals(self, kind, likelihood):
         X, y, _ = wave(250)
         X_new, y_new, complete = wave(1500, 1)
         more, test = slice(250), complete & (np.arange(1500) >= 250)
-        model = kind(**QUICK).fit(X, y)
+        model = kind(likelihood=likelihood, **QUICK).fit(X, y)
         stored = pickle.loads(pickle.dumps(model))
         np.testing.assert_array_equal(stored.predict(X_new[:5]), model.predict(X_new[:5]))
         stored.update(X_new[more], y_new[more])

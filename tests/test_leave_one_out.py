@@ -321,6 +321,12 @@ def test_they_are_stored():
         {"mean": np.zeros(3), "variance": np.zeros(3), "sizes": np.ones(1, np.int64)},
         {"mean": np.zeros((1, 3, 1)), "variance": np.zeros((1, 3, 1)), "sizes": np.ones(2, np.int64)},
         {"mean": np.zeros((1, 3, 1)), "variance": np.zeros((1, 3, 1)), "sizes": np.ones(1)},
+        {
+            "mean": np.zeros((1, 3, 1)),
+            "variance": np.zeros((1, 3, 1)),
+            "sizes": np.ones(1, np.int64),
+            "lacking": np.zeros((2, 1)),
+        },
     ],
 )
 def test_files_may_not_have_anything_else(left_out):

@@ -13,7 +13,7 @@ from ..tables import Table
 from ..tables.known import Known
 from ..tables.transforms import back, back_slopes
 from ._fitted import fitted, learnt, member_of, query, refuse_trend
-from ._predicting import gathered, with_drawn_cells
+from ._predicting import gathered, lacking, with_drawn_cells
 
 
 class FunctionDraws:
@@ -151,7 +151,7 @@ class FunctionDraws:
         incomplete = np.isnan(X).any(axis=1)
         if incomplete.any():
             values[incomplete] = with_drawn_cells(learnt(self._estimator), functions, X[incomplete], rng)
-        samples = []
+        samples, known = [], {**known, **lacking(self._table, X)}
         for drawn, likelihood in zip(np.moveaxis(values, -1, 0), functions.likelihoods, strict=True):
             likelihood = likelihood.at(known)
             if latent:

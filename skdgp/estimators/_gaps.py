@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeGuard, cast
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
 from ..gp.likelihoods import Gaussian, Likelihood, noise_with_gaps
+from ..gp.noise import StudentT
 from ..inference.base import PREDICT_ROWS, Groups
 from ..inference.batches import Batch
 from ..inference.gaps import FEWEST_ROWS, ROWS, learn_gaps
@@ -37,25 +39,35 @@ def batches_to_learn(
 ) -> Batches:
     """How models learn from a table. Its rows, in this random order, decide how much missing cells matter.
 
-    They do not matter for likelihoods whose noise is given, or is not one variance for all complete rows.
+    They do not matter for likelihoods whose noise is given, or is not the same for all complete rows. With Student's t
+    rows weigh less, since it has no ratios.
     """
     plain, X = partial(to_batch, likelihood), rows.given.X
-    if type(likelihood) is not Gaussian or likelihood.fixed or likelihood.bounded:
+    if not _has_one_noise(likelihood) or likelihood.fixed or (isinstance(likelihood, Gaussian) and likelihood.bounded):
         return plain
-    if len(rows) < FEWEST_ROWS or not has_missing(X):
+    if len(rows) < FEWEST_ROWS or not (has_missing(X) or table.lacking(X).any()):
         return plain
     places = order[-ROWS:]
     sample = plain(rows, np.dtype(np.float64)).rows(torch.from_numpy(places)).to(device, torch.float64)
 
     def with_ratios(model: DeepGP) -> WithRatios:
-        return WithRatios(likelihood, table, view, lambda inputs: model(inputs).mean[0], sample.X, np.empty(0))
+        return WithRatios(likelihood, table, view, lambda inputs: model(inputs).mean[0], sample.X)
 
-    gaps = learn_gaps(sample, groups, lambda model: with_ratios(model).spread(X[places]))
+    gaps = learn_gaps(sample, groups, lambda model: with_ratios(model).gaps(X[places]))
     if gaps is None:
         return plain
     batches = with_ratios(gaps.model)
-    likelihood.learn_ratios(gaps.per_variance.tolist(), batches.spread(X), torch.from_numpy(rows.given.weight))
+    if isinstance(likelihood, Gaussian):
+        weight = torch.from_numpy(rows.given.weight)
+        likelihood.learn_ratios(gaps.per_gap.tolist(), gaps.noise.tolist(), batches.gaps(X), weight)
+    else:
+        likelihood.learn_gaps(gaps.per_gap.tolist(), gaps.noise.tolist())
     return batches
+
+
+def _has_one_noise(likelihood: Likelihood) -> TypeGuard[Gaussian | StudentT]:
+    """Whether the noise of all complete rows is the same, unless it is given."""
+    return type(likelihood) in (Gaussian, StudentT)
 
 
 def batches_of(predictor: Predictor, table: Table, view: View) -> Batches:
@@ -64,7 +76,7 @@ def batches_of(predictor: Predictor, table: Table, view: View) -> Batches:
     If they have not learnt what missing cells mean, these mean what draws of them say.
     """
     likelihood = predictor.models[0].likelihood
-    if type(likelihood) is not Gaussian or likelihood.fixed_by_row:
+    if not _has_one_noise(likelihood) or "noise_variance" in likelihood.known:
         return partial(to_batch, likelihood)
 
     def mean(inputs: Tensor) -> Tensor:
@@ -73,7 +85,8 @@ def batches_of(predictor: Predictor, table: Table, view: View) -> Batches:
 
     like = torch.empty(0, dtype=predictor.dtype, device=predictor.device)
     noise = predictor.likelihoods[0].noise_variance() / np.square(likelihood.units.scale)
-    return WithRatios(likelihood, table, view, mean, like, 1.0 / (len(noise) * noise))
+    usual = np.concatenate([1.0 / (len(noise) * noise), np.zeros(len(table.may_lack))])
+    return WithRatios(likelihood, table, view, mean, like, usual)
 
 
 @dataclass
@@ -82,7 +95,7 @@ class WithRatios:
 
     Parameters
     ----------
-    likelihood : Gaussian
+    likelihood : Gaussian or StudentT
         Likelihood of the models.
     table : Table
         What has been learnt of the table.
@@ -92,26 +105,30 @@ class WithRatios:
         From inputs (B, Q) of the models to means (B, D) of function values.
     like : Tensor
         A tensor on the device of the models, and in their precision.
-    usual : ndarray of shape (P,)
-        By what variances over missing cells are multiplied if the likelihood has not learnt it.
+    usual : ndarray of shape (P + J,), default=None
+        What gaps add to the noise if the likelihood has not learnt it.
     """
 
-    likelihood: Gaussian
+    likelihood: Gaussian | StudentT
     table: Table
     view: View
     mean: Callable[[Tensor], Tensor]
     like: Tensor
-    usual: np.ndarray
+    usual: np.ndarray | None = None
 
     def __call__(self, rows: Encoded, dtype: np.dtype) -> Batch:
-        data, variance = to_batch(self.likelihood, rows, dtype), self.spread(rows.given.X)
-        if self.likelihood.per_variance:
-            return Batch(data.X, *self.likelihood.with_ratios(data.y, variance, data.weight))
-        ratio, share = noise_with_gaps(variance, self.usual.tolist())
+        data, gaps = to_batch(self.likelihood, rows, dtype), self.gaps(rows.given.X)
+        if isinstance(self.likelihood, Gaussian) and self.likelihood.per_gap:
+            return Batch(data.X, *self.likelihood.with_ratios(data.y, gaps, data.weight))
+        ratio, share = noise_with_gaps(gaps, self.likelihood.per_gap or cast(np.ndarray, self.usual).tolist())
         return data.weighing((share / ratio).to(data.weight))
 
+    def gaps(self, X: np.ndarray) -> Tensor:
+        """Variances over missing numbers, and which categories are missing (n, P + J), of rows in the user's units."""
+        return torch.cat([self._spread(X), torch.from_numpy(self.table.lacking(X))], dim=1)
+
     @torch.no_grad()
-    def spread(self, X: np.ndarray) -> Tensor:
+    def _spread(self, X: np.ndarray) -> Tensor:
         """Variances (n, P) of means, and of the trend, over draws of the missing cells of rows in the user's units."""
         encoding, n_targets = self.table.encoding, self.likelihood.n_targets
         total = torch.zeros(len(X), n_targets, dtype=torch.float64, device="cpu")

@@ -64,11 +64,16 @@ def predict(
         return model.table.prepared(rows.X) if drawn is None else drawn(rows.X)
 
     def of_batch(likelihoods: list[Likelihood], marginals: list[Marginals]) -> T:
-        there = [likelihood.at(batch.known) for likelihood in likelihoods]
+        there = [likelihood.at({**batch.known, **lacking(model.table, batch.X)}) for likelihood in likelihoods]
         return function(there, marginals if drawn is None else [drawn.joined(member) for member in marginals])
 
     query, copies = _Query(X, known or {}), 1 if drawn is None else N_DRAWS + 1
     return model.predictor.predict(query, prepared, of_batch, exact=exact, copies=copies)
+
+
+def lacking(table: Table, X: np.ndarray) -> Known:
+    """Which categories checked rows lack, as something that is known of them; nothing if no row of ``fit`` did."""
+    return {"lacking": table.lacking(X)} if table.may_lack else {}
 
 
 def drawn_rows(table: Table, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

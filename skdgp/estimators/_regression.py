@@ -472,11 +472,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
                 "sample_y(X, 1000) has draws, whose covariance is the one wanted."
             )
         scale = np.asarray(likelihood.units.scale)
-        variance = self._distribution(X, True).var.reshape(len(X), -1) / scale**2
-        covariance = _predicting.output_covariance(learnt(self), X, variance) * scale[:, None] * scale
+        variance = self._variance(X, latent=True)
+        covariance = _predicting.output_covariance(learnt(self), X, variance / scale**2) * scale[:, None] * scale
         if latent:
             return covariance
-        noise = known.get("noise_variance", self._mean_noise_variance()[None])  # (n, 1) or (1, P)
+        noise = self._variance(X, latent=False, known=known) - variance
         return covariance + noise[..., None] * np.eye(len(scale))
 
     def _refuse_transform(self, what: str, instead: str) -> None:
@@ -648,6 +648,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
                 "leave_one_out needs the noise_variance of the rows of fit, which differ: pass it again, or set "
                 "latent=True."
             )
+        if len(left_out.lacking):
+            known["lacking"] = left_out.lacking.numpy()
         likelihoods = [likelihood.at(known) for likelihood in predictor.likelihoods]
         return self._mixture(likelihoods, left_out.marginals(predictor.device), latent=latent)
 

@@ -141,7 +141,8 @@ class _Trainings:
                 _widen_units(cast(Regression, likelihood), part)
             self.views.append(part.view(self.table, likelihood))
             clock = self.clock.share(len(parts) - number)
-            with clock.timing("gaps") if has_missing(part.rows.given.X) else nullcontext():
+            X = part.rows.given.X
+            with clock.timing("gaps") if has_missing(X) or self.table.lacking(X).any() else nullcontext():
                 batches = self.batches(part.rows, likelihood)
             ensemble, bound = self.train(part, likelihood, batches, monitor, clock, judge=len(parts) > 1)
             self.ended.append(ensemble)
@@ -376,7 +377,7 @@ def _in_table(ensemble: Ensemble, table: Table, checker, X, rows: Rows) -> LeftO
     if has_missing(rows.X) or has_missing(others):
         return "cells"
     if not len(absent):
-        return left_out
+        return left_out._replace(lacking=torch.from_numpy(table.lacking(rows.X)))
     if not few_enough(rows.n_given, left_out.mean.shape[2], len(left_out.mean)):
         return "rows"
     predictor = ensemble.predictor
@@ -384,7 +385,9 @@ def _in_table(ensemble: Ensemble, table: Table, checker, X, rows: Rows) -> LeftO
     parts = [LeftOutRows.of(members) for members in batches]
     mean, variance = (torch.cat([part[i] for part in parts], dim=1) for i in (0, 1))
     plain = LeftOutRows(mean, variance, left_out.sizes)
-    return left_out.among(plain, rows.number)
+    lacking = np.empty((rows.n_given, len(table.may_lack)))
+    lacking[rows.number], lacking[absent] = table.lacking(rows.X), table.lacking(others)
+    return left_out.among(plain, rows.number)._replace(lacking=torch.from_numpy(lacking))
 
 
 def _hold_out(

@@ -339,9 +339,41 @@ class AdditiveNoise(Standardised):
 
     kriged = additive = True
 
+    #: What gaps add to the noise of a row, over the noise of complete rows: the first P numbers times the variances of
+    #: function values over missing numbers, and one number for each category that the row lacks. Empty if all rows have
+    #: the same noise.
+    per_gap: tuple[float, ...] = ()
+
+    #: Noise (P,) of complete rows that these numbers are over, of encoded targets. Models that explain more of complete
+    #: rows leave less noise there, but not where a category is missing.
+    noise_of_complete: tuple[float, ...] = ()
+
+    #: Variances (n, P) that the targets of the rows to predict have beside this noise; None if they have none.
+    beside: np.ndarray | None = None
+
     def noise(self) -> tuple[Tensor, Tensor]:
         """Log weights (K,) and variances (K, P) of the mixture, independent between outputs."""
         raise NotImplementedError
+
+    def learn_gaps(self, per_gap: Sequence[float], noise: Sequence[float]) -> None:
+        """Learn what gaps add, over the noise (P,) of complete rows; see :attr:`per_gap`."""
+        self.per_gap, self.noise_of_complete = tuple(map(float, per_gap)), tuple(map(float, noise))
+
+    def noise_beside(self, known: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Variances (n, P) of encoded targets that rows have beside the noise, by the categories that they lack."""
+        of_categories = np.asarray(self.per_gap[self.n_outputs :])
+        if "lacking" not in known or not of_categories.any():
+            return None
+        return (known["lacking"] @ of_categories)[:, None] * np.asarray(self.noise_of_complete)
+
+    def at(self, known: Mapping[str, np.ndarray]) -> Self:
+        """See :meth:`.Likelihood.at`."""
+        beside = self.noise_beside(known)
+        if beside is None:
+            return self
+        there = copy(self)
+        there.beside = beside
+        return there
 
     def draw(self, f: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         """See :meth:`Likelihood.draw`."""
@@ -350,6 +382,8 @@ class AdditiveNoise(Standardised):
         share = np.exp(log_weight)
         component = rng.choice(len(share), size=f.shape, p=share / share.sum())
         noise = deviation[component, np.arange(f.shape[-1])] * rng.standard_normal(f.shape)
+        if self.beside is not None:
+            noise += np.sqrt(self.beside) * np.asarray(self.units.scale) * rng.standard_normal(f.shape)
         return f * np.asarray(self.units.scale) + np.asarray(self.units.shift) + noise
 
     def noise_variance(self) -> np.ndarray:
@@ -367,6 +401,8 @@ class AdditiveNoise(Standardised):
     def predictive(self, mean: Tensor, variance: Tensor, log_weight: Tensor, *, latent: bool) -> PredictiveDistribution:
         """See :meth:`Likelihood.predictive`; there are K·S components."""
         log_share, noise = (mean.new_zeros(1), mean.new_zeros(1, 1)) if latent else self.noise()
+        if self.beside is not None and not latent:
+            variance = variance + variance.new_tensor(self.beside)
         shape = (len(noise), *mean.shape)
         means = mean.expand(shape).flatten(0, 1).double().cpu().numpy()  # (K·S, B, P)
         variances = (variance + noise[:, None, None]).flatten(0, 1).double().cpu().numpy()
@@ -384,6 +420,7 @@ class Gaussian(AdditiveNoise):
 
     If cells of some rows are missing, their targets vary more than others do. Encoded targets then have one more
     column, the ratios s²/σ²; see :mod:`..inference.gaps`. Only σ² is learnt. Ratios are such that Σ w σ²/s² = Σ w.
+    Rows to predict that lack a category have the noise of such rows, and all others that of complete rows.
 
     Parameters
     ----------
@@ -412,10 +449,6 @@ class Gaussian(AdditiveNoise):
 
     #: Smallest variance that is not larger because it is given.
     least: float = NOISE_FLOOR
-
-    #: What missing cells add to the noise of a row, over the noise of complete rows: these numbers (P,) times the
-    #: variances of function values over these cells. Empty if all rows have the same noise.
-    per_variance: tuple[float, ...] = ()
 
     #: Variances (n, 1) of the noise of the rows to predict, in the square of the user's units, if they are known.
     row_noise: np.ndarray | None = None
@@ -471,18 +504,21 @@ class Gaussian(AdditiveNoise):
     @property
     def rows_differ(self) -> bool:
         """See :attr:`.Likelihood.rows_differ`."""
-        return self.fixed_by_row or bool(self.per_variance)
+        return self.fixed_by_row or bool(self.per_gap)
 
-    def learn_ratios(self, per_variance: Sequence[float], variance: Tensor, weight: Tensor) -> None:
-        """Let rows differ in their noise, by the variances (N, P) of function values over the missing cells."""
-        self.per_variance = tuple(map(float, per_variance))
-        ratio, share = noise_with_gaps(variance, self.per_variance)
+    def learn_ratios(self, per_gap: Sequence[float], noise: Sequence[float], gaps: Tensor, weight: Tensor) -> None:
+        """Let rows differ in their noise by their gaps (N, P + J), by numbers over the ``noise`` (P,) of complete rows.
+
+        Gaps are variances of function values over missing numbers, and for each of J categories whether it is missing.
+        """
+        self.learn_gaps(per_gap, noise)
+        ratio, share = noise_with_gaps(gaps, self.per_gap)
         weight = weight.double() * share
         self.plain_ratio = float((weight / ratio).sum() / weight.sum())
 
-    def with_ratios(self, y: Tensor, variance: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Encoded targets (N, P) with a column of the ratios, and weights; variances are as in :meth:`learn_ratios`."""
-        ratio, share = noise_with_gaps(variance, self.per_variance)
+    def with_ratios(self, y: Tensor, gaps: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Encoded targets (N, P) with a column of the ratios, and weights; gaps are as in :meth:`learn_ratios`."""
+        ratio, share = noise_with_gaps(gaps, self.per_gap)
         return torch.cat([y, (self.plain_ratio * ratio)[:, None].to(y)], dim=1), weight * share.to(weight)
 
     def fix(self, variance: Tensor) -> None:
@@ -494,7 +530,7 @@ class Gaussian(AdditiveNoise):
     def at(self, known: Mapping[str, np.ndarray]) -> Self:
         """See :meth:`.Likelihood.at`. The noise is σ² if it is not known."""
         if "noise_variance" not in known:
-            return self
+            return super().at(known)
         there = copy(self)
         there.row_noise = known["noise_variance"]
         return there
@@ -589,10 +625,10 @@ class Gaussian(AdditiveNoise):
         return self._at_least(y[..., self.n_targets :])
 
 
-def noise_with_gaps(variance: Tensor, per_variance: Sequence[float]) -> tuple[Tensor, Tensor]:
+def noise_with_gaps(gaps: Tensor, per_gap: Sequence[float]) -> tuple[Tensor, Tensor]:
     """Noise of rows (N,) over that of complete rows, and how often each counts; see :meth:`Gaussian.learn_ratios`."""
-    variance = variance.double()
-    added = variance @ variance.new_tensor(per_variance)
+    gaps = gaps.double()
+    added = gaps @ gaps.new_tensor(per_gap)
     return 1.0 + added.clamp(max=MOST_ADDED), (MOST_ADDED / added).clamp(max=1.0)
 
 

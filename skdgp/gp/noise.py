@@ -1,6 +1,7 @@
 """Likelihoods whose noise is not one Gaussian: it has heavy tails, or a variance that depends on the row."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -202,6 +203,10 @@ class Contaminated(AdditiveNoise):
     def numbers_per_row(self, n_samples: int) -> int:
         """See :meth:`.Likelihood.numbers_per_row`."""
         return 2 * self.narrow.numbers_per_row(n_samples)
+
+    def noise_beside(self, known: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """That of the other likelihood."""
+        return self.narrow.noise_beside(known)
 
     def noise(self) -> tuple[Tensor, Tensor]:
         """The mixture of both; see :meth:`.AdditiveNoise.noise`."""

@@ -7,10 +7,15 @@ average of all rows: too large for complete rows, and so for most predictions. H
     s_i² = σ² (1 + ρ_i),   ρ_i = c/P Σ_p v_ip/σ_p²,
 
 for P outputs, so that least squares needs one weight for each row. A sparse GP in closed form gives v: it predicts the
-row with draws of its missing cells. The factor c is one if these draws are right. It and σ² are those that make the
-targets of rows most likely, each left out, with a standard normal prior for log c. Rows with a large ρ count less; see
-:data:`~skdgp.gp.likelihoods.MOST_ADDED`. Predictions are for complete rows, or for draws of the missing cells. So their
-noise is σ².
+row with draws of its missing cells. The factor c is one if these draws are right.
+
+A missing category is a level like any other, and f has a value there. What rows vary around it is not known before: the
+level may stand for any other one, or mean something itself. So a row that lacks category j has κ_j in its ρ_i.
+
+All c, κ and σ² are those that make the targets of rows most likely, each left out. The prior of log c is standard
+normal. That of κ is as if a few rows that lack the category had the noise of others. Rows with a large ρ count less;
+see :data:`~skdgp.gp.likelihoods.MOST_ADDED`. Predictions are for draws of missing numbers, so that their noise is σ²,
+or more by σ² κ_j in rows that lack category j.
 """
 
 import warnings
@@ -42,18 +47,28 @@ ROUNDS = 2
 #: Gaps that add less than this share to the noise of rows, on average, do not count.
 LITTLE = 0.01
 
+#: Smallest κ. A smaller one counts as zero.
+LEAST_OF_CATEGORY = 0.05
+
 #: Largest logarithms that the search changes σ² and c by.
 REACH = 3.0
 
+#: Largest logarithm of 1 + κ.
+REACH_OF_CATEGORIES = 20.0
+
+#: The prior of κ counts as so many rows.
+ROWS_OF_PRIOR = 4.0
+
 
 class Gaps(NamedTuple):
-    """A GP that tells what missing cells mean, and by what the variances that they add are multiplied (P,)."""
+    """A GP that tells what missing cells mean, what each gap adds (P + J,), and the noise (P,) that this is over."""
 
     model: DeepGP
-    per_variance: Tensor
+    per_gap: Tensor
+    noise: Tensor
 
 
-def learn_gaps(rows: Batch, groups: Groups, spread: Callable[[DeepGP], Tensor]) -> Gaps | None:
+def learn_gaps(rows: Batch, groups: Groups, of_rows: Callable[[DeepGP], Tensor]) -> Gaps | None:
     """What missing cells mean for the noise of rows; None if they hardly matter.
 
     Parameters
@@ -62,22 +77,23 @@ def learn_gaps(rows: Batch, groups: Groups, spread: Callable[[DeepGP], Tensor]) 
         Rows of float64 in random order, with targets in units in which they have a variance near one.
     groups : sequence of int or None
         Which inputs share a lengthscale.
-    spread : callable
-        From a GP to the variances (n, P) of its means over the missing cells of each row. They are zero for complete
-        rows.
+    of_rows : callable
+        From a GP to the gaps (n, P + J) of rows: variances of its means over the missing numbers, and which of J
+        categories are missing. They are zero for complete rows.
     """
-    numbers, variance, model = torch.zeros(rows.y.shape[1], dtype=torch.float64), torch.zeros_like(rows.y), None
+    numbers = noise = rows.y.new_zeros(0).cpu()
+    gaps, model = rows.y[:, :0], None
     try:
         for _ in range(ROUNDS):
-            ratio, share = noise_with_gaps(variance, numbers.tolist())
+            ratio, share = noise_with_gaps(gaps, numbers.tolist())
             weight = rows.weight * share
             precise = weight / ratio
             weighted = Batch(rows.X, rows.y, precise * (weight.sum() / precise.sum()))
             model = fit_base(weighted, groups)
-            variance = spread(model).to(rows.y)
-            numbers = _most_likely(model, weighted, rows.weight, variance)
-            if rows.weight @ (variance @ numbers.to(variance)) < LITTLE * rows.weight.sum():
-                numbers = torch.zeros_like(numbers)
+            gaps = of_rows(model).to(rows.y)
+            noise, numbers = _most_likely(model, weighted, rows.weight, gaps)
+            numbers = _worthwhile(numbers, gaps, rows)
+            if not numbers.any():
                 break
     except np.linalg.LinAlgError:
         warnings.warn(
@@ -88,30 +104,46 @@ def learn_gaps(rows: Batch, groups: Groups, spread: Callable[[DeepGP], Tensor]) 
             stacklevel=users_level(),
         )
         numbers = torch.zeros_like(numbers)
-    current().take_first(numbers)  # rounding errors of processes may differ
-    return Gaps(model, numbers) if model is not None and numbers.any() else None
+    for values in (noise, numbers):
+        current().take_first(values)  # rounding errors of processes may differ
+    return Gaps(model, numbers, noise) if model is not None and numbers.any() else None
 
 
-def _most_likely(model: DeepGP, learnt: Batch, weight: Tensor, of_cells: Tensor) -> Tensor:
-    """The numbers (P,), c/(Pσ²), that make targets most likely, each left out by a model that has learnt the rows.
+def _most_likely(model: DeepGP, learnt: Batch, weight: Tensor, gaps: Tensor) -> tuple[Tensor, Tensor]:
+    """σ² (P,) and the numbers (P + J,), c/(Pσ²) and κ, by which targets are most likely.
 
-    ``weight`` (n,) says how often each row counts, and ``of_cells`` (n, P) are the variances that missing cells add.
+    Each target is left out by a model of the rows. ``weight`` (n,) says how often each row counts.
     """
     n_outputs, start = learnt.y.shape[1], cast(Gaussian, model.likelihood).variance.double()
+    sizes = [n_outputs, 1, gaps.shape[1] - n_outputs]
     mean, of_function = left_out(model, learnt, learnt)
     squares = (learnt.y - mean).square()
 
     def parts(vector: Tensor) -> tuple[Tensor, Tensor]:
-        noise = start * vector[:-1].exp()
-        return noise, vector[-1].exp() / (n_outputs * noise)
+        log_ratio, log_factor, log_larger = vector.split(sizes)
+        noise = start * log_ratio.exp()
+        return noise, torch.cat([log_factor.exp() / (n_outputs * noise), log_larger.expm1()])
 
     def negative(vector: np.ndarray) -> tuple[float, np.ndarray]:
         free = torch.tensor(vector, dtype=torch.float64, device=squares.device, requires_grad=True)
         noise, numbers = parts(free)
-        total = of_function + noise * (1.0 + of_cells @ numbers)[:, None]
-        value = 0.5 * (weight[:, None] * (squares / total + total.log())).sum() + 0.5 * free[-1].square()
+        total = of_function + noise * (1.0 + gaps @ numbers)[:, None]
+        _, log_factor, log_larger = free.split(sizes)
+        prior = 0.5 * log_factor.square().sum() + 0.5 * ROWS_OF_PRIOR * ((-log_larger).exp() + log_larger).sum()
+        value = 0.5 * (weight[:, None] * (squares / total + total.log())).sum() + prior
         return value.item(), torch.autograd.grad(value, free)[0].cpu().numpy()
 
-    bounds = (n_outputs + 1) * [(-REACH, REACH)]
-    best = minimize(negative, np.zeros(n_outputs + 1), jac=True, method="L-BFGS-B", bounds=bounds)
-    return parts(torch.as_tensor(best.x, device=squares.device))[1].cpu()
+    bounds = (n_outputs + 1) * [(-REACH, REACH)] + sizes[2] * [(0.0, REACH_OF_CATEGORIES)]
+    best = minimize(negative, np.zeros(sum(sizes)), jac=True, method="L-BFGS-B", bounds=bounds)
+    noise, numbers = parts(torch.as_tensor(best.x, device=squares.device))
+    return noise.cpu(), numbers.cpu()
+
+
+def _worthwhile(numbers: Tensor, gaps: Tensor, rows: Batch) -> Tensor:
+    """The numbers (P + J,) without those that hardly change the noise."""
+    n_outputs = rows.y.shape[1]
+    of_cells, of_categories = numbers[:n_outputs], numbers[n_outputs:]
+    added = rows.weight @ (gaps[:, :n_outputs] @ of_cells.to(gaps))
+    matter = added >= LITTLE * rows.weight.sum()
+    kept = torch.where(of_categories >= LEAST_OF_CATEGORY, of_categories, 0.0)
+    return torch.cat([of_cells if matter else torch.zeros_like(of_cells), kept])

@@ -55,12 +55,13 @@ class LeftOutRows(NamedTuple):
     """What members predict for the function values of n rows, each left out, as mixtures of Gaussians.
 
     ``mean`` and ``variance`` (S, n, P) have the Gaussians of all members, one member after another. ``sizes`` (E,) says
-    how many a member has. These count the same.
+    how many a member has. These count the same. ``lacking`` (n, J) says which categories rows lack; it may be empty.
     """
 
     mean: Tensor
     variance: Tensor
     sizes: Tensor
+    lacking: Tensor = torch.empty(0, 0, dtype=torch.float64, device="cpu")
 
     @classmethod
     def of(cls, members: Sequence[Marginals]) -> Self:
@@ -96,14 +97,17 @@ class LeftOutRows(NamedTuple):
     @classmethod
     def from_plain(cls, state: dict) -> Self:
         """The predictions from what :meth:`to_plain` returned."""
-        if type(state) is not dict or state.keys() != set(cls._fields):
+        if type(state) is not dict or state.keys() | {"lacking"} != set(cls._fields):  # earlier files do without
             refuse("has something else in place of predictions of left-out rows")
-        mean, variance, sizes = (to_tensor(state[name]) for name in cls._fields)
+        mean, variance, sizes = (to_tensor(state[name]) for name in cls._fields[:3])
+        lacking = to_tensor(state["lacking"]) if "lacking" in state else torch.empty(0, 0, dtype=mean.dtype)
         if mean.dim() != 3 or mean.shape != variance.shape or {mean.dtype, variance.dtype} != {torch.float64}:
             refuse("has predictions of left-out rows of other shapes")
         if sizes.dim() != 1 or sizes.dtype != torch.int64 or (sizes < 1).any() or sizes.sum() != len(mean):
             refuse("has predictions of left-out rows of another number of members")
-        return cls(mean, variance, sizes)
+        if lacking.dim() != 2 or lacking.dtype != torch.float64 or len(lacking) not in (0, mean.shape[1]):
+            refuse("has missing categories of another number of left-out rows")
+        return cls(mean, variance, sizes, lacking)
 
 
 def few_enough(n_rows: int, n_outputs: int, n_gaussians: int) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +66,17 @@ class Table:
     def is_categorical(self) -> np.ndarray | None:
         """Mask of the features that are categories; None if none is."""
         return None if self.columns is None or not self.columns.is_categorical.any() else self.columns.is_categorical
+
+    @cached_property
+    def may_lack(self) -> dict[int, int]:
+        """The categories that some rows of ``fit`` lacked, and for each the number of the level that stands for it."""
+        levels = enumerate([] if self.columns is None else self.columns.levels)
+        return {j: known.index(None) for j, known in levels if known is not None and None in known}
+
+    def lacking(self, X: np.ndarray) -> np.ndarray:
+        """Which of these categories are missing (n, J) in checked rows: one or zero."""
+        may_lack = self.may_lack
+        return (X[:, list(may_lack)] == list(may_lack.values())).astype(np.float64)
 
     @property
     def date_features(self) -> dict | None:
