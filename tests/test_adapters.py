@@ -1,5 +1,6 @@
 """Adapters for other packages, each beside the package itself."""
 
+import json
 import sys
 
 import numpy as np
@@ -270,7 +271,7 @@ def test_a_module_has_several_outputs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["shallow", "deep with a base", "deep alone"])
+@pytest.mark.parametrize("name", ["shallow", "deep with a base", "deep alone", "corrected"])
 @pytest.mark.filterwarnings("ignore")  # PyTorch's exporter and what it imports
 def test_onnx_computes_what_predict_does(name, tmp_path, capfd):
     model = MODELS[name].fit(*rows())
@@ -284,12 +285,42 @@ def test_onnx_computes_what_predict_does(name, tmp_path, capfd):
     np.testing.assert_allclose(std[:, 0], expected[1], rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["corrected", "amortised"])
-def test_what_onnx_cannot_have_is_said(name, tmp_path):
-    model = MODELS[name].fit(*rows())
-    if name == "corrected":
-        assert model.neighbors_ is not None
-    with pytest.raises(ValueError, match="to_onnx cannot export AVDGP, nor a correction by neighbours"):
+def houses(n_rows=60, seed=0):
+    """A table with gaps, a category of which some are missing, one of many levels, and an empty column."""
+    rng = np.random.default_rng(seed)
+    city, street = rng.integers(3, size=n_rows), rng.integers(200, size=n_rows)
+    size = rng.normal(size=n_rows)
+    y = size + city + 0.01 * street + 0.1 * rng.normal(size=n_rows)
+    X = pd.DataFrame({"size": size, "city": np.array(["Oslo", "Rome", "Lima"], dtype=object)[city]})
+    X.loc[rng.random(n_rows) < 0.2, "size"], X.loc[rng.random(n_rows) < 0.2, "city"] = np.nan, None
+    return X.assign(street=[f"street {i}" for i in street], nothing=np.nan), y
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # PyTorch's exporter and what it imports; the column that is empty
+def test_onnx_takes_numbers_of_levels(tmp_path):
+    X, y = houses(500)
+    model = shallow(n_neighbors=6).fit(X, y)
+    new = houses(40, seed=1)[0]
+    new.loc[0, ["size", "city"]] = 0.3, "Paris"
+    module = MomentsModule(model)
+    numbers, complete = module.numbers(new), new["size"].notna() & new["street"].isin(X["street"])
+    assert set(module.levels) == {"city", "street"} and None in module.levels["city"]
+    assert module.levels["city"][int(numbers[1, 1])] == new["city"][1]
+    to_onnx(model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert json.loads(session.get_modelmeta().custom_metadata_map["levels"]) == module.levels
+    expected = model.predict(new, return_std=True)
+    for mean, std in (module(torch.as_tensor(numbers)), session.run(None, {"X": numbers})):
+        mean, std = (torch.as_tensor(column).detach().numpy()[:, 0] for column in (mean, std))
+        assert np.isnan(mean[~complete]).all() and np.isnan(std[~complete]).all()
+        np.testing.assert_allclose(mean[complete], expected[0][complete], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(std[complete], expected[1][complete], rtol=1e-4)
+
+
+def test_what_onnx_cannot_have_is_said(tmp_path):
+    model = MODELS["amortised"].fit(*rows())
+    with pytest.raises(ValueError, match="to_onnx cannot export AVDGP, since ONNX has no operations"):
         to_onnx(model, tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
 
@@ -305,9 +336,12 @@ def test_what_a_module_cannot_have_is_said(tmp_path):
         MomentsModule(shallow(likelihood="heteroskedastic").fit(X, y))
     with pytest.raises(ValueError, match="target_transform='log': take"):
         MomentsModule(shallow(target_transform="log").fit(X, y))
+    dates = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=len(y))})
+    with pytest.raises(ValueError, match="MomentsModule takes models of numbers and categories, but X had dates"):
+        MomentsModule(shallow().fit(dates, y))
     X[0, 0] = np.nan
-    with pytest.raises(ValueError, match="MomentsModule takes models of numbers"):
-        MomentsModule(shallow().fit(X, y))
+    with pytest.raises(ValueError, match="BoTorchModel takes models of numbers"):
+        BoTorchModel(shallow().fit(X, y))
 
 
 @pytest.mark.parametrize(("package", "adapter"), [("skpro", "SkproRegressor"), ("botorch", "BoTorchModel")])

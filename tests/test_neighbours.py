@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from skdgp import AVDGPClassifier, AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.gp import neighbours as neighbours_module
 from skdgp.gp.likelihoods import Gaussian
-from skdgp.gp.neighbours import Neighbours
+from skdgp.gp.neighbours import Neighbours, PlainNeighbours
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
 from skdgp.inference import locality, validation
@@ -151,6 +151,17 @@ def test_searches_agree(tree_features, n_rows, monkeypatch):
     found, index = local._nearest(X, 7)
     assert torch.equal(index, distance.argsort(dim=1)[:, :7])
     torch.testing.assert_close(found, distance.sort(dim=1).values[:, :7])
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+@pytest.mark.parametrize(("n_rows", "n_neighbors"), [(300, 12), (300, 1), (5, 12), (60, 60)])
+def test_plain_operations_give_the_same(n_rows, n_neighbors, n_outputs):
+    local = make_local(n_rows, n_neighbors, n_outputs, weight=1.0 + torch.arange(n_rows) % 3)
+    for values in (local.X, local.residual, local.weight):
+        values[1] = values[0]  # a pair of equal rows
+    X = torch.cat([normal(50, 2, seed=5), local.X[:3], 1e3 + normal(2, 2, seed=6)])
+    for plain, expected in zip(PlainNeighbours.of(local).moments(X), local.moments(X), strict=True):
+        torch.testing.assert_close(plain, expected, atol=1e-8, rtol=1e-7)
 
 
 def test_drawn_functions_are_the_same_whether_values_at_rows_are_kept(monkeypatch):

@@ -57,6 +57,11 @@ class BoTorchModel(Model):
     def __init__(self, regressor):
         super().__init__()
         self.moments, self.regressor = MomentsModule(regressor), regressor
+        if len(self.moments.shift) > regressor.n_features_in_ or self.moments.levels:
+            raise ValueError(
+                "BoTorchModel takes models of numbers, but X had categories or missing cells in fit: encode and fill "
+                "them before, in a pipeline."
+            )
         if len(self.moments.target_scale) > 1:
             raise ValueError(
                 f"BoTorchModel takes models of one output, got one of {len(self.moments.target_scale)}: fit one for "

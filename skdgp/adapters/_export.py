@@ -1,16 +1,21 @@
 """Mean and deviation of a fitted regressor as a PyTorch module, which can be exported."""
 
+import json
 import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..estimators._fitted import built_with, fitted, learnt
+from ..estimators._fitted import built_with, fitted, learnt, query
 from ..estimators._parameters import method_of
 from ..estimators._regression import DeepGPRegressor
+from ..gp.neighbours import PlainNeighbours
+from ..tables import Table
+from ..tables.table import FARTHEST
 
 
 def check_plain(regressor, what: str) -> None:
@@ -19,10 +24,10 @@ def check_plain(regressor, what: str) -> None:
         raise TypeError(f"{what} takes regressors of skdgp, got {type(regressor).__name__}: give a fitted one.")
     predictor = fitted(regressor)
     table = learnt(regressor).table
-    if table.encoding.groups is not None or table.columns is not None:
+    if table.date_features:
         raise ValueError(
-            f"{what} takes models of numbers, but X had categories or missing cells in fit: encode and fill them "
-            "before, in a pipeline."
+            f"{what} takes models of numbers and categories, but X had dates in {list(table.date_features)}: compute "
+            "numbers from them before."
         )
     if table.trends:
         raise ValueError(
@@ -38,18 +43,60 @@ def check_plain(regressor, what: str) -> None:
         )
 
 
+class _Columns(nn.Module):
+    """The models' columns of complete rows, with numbers for levels; see :class:`.tables.encoding.Encoding`."""
+
+    def __init__(self, table: Table):
+        super().__init__()
+        self.encoding, self.may_lack = table.encoding, table.may_lack
+        for j, values in enumerate(self.encoding.values):
+            self.register_buffer(f"values_{j}", None if values is None else torch.as_tensor(values))
+
+    def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Columns (..., width), not standardised, and which categories rows lack (..., J)."""
+        columns, encoding = list[Tensor](), self.encoding
+        for j, (n_levels, is_number) in enumerate(zip(encoding.n_levels, encoding.is_number.tolist(), strict=True)):
+            cell = self._cell(X, j)
+            if not is_number:
+                known = (cell == torch.arange(n_levels, device=X.device)).to(X)
+                columns += [known, 1.0 - known.sum(-1, keepdim=True)]
+                continue
+            values = getattr(self, f"values_{j}")
+            if values is not None:
+                place = torch.where(cell.isnan(), 0.0, cell).clamp(0, n_levels - 1).long()
+                cell = torch.where(cell == place, values[place], torch.nan)
+            columns.append(cell)
+            if encoding.uncertain[j]:
+                columns.append(torch.zeros_like(cell))
+        lacking = [(self._cell(X, j) == place).to(X) for j, place in self.may_lack.items()]
+        return torch.cat(columns, dim=-1), torch.cat([*lacking, X[..., :0]], dim=-1)
+
+    def _cell(self, X: Tensor, j: int) -> Tensor:
+        """Cells (..., 1) of a feature. A category that is missing is a level, if it was in ``fit``."""
+        cell = X[..., j : j + 1]
+        if self.encoding.empty[j]:
+            return torch.zeros_like(cell)
+        return torch.where(cell.isnan(), float(self.may_lack[j]), cell) if j in self.may_lack else cell
+
+
 class MomentsModule(nn.Module):
     """A PyTorch module in float64 that computes means and standard deviations of observations.
 
-    It computes the same as ``predict(X, return_std=True)``, and can be differentiated. ``torch.export`` can export it
-    for DSDGP and SOLVEGP, but not for AVDGP. A regressor with a correction by neighbours cannot be exported either,
-    because a search tree finds the nearest rows, which PyTorch cannot record. Fit with ``n_neighbors=0`` to export.
+    It computes the same as ``predict(X, return_std=True)``, and can be differentiated. In place of categories it takes
+    the numbers of their levels, which :meth:`numbers` looks up. Rows with missing numbers have NaN, since averages over
+    draws of them are no part of it; so have new levels of categories with more than 128.
 
     Parameters
     ----------
     regressor : regressor of this package
-        A regressor that has been fitted to numeric features without missing cells. Its likelihood must have additive
-        noise, as "gaussian" has, and it has no ``target_transform``.
+        A regressor that has been fitted. Its likelihood must have additive noise, as "gaussian" has. There may be no
+        dates, no ``trend`` and no ``target_transform``.
+
+    Attributes
+    ----------
+    levels : dict
+        For each category, by its name or number, the list of its levels. The place in it is what stands for a level,
+        and any other number for a new level. None stands for a missing one.
 
     Raises
     ------
@@ -81,22 +128,49 @@ class MomentsModule(nn.Module):
     def __init__(self, regressor):
         super().__init__()
         check_plain(regressor, type(self).__name__)
-        self.predictor, units = fitted(regressor).alone(), learnt(regressor).table.units
-        target_units = self.predictor.likelihoods[0].units
-        numbers = {"shift": units.shift, "scale": units.scale, "noise": regressor._mean_noise_variance()}
-        numbers |= {"target_shift": target_units.shift, "target_scale": target_units.scale}
+        table, self.predictor, self._regressor = learnt(regressor).table, fitted(regressor).alone(), regressor
+        likelihood, self.columns = self.predictor.likelihoods[0], _Columns(table)
+        numbers = {"shift": table.units.shift, "scale": table.units.scale, "noise": regressor._mean_noise_variance()}
+        numbers |= {"target_shift": likelihood.units.shift, "target_scale": likelihood.units.scale}
+        beside = likelihood.at({"lacking": np.eye(len(table.may_lack))}).beside
+        numbers["beside"] = np.zeros((len(table.may_lack), likelihood.n_targets)) if beside is None else beside
         for name, values in numbers.items():
-            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float64, device=self.predictor.device))
+            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float64))
+        known = [] if table.columns is None else table.columns.levels
+        self.levels = {table.name(j): list(levels) for j, levels in enumerate(known) if levels is not None}
+        self.to(self.predictor.device)
+
+    def numbers(self, X):
+        """A table as the numbers that the module takes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, as ``predict`` takes them.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features) and of float64
+            Numbers, and the numbers of levels for categories. Missing cells are NaN.
+        """
+        return query(self._regressor, X).astype(np.float64)
 
     def inputs(self, X: Tensor) -> Tensor:
-        """Rows (n, n_features) in the units of the models."""
-        return (X.to(self.shift) - self.shift) / self.scale
+        """Rows (..., n_features) in the units of the models."""
+        return self._standardised(self.columns(X.to(self.shift))[0])
+
+    def _standardised(self, columns: Tensor) -> Tensor:
+        return ((columns - self.shift) / self.scale).clamp(-FARTHEST, FARTHEST)
 
     def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Means and standard deviations (n, n_outputs) of rows (n, n_features), in the units of the data."""
-        mean, variance = self.predictor.joint(self.inputs(X), joint=False)
-        std = (variance.mT * self.target_scale.square() + self.noise).sqrt()
-        return mean.mT * self.target_scale + self.target_shift, std
+        columns, lacking = self.columns(X.to(self.shift))
+        unknown = columns.isnan()
+        mean, variance = self.predictor.joint(self._standardised(torch.where(unknown, 0.0, columns)), joint=False)
+        noise = self.noise + (lacking @ self.beside) * self.target_scale.square()
+        std = (variance.mT * self.target_scale.square() + noise).sqrt()
+        mean, unknown = mean.mT * self.target_scale + self.target_shift, unknown.any(1, keepdim=True)
+        return torch.where(unknown, torch.nan, mean), torch.where(unknown, torch.nan, std)
 
 
 @contextmanager
@@ -117,12 +191,16 @@ def to_onnx(regressor, file):
     """Save a fitted regressor as an ONNX file, which computes means and standard deviations.
 
     The file has one input, ``X`` of shape (n_samples, n_features). It has two outputs, ``y_mean`` and ``y_std`` of
-    shape (n_samples, n_outputs). All are in float64.
+    shape (n_samples, n_outputs). All are in float64. For categories ``X`` has the numbers of their levels. The file's
+    metadata have lists of these under "levels", in JSON. Missing numbers are as in :class:`MomentsModule`.
+
+    With a correction by neighbours all stored rows are searched for the nearest ones, so that the file has them and
+    predictions take longer the more there are.
 
     Parameters
     ----------
     regressor : regressor of this package
-        A fitted regressor that :class:`MomentsModule` takes. It must not be an AVDGP, nor be corrected by neighbours.
+        A fitted regressor that :class:`MomentsModule` takes. It must not be an AVDGP.
     file : str or path
         Name of the file.
 
@@ -142,15 +220,18 @@ def to_onnx(regressor, file):
             'to_onnx needs onnx and onnxscript: install them with pip install "onnx" "onnxscript".'
         ) from error
     module = MomentsModule(regressor).eval()
-    if not method_of(regressor).has_points or regressor.neighbors_ is not None:
+    if not method_of(regressor).has_points:
         raise ValueError(
-            "to_onnx cannot export AVDGP, nor a correction by neighbours, since ONNX has no operations for them. Got "
-            f"{type(regressor).__name__}, {'without' if regressor.neighbors_ is None else 'with'} neighbours: take "
-            "DSDGP or SOLVEGP with n_neighbors=0."
+            "to_onnx cannot export AVDGP, since ONNX has no operations for the systems of equations of each row: take "
+            "DSDGP or SOLVEGP."
         )
+    if (correction := module.predictor.correction) is not None:
+        correction.local = PlainNeighbours.of(correction.local)
     example = torch.zeros(3, regressor.n_features_in_, dtype=torch.float64, device=module.shift.device)
     rows = {0: torch.export.Dim("n_samples", min=2)}
     with torch.no_grad(), _silence():
         program = torch.export.export(module, (example,), dynamic_shapes=(rows,), strict=False)
         names = {"input_names": ["X"], "output_names": ["y_mean", "y_std"]}
-        torch.onnx.export(program, (example,), str(file), dynamo=True, verbose=False, **names)
+        saved = torch.onnx.export(program, (example,), dynamo=True, verbose=False, **names)
+        saved.model.metadata_props["levels"] = json.dumps(module.levels, default=str)
+        saved.save(str(file))

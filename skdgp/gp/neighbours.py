@@ -178,9 +178,12 @@ class Neighbours(nn.Module):
         K = correlation(rows, rows, profile)
         kappa = correlation(rows, torch.zeros_like(rows[:, :1]), profile)  # (B, k, 1)
         noise = (self.noise / self.variance)[:, None, None] / self.weight[near.rows] + near.noise
-        L = cholesky(K + torch.diag_embed(noise + JITTER), NO_JITTER)
-        a = torch.cholesky_solve(kappa.expand(len(noise), -1, -1, -1), L)[..., 0]
+        a = self._solved(K + torch.diag_embed(noise + JITTER), kappa.expand(len(noise), -1, -1, -1))[..., 0]
         return a, noise, (a * kappa[..., 0]).sum(-1)
+
+    def _solved(self, K: Tensor, right: Tensor) -> Tensor:
+        """K⁻¹ right, of positive definite matrices K (..., k, k)."""
+        return torch.cholesky_solve(right, cholesky(K, NO_JITTER))
 
     def covariance(self, X: Tensor) -> Tensor:
         """Joint covariance of ρ at rows, (P, B, B): that of functions drawn."""
@@ -231,6 +234,36 @@ def _weighed(matrix: Tensor, place: Tensor, weight: Tensor) -> Tensor:
     It has first derivatives only.
     """
     return nn.functional.embedding_bag(place, matrix.contiguous(), per_sample_weights=weight.contiguous(), mode="sum")
+
+
+class PlainNeighbours(Neighbours):
+    """The same with few kinds of operations, so that other systems can compute it: products, sums and top-k.
+
+    All rows are searched. Systems of equations are solved by elimination, one neighbour after another.
+    """
+
+    @classmethod
+    def of(cls, local: Neighbours) -> Self:
+        """One that computes what another one does."""
+        names = ("lengthscale", "variance", "noise", "n_neighbors")
+        return cls(local.X, local.residual, local.weight, **{name: getattr(local, name) for name in names})
+
+    def _nearest(self, X: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        rows, queries = self.X / self.lengthscale, X / self.lengthscale
+        centre = rows.mean(0)  # rounding errors are smaller near the origin
+        rows, queries = rows - centre, queries - centre
+        index = (rows.square().sum(1) - 2.0 * queries @ rows.mT).topk(k, largest=False).indices
+        distance, order = (rows[index] - queries[:, None]).square().sum(-1).sqrt().topk(k, largest=False)
+        return distance, index.gather(1, order)
+
+    def _solved(self, K: Tensor, right: Tensor) -> Tensor:
+        """Gauss-Jordan elimination. Positive definite matrices need no other pivots."""
+        system = torch.cat([K, right], dim=-1)
+        for j in range(K.shape[-1]):
+            pivot = system[..., j : j + 1, :] / system[..., j : j + 1, j : j + 1]
+            rest = system - system[..., :, j : j + 1] * pivot
+            system = torch.cat([rest[..., :j, :], pivot, rest[..., j + 1 :, :]], dim=-2)
+        return system[..., K.shape[-1] :]
 
 
 class _AtRows:
