@@ -518,9 +518,18 @@ class TestMoreRows:
         assert likelihood_of(model).rows_differ == (kernel == "rbf")
         assert model.log_marginal_likelihood(None, X, y) == pytest.approx(model.lower_bound_, rel=0.05)
 
-    def test_a_new_model_of_chunks_counts_all_rows_alike(self):
-        X, y, _ = wave(80, share=0.1)
-        assert not likelihood_of(SOLVEGPRegressor(**QUICK).partial_fit(X, y)).rows_differ
+    @pytest.mark.slow
+    @pytest.mark.parametrize("table", [wave, cities])
+    @pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
+    def test_a_new_model_of_chunks_learns_from_the_first_one(self, table, likelihood):
+        X, y, _ = table(1000)
+        X_new, y_new, complete = table(1500, 1)
+        model = SOLVEGPRegressor(likelihood=likelihood, **QUICK)
+        for places in np.arange(1000).reshape(4, 250):
+            model.partial_fit(X[places] if table is wave else X.iloc[places], y[places], total_size=1000)
+        assert len(likelihood_of(model).per_gap) == (1 if table is wave else 2)
+        assert 0.84 < coverage(model, X_new[complete], y_new[complete]) < 0.96
+        assert 0.84 < coverage(model, X_new[~complete], y_new[~complete])
 
     @pytest.mark.slow
     @pytest.mark.parametrize(

@@ -225,6 +225,7 @@ def to_onnx(regressor, file):
             "to_onnx cannot export AVDGP, since ONNX has no operations for the systems of equations of each row: take "
             "DSDGP or SOLVEGP."
         )
+    module.predictor = fitted(regressor).alone(as_one=True)  # few operations, however many members
     if (correction := module.predictor.correction) is not None:
         correction.local = PlainNeighbours.of(correction.local)
     example = torch.zeros(3, regressor.n_features_in_, dtype=torch.float64, device=module.shift.device)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
 from numbers import Real
 from typing import Any, cast
 
@@ -45,7 +44,7 @@ from ._knowledge import check_before, check_held_out, check_taken
 from ._monitor import Monitor, curves, times
 from ._parameters import method_of, structure_of
 from ._refusals import check
-from ._rows import checker_of, class_weight_of, more_rows, read, to_batch
+from ._rows import checker_of, class_weight_of, more_rows, read
 from ._trends import StartingPoint, regressors, starting_points, without_trend
 from ._warnings import warn_of_failure, warn_of_few_rows, warn_of_small_targets, warn_of_time
 from ._wishes import Wishes, warn_of_idle
@@ -223,26 +222,30 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool
         table, rows = read(checker_of(estimator, before), before, structure, X, y, sample_weight, **options)
         n_rows = _total_rows(total_size, len(rows))
         likelihood = likelihood_of(estimator, before, table, rows)
-        view = View(table.encoding.width)
-        batches = partial(to_batch, likelihood) if before is None else batches_of(before.predictor, table, view)
+        view, groups = View(table.encoding.width), table.encoding.groups
+        rng = check_random_state(estimator.random_state)
+        order = rng.permutation(len(rows))
+        if before is None:
+            device = _resolve_device(estimator.device)
+            batches = batches_to_learn(rows, likelihood, table, view, order, groups, device)
+        else:
+            device, batches = before.predictor.device, batches_of(before.predictor, table, view)
         chunk = batches(rows, _precision(estimator, rows))
         n_seen = len(chunk) + (0 if before is None else before.n_rows)
-        rng = check_random_state(estimator.random_state)
-        order = rng.permutation(len(chunk))
         plan, split = method.plan(n_rows or n_seen, len(chunk)), Split(order)
         if before is None:
-            device, losses, n_members = _resolve_device(estimator.device), np.empty(0), method.n_members(n_rows)
+            losses, n_members = np.empty(0), method.n_members(n_rows)
             start = _start(estimator, method, table, chunk, order, likelihood)
             if likelihood.calibrated():
                 split = _split(chunk, order, min(_n_held_out(estimator, chunk), MAX_ROWS))
             warn_of_idle(wishes, table=table, likelihood=likelihood, plan=plan, split=split, n_members=n_members)
         else:
-            device, losses, n_members = before.predictor.device, estimator.loss_curve_, len(before.predictor)
+            losses, n_members = estimator.loss_curve_, len(before.predictor)
             start = before.predictor.continued
         earlier = None if before is None else before.ensemble
         with _blaming_units(likelihood, chunk):
             with_base = _has_base(estimator) and suits(likelihood) and current().size == 1
-            seeds, groups = _seeds(rng, n_members), table.encoding.groups
+            seeds = _seeds(rng, n_members)
             ensemble = learn_chunk(
                 earlier, start, seeds, chunk, plan, split, device, base=with_base, groups=groups, new=new
             )

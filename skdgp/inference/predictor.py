@@ -177,11 +177,11 @@ class Predictor(nn.Module):
 
         return self._kept.copy(self, (dtype, turned, as_one), make)
 
-    def alone(self, *numbers: int) -> "Predictor":
-        """A frozen copy in float64 of the members of these numbers, or of all, with a memory of its own."""
+    def alone(self, *numbers: int, as_one: bool = False) -> "Predictor":
+        """A copy of the members of these numbers, or of all, with a memory of its own; see :meth:`frozen`."""
         numbers = numbers or tuple(range(len(self)))
         models, parts = [self.models[number] for number in numbers], [self.parts[number] for number in numbers]
-        return deepcopy(Predictor(models, self.blend, self.correction, parts)).frozen()
+        return deepcopy(Predictor(models, self.blend, self.correction, parts)).frozen(as_one=as_one)
 
     # Predictions for rows (B, Q) in the members' precision.
 

@@ -136,7 +136,7 @@ class Stack(Predictor):
         parts = [part.frozen(dtype, turned=turned, as_one=as_one) for part in self.predictors]
         return Stack(parts, self.views, self.shares)
 
-    def alone(self, *numbers: int) -> "Stack":
+    def alone(self, *numbers: int, as_one: bool = False) -> "Stack":
         """See :meth:`.Predictor.alone`. Members keep their order."""
         numbers = numbers or tuple(range(len(self)))
         kept = [
@@ -145,7 +145,7 @@ class Stack(Predictor):
         ]
         kept = [(k, own) for k, own in kept if own]
         return Stack(
-            [self.predictors[k].alone(*own) for k, own in kept],
+            [self.predictors[k].alone(*own, as_one=as_one) for k, own in kept],
             [self.views[k] for k, _ in kept],
             [self.shares[k] for k, _ in kept],
         )
