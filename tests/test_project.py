@@ -643,16 +643,20 @@ def test_scores_of_the_readme_are_those_that_were_measured():
     with (ROOT / "benchmarks/results/sets.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             runs.setdefault((row["dataset"], row["estimator"]), []).append(float(row["nll"]))
+    for row in saved_rows(ROOT / "benchmarks/results/trend.csv"):
+        if row["params"] != "{}":
+            runs.setdefault((row["dataset"], "trend"), []).append(float(row["nll"]))
     scores = {key: np.mean(each) for key, each in runs.items()}
     for name, dataset in README_DATASETS.items():
         (line,) = re.findall(rf"^{name} +(.*)$", readme, flags=re.MULTILINE)
         for estimator, said in zip(README_ESTIMATORS, line.split(), strict=True):
-            assert float(said) == pytest.approx(scores[dataset, estimator], abs=0.006), (name, estimator)
+            if (dataset, estimator) in scores or said != "–":  # "trend" was not run on large sets
+                assert float(said) == pytest.approx(scores[dataset, estimator], abs=0.006), (name, estimator)
         others = ("hgb", "ngboost", "mlp-5")  # the claim at the top
         assert scores[dataset, "dsdgp"] < min(scores[dataset, estimator] for estimator in others)
 
 
-README_ESTIMATORS = ("dsdgp", "avdgp", "solvegp", "hgb", "ngboost", "mlp-5", "gpr-1000")
+README_ESTIMATORS = ("dsdgp", "avdgp", "solvegp", "trend", "hgb", "ngboost", "mlp-5", "gpr-1000")
 README_DATASETS = {
     "boston": "bostonHousing",
     "concrete": "concrete",
