@@ -208,8 +208,8 @@ class TestLearning:
         rng, lacking = np.random.default_rng(1), np.zeros((800, 2))
         lacking[::5, 0], lacking[1::5, 1] = 1.0, 1.0
         more = torch.from_numpy(lacking[:, [0]] * NOISE * np.sqrt(larger) * rng.normal(size=(800, n_outputs)))
-        gaps = torch.cat([torch.zeros_like(of_cells), torch.from_numpy(lacking)], dim=1)
-        found = learn_gaps(Batch(rows.X, rows.y + more, rows.weight), None, lambda model: gaps)
+        rows = Batch(rows.X, rows.y + more, rows.weight)
+        found = learn_gaps(rows, None, lambda model: torch.zeros_like(of_cells), torch.from_numpy(lacking))
         first, second = found.per_gap[n_outputs:].tolist()
         assert first == pytest.approx(larger, rel=0.35) and second < 0.5
 
@@ -218,7 +218,7 @@ class TestLearning:
         lacking = torch.zeros(120, 1).double()
         lacking[:2] = 1.0
         rows.y[:2] += 2 * NOISE * torch.tensor([[1.0], [-1.0]])
-        found = learn_gaps(rows, None, lambda model: torch.cat([0 * of_cells, lacking], dim=1))
+        found = learn_gaps(rows, None, lambda model: 0 * of_cells, lacking)
         assert found is None or found.per_gap[1] < 2.0  # most likely is about 4
 
     def test_gaps_that_do_not_matter(self):
@@ -262,27 +262,6 @@ class TestFits:
         assert 0.84 < coverage(model, X_new[complete], y_new[complete]) < 0.95
         assert 0.84 < coverage(model, X_new[~complete], y_new[~complete]) < 0.96
         assert 0.5 < model.noise_variance_ / (scale * NOISE) ** 2 < 2.2
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"n_neighbors": 0},
-            {"base": None, "n_neighbors": 0},
-            {"trend": Ridge()},
-            {"trend": Ridge(), "base": None},
-            {"early_stopping": False},
-            {"n_estimators": 3},
-            {"normalize_X": False},
-            {"likelihood": "student_t"},
-        ],
-        ids=str,
-    )
-    def test_options(self, options):
-        X, y, _ = wave(300)
-        X_new, y_new, complete = wave(2000, 1)
-        model = SOLVEGPRegressor(**QUICK | options).fit(X, y)
-        assert 0.84 < coverage(model, X_new[complete], y_new[complete]) < 0.95
 
     def test_cells_matter_by_what_the_trend_makes_of_them(self):
         rng = np.random.default_rng(0)
@@ -355,6 +334,34 @@ def cities(n_rows, seed=0, scale=1.0, told=False, n_levels=4):
     return pd.DataFrame({"x": x, "city": names}), scale * y, ~missing
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("table", [wave, cities])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_neighbors": 0},
+        {"n_neighbors": 10},
+        {"base": None, "n_neighbors": 0},
+        {"trend": Ridge()},
+        {"trend": Ridge(), "base": None},
+        {"early_stopping": False},
+        {"n_estimators": 3},
+        {"normalize_X": False},
+        {"likelihood": "student_t"},
+        {"target_transform": "log"},
+    ],
+    ids=str,
+)
+def test_intervals_hold_with_all_options(table, options):
+    X, y, _ = table(300)
+    X_new, y_new, complete = table(2000, 1)
+    if "target_transform" in options:
+        y, y_new = np.exp(y), np.exp(y_new)
+    model = SOLVEGPRegressor(**QUICK | options).fit(X, y)
+    assert 0.84 < coverage(model, X_new[complete], y_new[complete]) < 0.95
+    assert 0.84 < coverage(model, X_new[~complete], y_new[~complete])
+
+
 class TestMissingCategories:
     @pytest.mark.slow
     @every_class
@@ -369,30 +376,6 @@ class TestMissingCategories:
         std = model.predict(X_new, return_std=True)[1]
         ratio = std[~complete].mean() / std[complete].mean()
         assert ratio < 1.3 if told else 3 < ratio < 10
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"n_neighbors": 0},
-            {"n_neighbors": 10},
-            {"base": None, "n_neighbors": 0},
-            {"trend": Ridge()},
-            {"early_stopping": False},
-            {"target_transform": "log"},
-            {"normalize_X": False},
-            {"likelihood": "student_t"},
-        ],
-        ids=str,
-    )
-    def test_options(self, options):
-        X, y, _ = cities(300)
-        X_new, y_new, complete = cities(2000, 1)
-        if "target_transform" in options:
-            y, y_new = np.exp(y), np.exp(y_new)
-        model = SOLVEGPRegressor(**QUICK | options).fit(X, y)
-        assert 0.84 < coverage(model, X_new[complete], y_new[complete]) < 0.95
-        assert 0.84 < coverage(model, X_new[~complete], y_new[~complete])
 
     @pytest.mark.slow
     def test_a_category_of_many_levels(self):

@@ -53,7 +53,8 @@ def batches_to_learn(
     def with_ratios(model: DeepGP) -> WithRatios:
         return WithRatios(likelihood, table, view, lambda inputs: model(inputs).mean[0], sample.X)
 
-    gaps = learn_gaps(sample, groups, lambda model: with_ratios(model).gaps(X[places]))
+    lacking = torch.from_numpy(table.lacking(X[places]))
+    gaps = learn_gaps(sample, groups, lambda model: with_ratios(model).spread(X[places]), lacking)
     if gaps is None:
         return plain
     batches = with_ratios(gaps.model)
@@ -125,10 +126,10 @@ class WithRatios:
 
     def gaps(self, X: np.ndarray) -> Tensor:
         """Variances over missing numbers, and which categories are missing (n, P + J), of rows in the user's units."""
-        return torch.cat([self._spread(X), torch.from_numpy(self.table.lacking(X))], dim=1)
+        return torch.cat([self.spread(X), torch.from_numpy(self.table.lacking(X))], dim=1)
 
     @torch.no_grad()
-    def _spread(self, X: np.ndarray) -> Tensor:
+    def spread(self, X: np.ndarray) -> Tensor:
         """Variances (n, P) of means, and of the trend, over draws of the missing cells of rows in the user's units."""
         encoding, n_targets = self.table.encoding, self.likelihood.n_targets
         total = torch.zeros(len(X), n_targets, dtype=torch.float64, device="cpu")

@@ -68,7 +68,9 @@ class Gaps(NamedTuple):
     noise: Tensor
 
 
-def learn_gaps(rows: Batch, groups: Groups, of_rows: Callable[[DeepGP], Tensor]) -> Gaps | None:
+def learn_gaps(
+    rows: Batch, groups: Groups, spread: Callable[[DeepGP], Tensor], lacking: Tensor | None = None
+) -> Gaps | None:
     """What missing cells mean for the noise of rows; None if they hardly matter.
 
     Parameters
@@ -77,12 +79,15 @@ def learn_gaps(rows: Batch, groups: Groups, of_rows: Callable[[DeepGP], Tensor])
         Rows of float64 in random order, with targets in units in which they have a variance near one.
     groups : sequence of int or None
         Which inputs share a lengthscale.
-    of_rows : callable
-        From a GP to the gaps (n, P + J) of rows: variances of its means over the missing numbers, and which of J
-        categories are missing. They are zero for complete rows.
+    spread : callable
+        From a GP to the variances (n, P) of its means over the missing numbers of each row, zero if there are none.
+    lacking : Tensor of shape (n, J), default=None
+        Which categories are missing, one or zero. With None there is no such category.
     """
-    numbers = noise = rows.y.new_zeros(0).cpu()
-    gaps, model = rows.y[:, :0], None
+    lacking = rows.y[:, :0] if lacking is None else lacking.to(rows.y)
+    n_outputs = rows.y.shape[1]
+    noise, numbers = (rows.y.new_zeros(n).cpu() for n in (n_outputs, n_outputs + lacking.shape[1]))
+    gaps, model = torch.cat([torch.zeros_like(rows.y), lacking], dim=1), None
     try:
         for _ in range(ROUNDS):
             ratio, share = noise_with_gaps(gaps, numbers.tolist())
@@ -90,7 +95,7 @@ def learn_gaps(rows: Batch, groups: Groups, of_rows: Callable[[DeepGP], Tensor])
             precise = weight / ratio
             weighted = Batch(rows.X, rows.y, precise * (weight.sum() / precise.sum()))
             model = fit_base(weighted, groups)
-            gaps = of_rows(model).to(rows.y)
+            gaps = torch.cat([spread(model).to(rows.y), lacking], dim=1)
             noise, numbers = _most_likely(model, weighted, rows.weight, gaps)
             numbers = _worthwhile(numbers, gaps, rows)
             if not numbers.any():

@@ -100,7 +100,7 @@ class LeftOutRows(NamedTuple):
         if type(state) is not dict or state.keys() | {"lacking"} != set(cls._fields):  # earlier files do without
             refuse("has something else in place of predictions of left-out rows")
         mean, variance, sizes = (to_tensor(state[name]) for name in cls._fields[:3])
-        lacking = to_tensor(state["lacking"]) if "lacking" in state else torch.empty(0, 0, dtype=mean.dtype)
+        lacking = to_tensor(state["lacking"]) if "lacking" in state else cls._field_defaults["lacking"]
         if mean.dim() != 3 or mean.shape != variance.shape or {mean.dtype, variance.dtype} != {torch.float64}:
             refuse("has predictions of left-out rows of other shapes")
         if sizes.dim() != 1 or sizes.dtype != torch.int64 or (sizes < 1).any() or sizes.sum() != len(mean):
