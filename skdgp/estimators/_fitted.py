@@ -20,7 +20,7 @@ from ..methods.kernels import at_bounds, by_layer, is_object, stayed, to_object
 from ..tables import Table
 
 #: Attributes that some fits have and others have not.
-PERHAPS = ("feature_names_in_", "lower_bound_", "trend_")
+PERHAPS = ("feature_names_in_", "lower_bound_", "outliers_", "trend_")
 
 
 @dataclass(frozen=True)

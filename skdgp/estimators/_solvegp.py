@@ -246,6 +246,10 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         it is that of the first output. A callable's kernel has None in its place.
     base_weight_ : float
         Weight of the base in predictions near the training rows, between 0 and 1; 0 if there is no base.
+    outliers_ : ndarray of int
+        Numbers of the rows of ``fit`` whose targets are so far out that nothing has learnt from them, since all other
+        rows are predicted better then. Noise has heavy tails that allow for such targets. With another ``likelihood``,
+        with a ``target_transform`` or without a base there are none.
     neighbors_ : dict or None
         The correction by nearest rows, or None if there is none. ``"n_neighbors"`` is the number of rows.
         ``"length_scales"``, of shape ``(n_features_in_,)``, are in units of the features. ``"variance"``,

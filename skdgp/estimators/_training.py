@@ -92,6 +92,8 @@ def fit(estimator, X, y, sample_weight, X_val, y_val, *, known=None, known_val=N
 
         def attributes(ensemble: Ensemble) -> dict:
             course = curves(ensemble.histories) | {"fit_times_": times(clock)}
+            if not is_classifier(estimator):
+                course["outliers_"] = np.sort(rows.given.number[ensemble.outliers])
             return Learnt(ensemble, table, structure, len(rows)).attributes() | course
 
         n_epochs = len(parts) * plan.n_epochs(len(seeds))
@@ -184,13 +186,15 @@ class _Trainings:
             else self.before.predictor.continued
         )
         with _blaming_units(likelihood, data):
-            ensemble = Training(data, split, plan, monitor, self.device, clock).run(
+            training = Training(data, split, plan, monitor, self.device, clock)
+            ensemble = training.run(
                 start,
                 self.seeds,
                 base=_has_base(estimator),
                 groups=groups_of(table, data.X.shape[1]),
                 n_neighbors=_n_neighbors(estimator),
                 judge=judge,
+                robust=likelihood.mixes and table.targets.transformer is None,
             )
         if part.trend is not None and isinstance(ensemble.left_out, LeftOutRows):
             trend = part.trend / np.asarray(likelihood.units.scale)
@@ -198,6 +202,7 @@ class _Trainings:
         if first:
             warn_of_few_rows(ensemble, split, len(data), MIN_ROWS_TO_SPLIT)
         warn_of_failure(ensemble, data, self.order)
+        data = training.data  # without outliers
         bound = ensemble.objective(data, plan.settings.batch_size)
         return ensemble, bound + likelihood.log_jacobian(data.y, data.weight)
 

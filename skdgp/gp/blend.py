@@ -77,6 +77,9 @@ class Blend(nn.Module):
     #: training do not count, if members know nothing of the rows there.
     n_near: int = 0
 
+    #: Whether the base does not learn from targets that are far out.
+    robust: bool = False
+
     #: What numbers that stand for classes have been multiplied by. The base's noise is that of the original numbers.
     scale: float = 1.0
 

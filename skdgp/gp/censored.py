@@ -45,6 +45,7 @@ class Censored(Gaussian):
     stackable = True
     conjugate = kriged = False
     base_kind = "censored"
+    mixes = False
     takes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, n_outputs: int = 1):
@@ -171,5 +172,6 @@ class LogNormal(Gaussian):
 
     stackable = True
     positive = True
+    mixes = False  # the mean of a target would be that of its wide noise
     transform = "log"
     takes: ClassVar[tuple[str, ...]] = ()  # noise would be that of logarithms

@@ -120,6 +120,7 @@ class Incomplete(Gaussian):
     """
 
     stackable = True
+    mixes = False
     takes: ClassVar[tuple[str, ...]] = ()
 
     correlations: Tensor

@@ -67,6 +67,9 @@ class Likelihood(nn.Module):
     #: Whether models see standardised targets, in ``units``.
     standardised: ClassVar[bool] = False
 
+    #: Whether rows decide if some targets have far more noise than others.
+    mixes: bool = False
+
     #: Whether targets are a function value plus noise that is the same everywhere, with a ``noise_variance``.
     additive: ClassVar[bool] = False
 
@@ -497,6 +500,11 @@ class Gaussian(AdditiveNoise):
         return known["noise_variance"] / self.units.scale[0] ** 2
 
     @property
+    def mixes(self) -> bool:  # type: ignore[override]
+        """True, unless the user has said how much noise there is."""
+        return not self.fixed and not self.bounded
+
+    @property
     def fixed_by_row(self) -> bool:
         """Whether encoded targets have the variances of their rows' noise."""
         return "noise_variance" in self.known
@@ -615,6 +623,10 @@ class Gaussian(AdditiveNoise):
         ratios = [(self.units.scale[0] / scale) ** 2 for scale in self.units.scale]
         enough = noise.clamp(min=self.least / min(ratios))
         return torch.cat([enough * ratio for ratio in ratios], dim=-1)
+
+    def ratio_of_rows(self, y: Tensor) -> Tensor | float:
+        """Noise of rows with encoded targets over that of rows to predict, (..., B, 1), or 1 if it is the same."""
+        return y[..., self.n_targets :] / self.plain_ratio if self.per_gap else 1.0
 
     def _noise_of_rows(self, y: Tensor) -> Tensor:
         """Variances (..., B, P) of the noise of rows with encoded targets, or (..., 1, P) if all have the same."""

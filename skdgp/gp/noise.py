@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from ..distributions import PredictiveDistribution
 from .devices import constant
-from .likelihoods import INITIAL_EXCESS, NOISE_FLOOR, AdditiveNoise, Standardised, noise_floor
+from .likelihoods import INITIAL_EXCESS, NOISE_FLOOR, AdditiveNoise, Gaussian, Standardised, noise_floor
 from .special import LOG_2PI
 from .units import Units
 
@@ -174,8 +175,8 @@ def _mean_log1p_square(square: Tensor, variance: Tensor) -> Tensor:
 class Contaminated(AdditiveNoise):
     """Likelihood in which noise is that of another one, or, with a small probability, Gaussian with a larger variance.
 
-    Its calibrated parameters are those of the other likelihood. (Tukey, "A survey of sampling from contaminated
-    distributions", 1960.)
+    Its calibrated parameters are those of the other likelihood, and so are encoded targets and weights of rows.
+    (Tukey, "A survey of sampling from contaminated distributions", 1960.)
 
     Parameters
     ----------
@@ -192,9 +193,22 @@ class Contaminated(AdditiveNoise):
 
     def __init__(self, narrow: AdditiveNoise, share: float, wide: Tensor):
         super().__init__(narrow.n_outputs)
-        self.narrow, self.units = narrow, narrow.units
+        self.narrow, self.units, self.plain_ratio = narrow, narrow.units, narrow.plain_ratio
         self.register_buffer("share", wide.new_tensor([share]))
         self.register_buffer("wide", wide.clone())
+
+    @property
+    def rows_differ(self) -> bool:
+        """That of the other likelihood."""
+        return self.narrow.rows_differ
+
+    def regressands(self, y: Tensor) -> Tensor:
+        """Those of the other likelihood."""
+        return self.narrow.regressands(y)
+
+    def precise_weights(self, y: Tensor, weight: Tensor) -> Tensor:
+        """Those of the other likelihood."""
+        return self.narrow.precise_weights(y, weight)
 
     def calibrated(self) -> list[nn.Parameter]:
         """Those of the other likelihood."""
@@ -207,6 +221,16 @@ class Contaminated(AdditiveNoise):
     def noise_beside(self, known: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """That of the other likelihood."""
         return self.narrow.noise_beside(known)
+
+    def log_predictive(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """See :meth:`.AdditiveNoise.log_predictive`, for rows of which some have more noise since cells are missing."""
+        if not self.rows_differ:
+            return super().log_predictive(y, mean, variance)
+        log_weight, noise = self.noise()
+        ratio = cast(Gaussian, self.narrow).ratio_of_rows(y)
+        total = variance + noise[:, None, None] * ratio  # (K, S, B, P)
+        log_density = -0.5 * ((self.regressands(y) - mean).square() / total + total.log() + LOG_2PI)
+        return torch.logsumexp(log_density + log_weight[:, None, None, None], dim=0).sum(-1)
 
     def noise(self) -> tuple[Tensor, Tensor]:
         """The mixture of both; see :meth:`.AdditiveNoise.noise`."""

@@ -35,6 +35,7 @@ from .collapsed import left_out, set_posteriors
 from .evidence import LIFT, observations
 from .hyperparameters import HyperparameterPosterior
 from .kernel_search import NOISE_FLOOR, Groups, KernelSearch
+from .outliers import PREDICT_ROWS, fit_without_outliers, reach_of
 from .starts import CANDIDATES, greedy_points
 
 #: Jitter, as a share of the kernel's variance. In float64 a smaller one no longer helps.
@@ -56,12 +57,6 @@ CLASS_NOISE = 0.1
 
 #: Number of fits, each without the targets that the previous fit found to be outliers.
 ROUNDS = 2
-
-#: Number of deviations from which on a target is an outlier.
-FAR_OUT = 6.0
-
-#: A Gaussian's deviation over the median of its absolute value.
-TO_DEVIATION = 1.4826
 
 #: Largest number of steps of Newton's method, for a posterior without a closed form.
 NEWTON_STEPS = 30
@@ -94,9 +89,6 @@ LOG_SQUARE = (-1.2703628, 0.5 * math.pi**2)
 
 #: Largest number of rows that the posterior learns from.
 POSTERIOR_ROWS = 20_000
-
-#: Number of rows that are predicted at a time when models are judged.
-PREDICT_ROWS = 1000
 
 #: Largest number of rows for which kernel and noise count as uncertain. With more rows their posterior is narrow, and
 #: drawing from it would take more than a second.
@@ -141,7 +133,9 @@ class Base(NamedTuple):
         return [alternative(self.model, number, self.n_alternatives) for number in range(self.n_alternatives)]
 
 
-def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tuple[Base, Batch | None]:
+def base_for(
+    likelihood: Likelihood, rows: Batch, groups: Groups = None, *, robust: bool = False
+) -> tuple[Base, Batch | None]:
     """The base that suits a likelihood, and the rows that it has learnt, if they differ from the regressands.
 
     Parameters
@@ -152,6 +146,9 @@ def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tupl
         Rows of float64 with encoded targets, in random order.
     groups : sequence of int, default=None
         Which inputs share a lengthscale.
+    robust : bool, default=False
+        Whether the base does without outliers if rows are more likely then. Their weights are zero in the rows that it
+        has learnt.
 
     Raises
     ------
@@ -169,8 +166,14 @@ def base_for(likelihood: Likelihood, rows: Batch, groups: Groups = None) -> tupl
     if likelihood.base_kind == "tails":
         model, learnt = fit_base_of_tails(numbers, groups)
         return with_alternatives(model, learnt.rows(learnt.weight > 0)), learnt
-    base = with_alternatives(fit_base(numbers, groups), numbers)
-    return base, numbers if likelihood.rows_differ else None
+    model = fit_base(numbers, groups)
+    if robust:
+        precision = numbers.weight / rows.weight
+        others = fit_without_outliers(model, numbers, precision, lambda some: fit_base(some, groups))
+        if others is not None:
+            kept = Batch(numbers.X, numbers.y, numbers.weight * others.near)
+            return with_alternatives(others.model, numbers.rows(others.near)), kept
+    return with_alternatives(model, numbers), numbers if likelihood.rows_differ else None
 
 
 def _base_of_given_noise(rows: Batch, likelihood: Gaussian, groups: Groups) -> tuple[Base, Batch]:
@@ -268,9 +271,8 @@ def fit_base_of_tails(rows: Batch, groups: Groups = None) -> tuple[DeepGP, Batch
             break
         mean = model(rows.X).mean[0]
         mean[near], _ = left_out(model, kept, kept)
-        residual = (rows.y - mean).abs()
-        scale = residual[near].median(dim=0).values.clamp(min=NOISE_FLOOR**0.5) * TO_DEVIATION
-        near = (residual < FAR_OUT * scale).all(-1)
+        error = rows.y - mean
+        near = (error.abs() <= reach_of(error[near])).all(-1)
     return model, Batch(rows.X, rows.y, rows.weight * near)
 
 

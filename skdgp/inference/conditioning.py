@@ -32,10 +32,11 @@ from ..gp.global_layer import GlobalLayer, Posterior
 from ..gp.likelihoods import Gaussian
 from ..gp.linalg import NO_JITTER, cholesky
 from ..gp.neighbours import Correction, Neighbours
-from .base import FAR_OUT, LEFT_OVER, PREDICT_ROWS
+from .base import LEFT_OVER, PREDICT_ROWS
 from .batches import Batch, as_of_complete, in_least_squares
 from .collapsed import CHUNK_NUMBERS
 from .locality import MOST_ROWS
+from .outliers import FAR_OUT
 from .predictor import Predictor
 from .threads import threads_for
 
@@ -67,6 +68,8 @@ def conditioned(predictor: Predictor, rows: Batch, generator: torch.Generator) -
     """
     models, blend = deepcopy(list(predictor.models)), deepcopy(predictor.blend)
     rows = rows.to(predictor.device, torch.float64)
+    if blend is not None:
+        rows = _without_outliers(blend, rows)
     able = [model for model in models if _can_learn(model)]
     with_base = blend is not None and blend.likelihood.base_kind in KINDS
     if not (able or with_base or predictor.correction is not None):
@@ -112,24 +115,40 @@ def learn_base(blend: Blend, rows: Batch, *, keep_near: bool = False) -> None:
     With ``keep_near`` new inducing points do not tell where members have weight.
     """
     layer = cast(GlobalLayer, blend.base.layers[0])
-    noise = blend.scale**2 * cast(Gaussian, blend.base.likelihood).variance.double()
-    rows = in_least_squares(blend.likelihood, rows)
+    noise = _noise_of_base(blend)
+    rows = in_least_squares(blend.likelihood, _without_outliers(blend, rows))
     rows = Batch(rows.X, blend.scale * rows.y, rows.weight)
     n_before = len(layer.inducing)
     _add_points(layer, rows, noise)
     if keep_near:
         blend.n_near = blend.n_near or n_before
-    base, tails = deepcopy(blend.base).frozen(), blend.likelihood.base_kind == "tails"
 
     def chunks() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         for some in _in_chunks(rows, sum(layer.sizes)):
-            y, weight = some.y.repeat(1, blend.n_alternatives), some.weight
-            if tails:
-                mean, variance = (values[0] for values in base(some.X)[:2])
-                weight = weight * ~((y - mean).square() > FAR_OUT**2 * (variance + noise)).all(-1)
-            yield some.X, y, weight
+            yield some.X, some.y.repeat(1, blend.n_alternatives), some.weight
 
     _update(layer, noise, chunks())
+
+
+def _noise_of_base(blend: Blend) -> Tensor:
+    """Variances (D,) of the noise of a base, of all outputs of its alternatives."""
+    return blend.scale**2 * cast(Gaussian, blend.base.likelihood).variance.double()
+
+
+def _without_outliers(blend: Blend, rows: Batch) -> Batch:
+    """The rows that are not far out by all alternatives of a base which does not learn from outliers."""
+    if not (blend.robust or blend.likelihood.base_kind == "tails"):
+        return rows
+    base, noise, near = blend.base.frozen(), _noise_of_base(blend), []
+    numbers = in_least_squares(blend.likelihood, rows)
+    precision = numbers.weight / rows.weight
+    for start in range(0, len(rows), PREDICT_ROWS):
+        some = slice(start, start + PREDICT_ROWS)
+        mean, variance = (values[0] for values in base(rows.X[some])[:2])
+        error = blend.scale * numbers.y[some].repeat(1, blend.n_alternatives) - mean
+        far = error.square() > FAR_OUT**2 * (variance + noise / precision[some, None])
+        near.append(~far.unflatten(-1, (blend.n_alternatives, -1)).all(1).any(-1))
+    return rows.rows(torch.cat(near)) if near else rows
 
 
 def _learn(model: DeepGP, rows: Batch) -> None:

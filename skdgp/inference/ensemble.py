@@ -69,6 +69,8 @@ class Ensemble:
         How long the parts of the last fit took. It is not stored.
     judged : Judged, default=None
         How likely rows are that members have not learnt from, if training was asked for it. It is not stored.
+    outliers : ndarray of int, default=none
+        Numbers of the rows whose targets are so far out that nothing has learnt from them. They are not stored.
     """
 
     predictor: Predictor
@@ -79,6 +81,7 @@ class Ensemble:
     left_out: LeftOutRows | str = ""
     clock: Clock = field(default_factory=Clock)
     judged: Judged | None = None
+    outliers: np.ndarray = field(default_factory=partial(np.empty, 0, np.int64))
 
     @property
     def models(self) -> Sequence[DeepGP]:
@@ -145,6 +148,7 @@ def stacked(ensembles: Sequence[Ensemble], views: Sequence[View]) -> Ensemble:
         held_out=first.held_out,
         left_out=_left_out_of_all([ensemble.left_out for ensemble in ensembles]),
         clock=first.clock,
+        outliers=reduce(np.union1d, [ensemble.outliers for ensemble in ensembles]),
     )
 
 
@@ -169,7 +173,7 @@ class Training:
     Parameters
     ----------
     data : Batch
-        All rows, in the precision of predictions.
+        All rows, in the precision of predictions. The attribute ``data`` has them with weights of zero for outliers.
     split : Split
         Says which rows are held out.
     plan : Plan
@@ -186,6 +190,7 @@ class Training:
         plan = plan._replace(settings=replace(plan.settings, until=clock.end_of_training))
         self.data, self.split, self.plan, self.watcher, self.device = data, split, plan, watcher, device
         self.clock, self.base_is_enough = clock, False
+        self.outliers = np.empty(0, np.int64)
         self.validation = Validation(data, split, plan, device, data.X.dtype)
 
     def run(
@@ -197,6 +202,7 @@ class Training:
         groups: Sequence[int] | None = None,
         n_neighbors: int | None = 0,
         judge: bool = False,
+        robust: bool = False,
     ) -> Ensemble:
         """Train a member for each seed, and calibrate the members together.
 
@@ -215,6 +221,9 @@ class Training:
             predictions only if that gains.
         judge : bool, default=False
             Whether rows judge the whole predictor at the end, to compare it with others.
+        robust : bool, default=False
+            Whether rows decide if there are outliers, from which neither the base nor members learn, and if the noise
+            has heavy tails.
 
         Raises
         ------
@@ -222,13 +231,21 @@ class Training:
             If the user interrupts before there is a trained member. Later interruptions keep the trained members, and
             what rows have decided by then, and warn.
         """
+        untrained = [
+            _untrained(start, index, seed, self.device, self.plan.precision) for index, seed in enumerate(seeds)
+        ]
+        with self.clock.timing("base"):
+            likelihood = untrained[0][0].likelihood
+            foundation = self.validation.foundation(likelihood, groups, robust=robust) if base else None
+        if foundation is not None and foundation.robust:
+            outliers = foundation.outliers()
+            self.outliers = torch.nonzero(outliers)[:, 0].cpu().numpy()
+            self.validation = self.validation.without(outliers)
+            self.data = self.validation.data
         near, training = self.data.to("cpu", self.plan.precision).near(self.device), []
-        for index, seed in enumerate(seeds):
-            model, generator = _untrained(start, index, seed, self.device, self.plan.precision)
+        for index, (model, generator) in enumerate(untrained):
             rows, held_out = self.split.of(near, index)
             training.append(Member(model, rows, generator, None if self.split.for_validation else held_out))
-        with self.clock.timing("base"):
-            foundation = self.validation.foundation(training[0].model.likelihood, groups) if base else None
         if foundation is not None and foundation.level is not None:
             for member in training:
                 member.model.likelihood.fix_level(foundation.level)
@@ -237,7 +254,7 @@ class Training:
             trained = [member for member, history in zip(training, histories, strict=True) if history.loss]
             begun = [history for history in histories if history.loss]
             predictor = Predictor([self._finished(member.model, index) for index, member in enumerate(trained)])
-        ensemble = Ensemble(predictor, self.plan.name, begun, clock=self.clock)
+        ensemble = Ensemble(predictor, self.plan.name, begun, clock=self.clock, outliers=self.outliers)
         learnt_with = [deepcopy(model.likelihood) for model in predictor.models]
         try:
             with self.clock.timing("judging"):
@@ -246,6 +263,9 @@ class Training:
                     predictor.blend, ensemble.held_out = self.validation.blend(
                         predictor.models, foundation, with_members=not self.base_is_enough
                     )
+                    if robust and self.validation.possible:
+                        predictor.blend.likelihood = self.validation.noise(predictor, foundation)
+                        predictor.blend.robust = foundation.robust
             self._correct(ensemble, foundation, n_neighbors, judge=judge)
             basis = None if foundation is None else foundation.rows
             with self.clock.timing("leave_one_out"):

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from ..gp.neighbours import Correction, Neighbourhood, Neighbours
 from ..gp.noise import Contaminated
 from .batches import Batch
 from .lbfgs import going_back
+from .tails import Errors, gaussian, log_mixture, noise_of, with_tails
 
 #: Default number of neighbours. Twelve are nearly as good, and fifty are not better.
 N_NEIGHBORS = 24
@@ -93,16 +93,26 @@ WORTHWHILE = 5e-3
 
 
 class Predicted(NamedTuple):
-    """Rows with a model's moments (n, P) there; ``unseen`` (n,) is True if the model has not learnt from the row."""
+    """Rows with a model's moments (n, P) there.
+
+    ``unseen`` (n,) is True if the model has not learnt from the row. ``worth`` (n,) are shares of the rows' weights
+    with which they are neighbours, or None if these are one.
+    """
 
     rows: Batch
     mean: Tensor
     variance: Tensor
     unseen: Tensor
+    worth: Tensor | None = None
 
     def at(self, index: Tensor) -> "Predicted":
         """The rows at ``index``."""
-        return Predicted(self.rows.rows(index), self.mean[index], self.variance[index], self.unseen[index])
+        worth = None if self.worth is None else self.worth[index]
+        return Predicted(self.rows.rows(index), self.mean[index], self.variance[index], self.unseen[index], worth)
+
+    def errors(self) -> Errors:
+        """Errors of the predictions."""
+        return Errors(self.rows.y - self.mean, self.variance, self.rows.weight)
 
 
 def best_correction(
@@ -144,13 +154,15 @@ def best_correction(
     if len(held_out.rows) < 2 or len(stored.rows) < 3:
         return None
     residual = stored.rows.y - stored.mean if own is None else _as_of_unseen_rows(stored)
-    noise = _noise_of(likelihood).to(residual)
+    noise, weight = noise_of(likelihood).to(residual), stored.rows.weight
+    if stored.worth is not None:
+        weight = weight * stored.worth
 
     def candidate(
         scale: Tensor, rows: Tensor, start: np.ndarray | None = None, *, usual: Tensor | None = None
     ) -> _Candidate:
         numbers = {"lengthscale": scale, "variance": noise, "noise": noise}
-        local = Neighbours(stored.rows.X, residual, stored.rows.weight, **numbers, n_neighbors=n_neighbors)
+        local = Neighbours(stored.rows.X, residual, weight, **numbers, n_neighbors=n_neighbors)
         judges = held_out.at(rows)
 
         def find() -> Neighbourhood:
@@ -198,11 +210,6 @@ def _by_feature(best: "_Candidate", candidate: Callable[..., "_Candidate"]) -> "
     return best
 
 
-def _noise_of(likelihood: AdditiveNoise) -> Tensor:
-    """Variances (P,) of the noise of encoded targets."""
-    return torch.from_numpy(likelihood.noise_variance() / np.square(likelihood.units.scale))
-
-
 def _spread(index: Tensor, n_rows: int) -> Tensor:
     """At most ``n_rows`` of the numbers, evenly spread over all."""
     return index if len(index) <= n_rows else index[torch.arange(n_rows, device=index.device) * len(index) // n_rows]
@@ -231,6 +238,7 @@ class _Candidate:
     ):
         self.local, self.held_out, self.near, self.likelihood = local, held_out, find(), likelihood
         self.scale, self.noise, self.usual = local.lengthscale, local.noise, usual
+        self.first_odds, self.first_width = _tails_of(likelihood, self.noise)
         self.total_weight = held_out.rows.weight.sum()  # a row of weight 2 is that row twice
         self.weight = held_out.rows.weight / self.total_weight
         self.optimum = self._best(start)
@@ -261,9 +269,10 @@ class _Candidate:
         start = [noise + math.log(FUNCTION_SHARE), np.maximum(noise + math.log(NOISE_SHARE), low_noise)]
         ends = [*zip(low, high, strict=True), *zip(low_noise, np.maximum(high, low_noise), strict=True)]
         lengths = np.array([math.log(distance.item())] if self.usual is None else len(self.scale) * [0.0])
-        bounds = [*zip(lengths - REACH, lengths + REACH, strict=True), *ends, ODDS[1:], WIDTH[1:]]
+        widths = WIDTH[1], max(WIDTH[2], self.first_width + 1.0)
+        bounds = [*zip(lengths - REACH, lengths + REACH, strict=True), *ends, ODDS[1:], widths]
         if first is None:
-            first = np.concatenate([lengths, *start, [ODDS[0], WIDTH[0]]])
+            first = np.concatenate([lengths, *start, [self.first_odds, self.first_width]])
         options, first = {"maxiter": ITERATIONS, "ftol": TOLERANCE}, np.clip(first, *np.transpose(bounds))
         return minimize(going_back(self._negative), first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
 
@@ -278,9 +287,9 @@ class _Candidate:
     def _density(self) -> Tensor:
         """Log densities (n,) of held-out rows; the model's own distribution counts as a Gaussian with its moments."""
         mean, variance = self.local.moments(self.held_out.rows.X, self.near)
-        left, variance = self.held_out.rows.y - self.held_out.mean - mean, self.held_out.variance + variance
-        narrow, wide = (_gaussian(left, variance + noise) for noise in (self.local.noise, self.wide))
-        return torch.logaddexp(narrow + logsigmoid(-self.odds), wide + logsigmoid(self.odds)).sum(-1)
+        errors = self.held_out.errors()
+        left = errors._replace(error=errors.error - mean, variance=errors.variance + variance)
+        return log_mixture(left, self.odds, self.local.noise, self.wide)
 
     def _negative(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         free = torch.tensor(vector, device=self.noise.device, requires_grad=True)
@@ -300,20 +309,26 @@ class _Candidate:
         1974). With a dozen rows that is more than neighbours usually are worth.
         """
         self._set(torch.as_tensor(self.optimum.x, device=self.noise.device))
-        plain = _gaussian(self.held_out.rows.y - self.held_out.mean, self.held_out.variance + self.noise).sum(-1)
-        gain = self._density() - plain
+        gain = self._density() - self._density_before()
         mean = (self.weight * gain).sum()
-        chosen = len(self.optimum.x) / self.total_weight
+        n_before = 1 + 2 * len(self.noise) if isinstance(self.likelihood, Contaminated) else 0
+        chosen = (len(self.optimum.x) - n_before) / self.total_weight
         error = ((self.weight * (gain - mean)).square().sum()).sqrt()
-        likelihood = deepcopy(self.likelihood)
-        likelihood.refine()
-        ratio = (self.local.noise / _noise_of(likelihood).to(self.noise)).log()
-        for logarithm in likelihood.calibrated():
-            logarithm.add_(ratio.to(logarithm))
-        likelihood = Contaminated(likelihood, self.odds.sigmoid().item(), self.wide)
+        likelihood = with_tails(self.likelihood, self.odds.sigmoid().item(), self.local.noise, self.wide)
         return Correction(self.local, likelihood, (mean - chosen).item(), error.item())
 
+    def _density_before(self) -> Tensor:
+        """Log densities (n,) of held-out rows without neighbours."""
+        errors = self.held_out.errors()
+        if not isinstance(self.likelihood, Contaminated):
+            return gaussian(errors, self.noise).sum(-1)
+        odds, wide = self.likelihood.share.logit().to(self.noise), self.likelihood.wide.to(self.noise)
+        return log_mixture(errors, odds, self.noise, wide)
 
-def _gaussian(residual: Tensor, variance: Tensor) -> Tensor:
-    """Log densities of residuals (n, P)."""
-    return -0.5 * (residual.square() / variance + variance.log() + math.log(2 * math.pi))
+
+def _tails_of(likelihood: AdditiveNoise, noise: Tensor) -> tuple[float, float]:
+    """Log odds of wide noise, and the logarithm of its variance over that of most rows, from which searches start."""
+    if not isinstance(likelihood, Contaminated):
+        return ODDS[0], WIDTH[0]
+    odds, width = likelihood.share.logit().item(), (likelihood.wide.to(noise) / noise).log().max().item()
+    return float(np.clip(odds, *ODDS[1:])), max(width, WIDTH[1])

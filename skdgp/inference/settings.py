@@ -102,8 +102,10 @@ class Member(NamedTuple):
     n_distinct: int | None = None
 
     def at_once(self, n_rows: int | None = None) -> Batch:
-        """All rows that it learns from, or ``n_rows`` of them, on the device of training."""
+        """All rows that it learns from, or about ``n_rows`` of them, on the device of training; those with weights."""
         rows = (self.rows if n_rows is None else self.rows.spread(n_rows)).rows()
+        if not rows.weight.all():  # outliers have none
+            rows = rows.rows(rows.weight > 0)
         return rows.to(self.generator.device, rows.X.dtype)
 
 

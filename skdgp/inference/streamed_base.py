@@ -94,7 +94,7 @@ def next_blend(predictor: Predictor, stream: Stream, chunk: Batch, groups: Group
     of_classes = (judges.y, judges.weight) if learnt is None else (learnt.y, learnt.weight)
     best, _ = blend(base, models[0].likelihood, out_of_sample, of_classes, earlier=earlier)
     if earlier is not None:
-        best.n_near = earlier.n_near
+        best.n_near, best.robust = earlier.n_near, earlier.robust
     learn_base(best, chunk.to(predictor.device, torch.float64))
     return best
 

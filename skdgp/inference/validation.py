@@ -18,7 +18,6 @@ from ..gp.kernels import StationaryKernel, SumKernel
 from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.neighbours import Correction
 from .base import (
-    PREDICT_ROWS,
     Base,
     BaseMoments,
     base_for,
@@ -27,7 +26,7 @@ from .base import (
     left_out_moments,
     rows_of_posterior,
 )
-from .batches import Batch, Part, as_of_complete
+from .batches import Batch, Part, as_of_complete, in_least_squares
 from .blending import Gain, OutOfSample, blend, gain_of_members
 from .calibration import MAX_ROWS, marginals_of
 from .callers import users_level
@@ -41,9 +40,11 @@ from .locality import (
     Predicted,
     best_correction,
 )
+from .outliers import PREDICT_ROWS, reach_of
 from .pairs import Pairs
 from .plan import HeldOut, LeftOut, Plan, Split
 from .predictor import Predictor
+from .tails import best_tails, noise_of, with_tails
 from .twins import distinct, mostly_twins
 
 #: Kinds of bases that average over kernels and noises.
@@ -52,6 +53,9 @@ AVERAGED = ("numbers", "tails", "varying", "censored")
 #: Largest share of its own target that a row may have in the prediction of the base, so that residuals of neighbours
 #: need not leave out the row that judges; see :meth:`Validation._change`.
 MOST_OWN_SHARE = 0.05
+
+#: Share of its weight with which an outlier is a neighbour of other rows.
+OUTLIER = 1e-9
 
 #: Fewest rows of which a base of another kind predicts alone, if rows are too few to judge members. With fewer it is
 #: more certain than it should be, and members are better.
@@ -62,13 +66,15 @@ class Foundation(NamedTuple):
     """A base, and the rows that it has learnt from.
 
     If the noise varies, there is another base of the logarithms of its variances, less their means ``level`` (P,). If
-    targets are intervals, ``level`` is the logarithm of the noise's variance.
+    targets are intervals, ``level`` is the logarithm of the noise's variance. A ``robust`` base has done without
+    outliers, whose weights are zero.
     """
 
     base: Base
     rows: Part
     noise: "Foundation | None" = None
     level: Tensor | None = None
+    robust: bool = False
 
     def left_out_moments(self, parts: Sequence[Part]) -> list[BaseMoments]:
         """Moments at some rows, of each part, as if neither base had learnt from the row itself."""
@@ -77,6 +83,21 @@ class Foundation(NamedTuple):
             return moments
         both = zip(moments, self.noise.left_out_moments(parts), strict=True)
         return [BaseMoments(*(torch.cat(pair, dim=-1) for pair in zip(*pairs, strict=True))) for pairs in both]
+
+    @torch.no_grad()
+    def outliers(self) -> Tensor:
+        """Which rows (N,) of the table the base has done without, and which others have errors as large."""
+        data, index = self.rows.data, cast(Tensor, self.rows.index)
+        far = torch.zeros(len(data), dtype=torch.bool, device=data.X.device)
+        far[index] = data.weight[index] == 0
+        if far.any() and len(index) < len(data):
+            [model, *_] = self.base.alternatives()
+            like = cast(GlobalLayer, model.layers[0]).Z
+            parts = (data.rows(slice(start, start + PREDICT_ROWS)) for start in range(0, len(data), PREDICT_ROWS))
+            error = torch.cat([part.y.to(like) - model(part.X.to(like)).mean[0] for part in parts])
+            others = torch.ones_like(far).index_fill(0, index, False)
+            far[others] = (error[others].abs() > reach_of(error[index])).any(-1).to(far.device)
+        return far
 
 
 class Judged(NamedTuple):
@@ -97,7 +118,9 @@ class Validation(NamedTuple):
     """Choices by rows of a fit that are predicted as if members had not learnt from them.
 
     These are rows that members hold out, rows that the user gave, or, if the plan has a ``left_out``, rows that members
-    have learnt from. ``device`` and ``dtype`` are those of predictions.
+    have learnt from. ``device`` and ``dtype`` are those of predictions. Outliers have no weight in ``data``, and do not
+    decide about members and base. They do count for noise and neighbours. If there are any, ``weight`` (N,) has the
+    weights of all rows.
     """
 
     data: Batch
@@ -105,14 +128,25 @@ class Validation(NamedTuple):
     plan: Plan
     device: torch.device
     dtype: torch.dtype
+    weight: Tensor | None = None
 
     @property
     def possible(self) -> bool:
         """Whether there are such rows."""
         return bool(self.split.n_rows) or self.split.rows is not None or self.plan.left_out is not None
 
-    def foundation(self, likelihood: Likelihood, groups: Sequence[int] | None) -> Foundation | None:
-        """The base; None if nothing judges the members. If it cannot be computed, it is None after a warning."""
+    def without(self, outliers: Tensor) -> "Validation":
+        """The same where some of the rows (N,) are outliers."""
+        data = Batch(self.data.X, self.data.y, self.data.weight * ~outliers)
+        return self._replace(data=data, weight=self.data.weight)
+
+    def foundation(
+        self, likelihood: Likelihood, groups: Sequence[int] | None, *, robust: bool = False
+    ) -> Foundation | None:
+        """The base; None if nothing judges the members. If it cannot be computed, it is None after a warning.
+
+        A ``robust`` one does without outliers, if rows are more likely then.
+        """
         alone = self.split.unjudged and (likelihood.base_kind in AVERAGED or len(self.data) >= FEWEST_ALONE)
         if not likelihood.has_base or not (self.possible or alone):
             return None
@@ -128,7 +162,7 @@ class Validation(NamedTuple):
                     rows, deepcopy(cast(Censored, likelihood)).double(), groups
                 )
                 return Foundation(base, basis.with_targets(stand_ins), level=variance.log())
-            base, learnt = base_for(likelihood, rows, groups)
+            base, learnt = base_for(likelihood, rows, groups, robust=robust)
         except np.linalg.LinAlgError:
             warnings.warn(
                 "The base could not be computed, and members predict without it: a covariance matrix has no Cholesky "
@@ -138,7 +172,10 @@ class Validation(NamedTuple):
                 stacklevel=users_level(),
             )
             return None
-        return Foundation(base, basis if learnt is None else basis.with_targets(learnt))
+        if learnt is None:
+            return Foundation(base, basis)
+        robust = robust and not learnt.weight.all()
+        return Foundation(base, basis.with_targets(learnt), robust=robust)
 
     def _regressands(self, likelihood: Likelihood) -> Tensor:
         """Targets of least squares for all rows; the likelihood's parameters are on the device of training."""
@@ -151,7 +188,7 @@ class Validation(NamedTuple):
 
         If members have no weight, or there are too few rows to judge them, all rows judge the base alone.
         """
-        base, _, noise, _ = foundation
+        base, noise = foundation.base, foundation.noise
         judged, out_of_sample = with_members and not self.split.unjudged, self._out_of_sample(models, foundation)
         some = bool(self.split.n_rows) and not self.split.unjudged
         best, score = blend(
@@ -216,6 +253,21 @@ class Validation(NamedTuple):
         size = given.weight.sum() / weight.sum()
         return torch.cat([given.y, y[lacking]]), torch.cat([given.weight, size * weight[lacking]])
 
+    def noise(self, predictor: Predictor, foundation: Foundation) -> AdditiveNoise:
+        """Noise of the blend as it is, or of two Gaussians if rows ask for that; see :mod:`.tails`."""
+        part = Part(self.data, torch.as_tensor(self.split.order, device=self.data.X.device))
+        if self.split.rows is not None:
+            part = Part(self.split.rows)
+        predicted = self._predicted(predictor, foundation, part.spread(MAX_ROWS))
+        likelihood = cast(AdditiveNoise, predictor.likelihoods[0])
+        rows = in_least_squares(likelihood, predicted.rows)
+        ratio = predicted.rows.weight / rows.weight / likelihood.plain_ratio
+        errors = predicted._replace(rows=Batch(rows.X, rows.y, predicted.rows.weight)).at(predicted.unseen).errors()
+        tails = best_tails(errors.in_units(ratio[predicted.unseen, None]), noise_of(likelihood))
+        if not tails.heavy:
+            return likelihood
+        return with_tails(likelihood, tails.share, tails.narrow, tails.wide)
+
     def correction(
         self, predictor: Predictor, foundation: Foundation | None, n_neighbors: int | None
     ) -> Correction | None:
@@ -224,7 +276,7 @@ class Validation(NamedTuple):
         With ``n_neighbors=None`` it is also None if it does not gain. If it cannot be computed, it is None after a
         warning.
         """
-        stored, weight = self.stored()
+        stored, weight, worth = self.stored()
         others = None
         if self.split.rows is not None:
             others = self._predicted(predictor, foundation, Part(self.split.rows).spread(MOST_VALIDATION_ROWS))
@@ -235,7 +287,8 @@ class Validation(NamedTuple):
                     length = kernel.lengthscale[0].double()
                     scales.append(length / length.log().mean().exp())
         predicted = self._predicted(predictor, foundation, stored)
-        predicted = predicted._replace(rows=Batch(predicted.rows.X, predicted.rows.y, weight.to(predicted.rows.weight)))
+        rows = Batch(predicted.rows.X, predicted.rows.y, weight.to(predicted.rows.weight))
+        predicted = predicted._replace(rows=rows, worth=None if worth is None else worth.to(rows.weight))
         likelihood = cast(AdditiveNoise, predictor.likelihoods[0])
         predicted = predicted._replace(rows=as_of_complete(likelihood, predicted.rows))
         if others is not None:
@@ -332,19 +385,29 @@ class Validation(NamedTuple):
         columns = (cast(Tensor, part.index), density, weight)
         return Judged(*(column[predicted.unseen.to(column.device)].cpu().numpy() for column in columns))
 
-    def stored(self) -> tuple[Part, Tensor]:
-        """Rows that may become neighbours, with their weights.
+    def stored(self) -> tuple[Part, Tensor, Tensor | None]:
+        """Rows that may become neighbours, with their weights, and shares of these with which they are neighbours.
 
         If some rows have twins, then new rows will, too, and a twin is the best of neighbours. But if most rows have
         twins, the table was made by repeating rows. New rows will not be copies, and a copy among the neighbours would
         only prove that there is no noise. So twins are one row then, and if the split says so.
         """
         order = torch.as_tensor(self.split.order[:MOST_ROWS], device=self.data.X.device)
-        rows = self.data.rows(order)
-        if not (mostly_twins(rows) or self.split.distinct):
-            return Part(self.data, order), rows.weight
-        first, weight = distinct(rows)
-        return Part(self.data, order[first]), weight
+        part = Part(self.data, order)
+        rows = self._with_all_weights(part, part.rows())
+        weight = rows.weight
+        if mostly_twins(rows) or self.split.distinct:
+            first, weight = distinct(rows)
+            part = Part(self.data, order[first])
+        outlier = part.rows().weight == 0
+        return part, weight, torch.where(outlier, OUTLIER, 1.0) if outlier.any() else None
+
+    def _with_all_weights(self, part: Part, rows: Batch) -> Batch:
+        """The rows of a part with weights for outliers, too."""
+        if self.weight is None or part.data is not self.data:
+            return rows
+        weight = self.weight if part.index is None else self.weight[part.index]
+        return Batch(rows.X, rows.y, weight.to(rows.weight))
 
     @torch.no_grad()
     def _predicted(self, predictor: Predictor, foundation: Foundation | None, part: Part) -> Predicted:
@@ -354,12 +417,13 @@ class Validation(NamedTuple):
         base must not have learnt from a row.
         """
         rows = part.rows().to(self.device, self.dtype)
+        exact = self._with_all_weights(part, rows.to(self.device, torch.float64))
         if not predictor.with_members:
             [of_base] = cast(Foundation, foundation).left_out_moments([part])
             whole = of_base.mean.new_zeros(len(part), predictor.likelihoods[0].n_outputs)
             mean, variance = (like_deep(values, whole) for values in (of_base.mean, of_base.variance))
             everything = torch.ones(len(part), dtype=torch.bool, device=self.device)
-            return Predicted(rows.to(self.device, torch.float64), mean, variance, everything)
+            return Predicted(exact, mean, variance, everything)
         moments = [self._moments(model, part, rows) for model in predictor.models]
         by_member = torch.stack([self._unseen(index, part) for index in range(len(predictor))]).to(
             self.device
@@ -370,7 +434,6 @@ class Validation(NamedTuple):
         means, variances = (torch.stack(column).double() for column in zip(*moments, strict=True))  # (E, n, P)
         mean = (weight * means).sum(0)
         variance = (weight * (variances + (means - mean).square())).sum(0)
-        exact = rows.to(self.device, torch.float64)
         if (blend := predictor.blend) is not None:
             frozen = blend.frozen()
             t = torch.cat([frozen.share(X, frozen.of_base(X)) for X in exact.X.split(PREDICT_ROWS)])
