@@ -10,6 +10,7 @@ from scipy.stats import norm
 from sklearn.datasets import make_friedman1
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPClassifier, SOLVEGPRegressor
+from skdgp.adapters import MomentsModule
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.noise import Contaminated
 from skdgp.gp.units import Units
@@ -259,6 +260,14 @@ def test_rows_given_to_judge_decide_on_the_tails():
     assert narrow.noise_variance_ < 3 * NOISE**2 < 0.1 < wide.noise_variance_
 
 
+def test_a_verbose_fit_says_so(capsys):
+    X, clean, y, _ = wave()
+    SOLVEGPRegressor(**QUICK, verbose=1).fit(X, y)
+    assert "targets of 10 rows are far out (outliers_)" in capsys.readouterr().out
+    SOLVEGPRegressor(**QUICK, verbose=1).fit(X, clean)
+    assert "far out" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("options", [{"trend": "auto"}, {"n_neighbors": 5}, {"target_transform": None}])
 def test_options_do_not_hide_outliers(options):
     X, clean, y, far = wave(300, n_far=15)
@@ -306,10 +315,21 @@ def test_rows_left_out_are_predicted_with_the_tails():
 def test_alone_as_in_a_table_and_in_files(kind):
     X, _, y, _ = wave(300, n_far=15)
     model = kind(**QUICK).fit(X, y)
+    assert type(predictor_of(model).likelihoods[0]) is Contaminated
     again = pickle.loads(pickle.dumps(model))
     together, alone = model.predict_dist(X), [again.predict_dist(X[[row]]) for row in range(3)]
     np.testing.assert_allclose(together.logpdf(y)[:3], [one.logpdf(y[[i]])[0] for i, one in enumerate(alone)])
     np.testing.assert_array_equal(again.outliers_, model.outliers_)
+
+
+def test_moments_elsewhere_have_the_tails():
+    X, _, y, _ = wave(300, n_far=15)
+    model = SOLVEGPRegressor(**QUICK).fit(X, y)
+    mean, std = model.predict(X[:5], return_std=True)
+    moments = MomentsModule(model)(torch.from_numpy(X[:5]))
+    np.testing.assert_allclose(moments[0].numpy().ravel(), mean, rtol=1e-6)
+    np.testing.assert_allclose(moments[1].numpy().ravel(), std, rtol=1e-6)
+    assert std.min() > 1.0  # one target in twenty is far out
 
 
 def test_updates_leave_out_outliers():
@@ -331,7 +351,7 @@ def test_chunks_after_a_fit_leave_out_outliers():
 
 
 @pytest.mark.slow
-@every_class
+@pytest.mark.parametrize("kind", [SOLVEGPRegressor, AVDGPRegressor])
 def test_default_members_of_a_known_function(kind):
     """Friedman's function with one target in twenty moved by five to ten deviations."""
     X, truth = make_friedman1(500, noise=1.0, random_state=0)

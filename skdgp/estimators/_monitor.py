@@ -33,6 +33,7 @@ class Monitor:
         self._attributes = attributes
         self._so_far: Callable[[], Ensemble] | None = None  # set after the first epoch
         self._seconds: dict[str, float] = {}
+        self._outliers = set[int]()
 
     def __enter__(self) -> Self:
         return self
@@ -40,7 +41,7 @@ class Monitor:
     def __exit__(self, kind, *_) -> None:
         if kind is None:
             self._tasks.close()
-            self._line.close(self._seconds)
+            self._line.close(self._seconds, len(self._outliers))
 
     def epoch(self, histories: Sequence[History], so_far: Callable[[], Ensemble]) -> bool:
         """Report that some models have ended an epoch. Return whether a callback wants the training to end."""
@@ -51,6 +52,7 @@ class Monitor:
     def end(self, ensemble: Ensemble) -> None:
         """Take notice that training has ended."""
         self._so_far, self._seconds = lambda: ensemble, ensemble.clock.seconds
+        self._outliers |= set(ensemble.outliers.tolist())
 
     def _attributes_so_far(self) -> dict | None:
         """Attributes that a fitted copy of the estimator would have now, or None before the first epoch."""

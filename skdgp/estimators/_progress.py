@@ -108,10 +108,12 @@ class ProgressLine:
             f"  {elapsed:.0f} s, {elapsed * (1 - fraction) / fraction:.0f} s to go at most"
         )
 
-    def close(self, seconds: Mapping[str, float]) -> None:
-        """Replace the line by the time that the fit took, and its longer parts."""
+    def close(self, seconds: Mapping[str, float], n_outliers: int) -> None:
+        """Replace the line by the time that the fit took, with its longer parts, and by the number of outliers."""
         if self.silent:
             return
         parts = ", ".join(f"{part} {taken:.1f} s" for part, taken in seconds.items() if taken >= 0.05)
         text = f"{self.name} fitted in {time.monotonic() - self.start:.1f} s" + (f": {parts}" if parts else "")
+        if n_outliers:
+            text += f"; targets of {n_outliers} rows are far out (outliers_), and nothing learnt from them"
         self._line.write(text, last=True)

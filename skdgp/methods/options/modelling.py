@@ -93,11 +93,11 @@ LIKELIHOOD = Option(
     Distribution of the targets around the function. "gaussian" is Gaussian noise with the same variance for all
     rows; "lognormal" is the same for logarithms of positive targets. These two also take targets of which some are
     only known to lie in an interval. "heteroskedastic" is Gaussian noise whose variance depends on the row; "student_t"
-    is for heavy tails; a few outliers need no other likelihood. "poisson" and "negative_binomial" are for counts, the latter for counts with more
-    variance. "gamma" is for positive and skewed targets, and "beta" for shares between 0 and 1. "ordinal" is for
-    grades, such as ratings from 1 to 5, of which only the order matters. You can also write one of your own; see
-    :doc:`/targets` and
-    :doc:`/contributing`. Neighbours correct only "gaussian", "lognormal" and additive noise of your own, with exact
+    is for heavy tails; a few outliers need no other likelihood. "poisson" and "negative_binomial" are for
+    counts, the latter for counts with more variance. "gamma" is for positive and skewed targets, and "beta" for shares
+    between 0 and 1. "ordinal" is for grades, such as ratings from 1 to 5, of which only the order matters. You can
+    also write one of your own; see :doc:`/targets` and :doc:`/contributing`. Neighbours correct only "gaussian",
+    "lognormal" and additive noise of your own, with exact
     targets.
     """,
     shapes=True,
