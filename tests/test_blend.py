@@ -232,7 +232,7 @@ class TestFaces:
         assert model.base_weight_ == 0.0 and predictor_of(model).blend is None
 
     def test_nor_where_numbers_are_beyond_floating_point(self, tiny, wave, monkeypatch):
-        def fail(*_):
+        def fail(*_, **__):
             raise np.linalg.LinAlgError("never")
 
         monkeypatch.setattr(validation, "base_for", fail)

@@ -338,7 +338,7 @@ def test_updates_leave_out_outliers():
     expected, found = (SOLVEGPRegressor(**QUICK).fit(X, y) for _ in range(2))
     near = np.setdiff1d(np.arange(200), far)
     expected.update(new[near], clean[near])
-    found.update(new, spoilt)
+    found.update(new[far], spoilt[far]).update(new, spoilt)
     np.testing.assert_allclose(found.predict(new), expected.predict(new), rtol=1e-6, atol=1e-8)
 
 

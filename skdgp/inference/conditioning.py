@@ -70,6 +70,8 @@ def conditioned(predictor: Predictor, rows: Batch, generator: torch.Generator) -
     rows = rows.to(predictor.device, torch.float64)
     if blend is not None:
         rows = _without_outliers(blend, rows)
+        if not len(rows):
+            return Predictor(models, blend, predictor.correction)
     able = [model for model in models if _can_learn(model)]
     with_base = blend is not None and blend.likelihood.base_kind in KINDS
     if not (able or with_base or predictor.correction is not None):
@@ -115,8 +117,10 @@ def learn_base(blend: Blend, rows: Batch, *, keep_near: bool = False) -> None:
     With ``keep_near`` new inducing points do not tell where members have weight.
     """
     layer = cast(GlobalLayer, blend.base.layers[0])
-    noise = _noise_of_base(blend)
-    rows = in_least_squares(blend.likelihood, _without_outliers(blend, rows))
+    noise, rows = _noise_of_base(blend), _without_outliers(blend, rows)
+    if not len(rows):
+        return
+    rows = in_least_squares(blend.likelihood, rows)
     rows = Batch(rows.X, blend.scale * rows.y, rows.weight)
     n_before = len(layer.inducing)
     _add_points(layer, rows, noise)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..gp.deep_gp import DeepGP
+from ..gp.likelihoods import Likelihood
 from .batches import Batch, Part
 from .calibration import FIRST_PRIOR_ROWS, MAX_ROWS, PRIOR_ROWS, recalibrate
 from .callers import users_level
@@ -231,24 +232,15 @@ class Training:
             If the user interrupts before there is a trained member. Later interruptions keep the trained members, and
             what rows have decided by then, and warn.
         """
-        untrained = [
-            _untrained(start, index, seed, self.device, self.plan.precision) for index, seed in enumerate(seeds)
-        ]
+        untrained = [_untrained(start, i, seed, self.device, self.plan.precision) for i, seed in enumerate(seeds)]
         with self.clock.timing("base"):
-            likelihood = untrained[0][0].likelihood
-            foundation = self.validation.foundation(likelihood, groups, robust=robust) if base else None
-        if foundation is not None and foundation.robust:
-            outliers = foundation.outliers()
-            self.outliers = torch.nonzero(outliers)[:, 0].cpu().numpy()
-            self.validation = self.validation.without(outliers)
-            self.data = self.validation.data
+            foundation = self._foundation(untrained[0][0].likelihood, groups, robust=robust) if base else None
         near, training = self.data.to("cpu", self.plan.precision).near(self.device), []
         for index, (model, generator) in enumerate(untrained):
+            if foundation is not None and foundation.level is not None:
+                model.likelihood.fix_level(foundation.level)
             rows, held_out = self.split.of(near, index)
             training.append(Member(model, rows, generator, None if self.split.for_validation else held_out))
-        if foundation is not None and foundation.level is not None:
-            for member in training:
-                member.model.likelihood.fix_level(foundation.level)
         with self.clock.timing("training"):
             histories = self._train(training, foundation)
             trained = [member for member, history in zip(training, histories, strict=True) if history.loss]
@@ -260,12 +252,7 @@ class Training:
             with self.clock.timing("judging"):
                 self._calibrate(ensemble, [member.held_out for member in trained])
                 if foundation is not None:
-                    predictor.blend, ensemble.held_out = self.validation.blend(
-                        predictor.models, foundation, with_members=not self.base_is_enough
-                    )
-                    if robust and self.validation.possible:
-                        predictor.blend.likelihood = self.validation.noise(predictor, foundation)
-                        predictor.blend.robust = foundation.robust
+                    self._blend(ensemble, foundation, tails=robust and self.validation.possible)
             self._correct(ensemble, foundation, n_neighbors, judge=judge)
             basis = None if foundation is None else foundation.rows
             with self.clock.timing("leave_one_out"):
@@ -276,6 +263,26 @@ class Training:
         _warn_if_interrupted(histories)
         self.watcher.end(ensemble)
         return ensemble
+
+    def _foundation(self, likelihood: Likelihood, groups: Sequence[int] | None, *, robust: bool) -> Foundation | None:
+        """The base; see :meth:`.Validation.foundation`. Outliers have no weight from now on."""
+        foundation = self.validation.foundation(likelihood, groups, robust=robust)
+        if foundation is not None and foundation.robust:
+            outliers = foundation.outliers()
+            self.outliers = torch.nonzero(outliers)[:, 0].cpu().numpy()
+            self.validation = self.validation.without(outliers)
+            self.data = self.validation.data
+        return foundation
+
+    def _blend(self, ensemble: Ensemble, foundation: Foundation, *, tails: bool) -> None:
+        """Blend the members with the base. With ``tails`` rows decide whether noise is a mixture of two Gaussians."""
+        predictor = ensemble.predictor
+        predictor.blend, ensemble.held_out = self.validation.blend(
+            predictor.models, foundation, with_members=not self.base_is_enough
+        )
+        predictor.blend.robust = foundation.robust
+        if tails:
+            predictor.blend.likelihood = self.validation.noise(predictor, foundation)
 
     def _train(self, members: Sequence[Member], foundation: Foundation | None) -> list[History]:
         """Train the members. Meanwhile the watcher can ask what they would be if training ended.
