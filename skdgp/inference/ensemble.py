@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
 import numpy as np
 import torch
 
+from ..gp.blend import Blend
 from ..gp.deep_gp import DeepGP
 from ..gp.likelihoods import Likelihood
+from ..gp.noise import Contaminated
 from .batches import Batch, Part
 from .calibration import FIRST_PRIOR_ROWS, MAX_ROWS, PRIOR_ROWS, recalibrate
 from .callers import users_level
@@ -247,13 +249,13 @@ class Training:
             begun = [history for history in histories if history.loss]
             predictor = Predictor([self._finished(member.model, index) for index, member in enumerate(trained)])
         ensemble = Ensemble(predictor, self.plan.name, begun, clock=self.clock, outliers=self.outliers)
-        learnt_with = [deepcopy(model.likelihood) for model in predictor.models]
+        tails, learnt_with = None, [deepcopy(model.likelihood) for model in predictor.models]
         try:
             with self.clock.timing("judging"):
                 self._calibrate(ensemble, [member.held_out for member in trained])
                 if foundation is not None:
-                    self._blend(ensemble, foundation, tails=robust and self.validation.possible)
-            self._correct(ensemble, foundation, n_neighbors, judge=judge)
+                    tails = self._blend(ensemble, foundation, robust=robust)
+            self._correct(ensemble, foundation, n_neighbors, tails, judge=judge)
             basis = None if foundation is None else foundation.rows
             with self.clock.timing("leave_one_out"):
                 ensemble.left_out = leave_one_out(predictor, learnt_with, basis, self.validation)
@@ -274,15 +276,14 @@ class Training:
             self.data = self.validation.data
         return foundation
 
-    def _blend(self, ensemble: Ensemble, foundation: Foundation, *, tails: bool) -> None:
-        """Blend the members with the base. With ``tails`` rows decide whether noise is a mixture of two Gaussians."""
+    def _blend(self, ensemble: Ensemble, foundation: Foundation, *, robust: bool) -> Contaminated | None:
+        """Blend the members with the base. Return noise of two Gaussians if rows ask for it."""
         predictor = ensemble.predictor
         predictor.blend, ensemble.held_out = self.validation.blend(
             predictor.models, foundation, with_members=not self.base_is_enough
         )
         predictor.blend.robust = foundation.robust
-        if tails:
-            predictor.blend.likelihood = self.validation.noise(predictor, foundation)
+        return self.validation.tails(predictor, foundation) if robust and self.validation.possible else None
 
     def _train(self, members: Sequence[Member], foundation: Foundation | None) -> list[History]:
         """Train the members. Meanwhile the watcher can ask what they would be if training ended.
@@ -347,7 +348,13 @@ class Training:
         ensemble.held_out = HeldOut(float(np.mean(scores)), n_rows) if scores else None
 
     def _correct(
-        self, ensemble: Ensemble, foundation: Foundation | None, n_neighbors: int | None, *, judge: bool
+        self,
+        ensemble: Ensemble,
+        foundation: Foundation | None,
+        n_neighbors: int | None,
+        tails: Contaminated | None,
+        *,
+        judge: bool,
     ) -> None:
         """Let rows decide on neighbours. Members then learn from rows that were held out to judge them alone."""
         predictor, models = ensemble.predictor, ensemble.models
@@ -357,7 +364,9 @@ class Training:
                 self.clock.left_out.append("neighbors")
             else:
                 with self.clock.timing("neighbors"):
-                    predictor.correction = self.validation.correction(predictor, foundation, n_neighbors)
+                    predictor.correction = self.validation.correction(predictor, foundation, n_neighbors, tails)
+        if tails is not None:
+            cast(Blend, predictor.blend).likelihood = tails
         if judge:
             with self.clock.timing("judging"):
                 ensemble.judged = self.validation.judge(predictor, foundation)

@@ -122,6 +122,7 @@ def best_correction(
     scales: Sequence[Tensor],
     n_neighbors: int = N_NEIGHBORS,
     change: Callable[[Tensor, Tensor], Tensor] | None = None,
+    tails: Contaminated | None = None,
 ) -> Correction | None:
     """The best correction there is; None if there are no rows to judge.
 
@@ -140,6 +141,8 @@ def best_correction(
     change : callable, default=no change
         From the numbers of rows that judge (B,) and of their neighbours (B, k) to what is added to the neighbours'
         residuals (B, k, P), so that these have not learnt from the row that judges either.
+    tails : Contaminated, default=None
+        The model's noise without neighbours if this is a mixture. Neighbours must gain more than it does.
 
     Returns
     -------
@@ -171,7 +174,7 @@ def best_correction(
                 return near
             return near._replace(residual=residual[near.rows] + change(own[rows], near.rows))
 
-        return _Candidate(local, judges, find, likelihood, start, usual)
+        return _Candidate(local, judges, find, likelihood, start, usual, tails)
 
     everything = torch.arange(len(held_out.rows), device=residual.device)
     first = _spread(everything, SEARCH_ROWS)
@@ -235,10 +238,11 @@ class _Candidate:
         likelihood: AdditiveNoise,
         start: np.ndarray | None,
         usual: Tensor | None,
+        tails: Contaminated | None = None,
     ):
         self.local, self.held_out, self.near, self.likelihood = local, held_out, find(), likelihood
         self.scale, self.noise, self.usual = local.lengthscale, local.noise, usual
-        self.first_odds, self.first_width = _tails_of(likelihood, self.noise)
+        self.tails = tails
         self.total_weight = held_out.rows.weight.sum()  # a row of weight 2 is that row twice
         self.weight = held_out.rows.weight / self.total_weight
         self.optimum = self._best(start)
@@ -269,10 +273,11 @@ class _Candidate:
         start = [noise + math.log(FUNCTION_SHARE), np.maximum(noise + math.log(NOISE_SHARE), low_noise)]
         ends = [*zip(low, high, strict=True), *zip(low_noise, np.maximum(high, low_noise), strict=True)]
         lengths = np.array([math.log(distance.item())] if self.usual is None else len(self.scale) * [0.0])
-        widths = WIDTH[1], max(WIDTH[2], self.first_width + 1.0)
+        odds, width = self._first_tails()
+        widths = WIDTH[1], max(WIDTH[2], width + 1.0)
         bounds = [*zip(lengths - REACH, lengths + REACH, strict=True), *ends, ODDS[1:], widths]
         if first is None:
-            first = np.concatenate([lengths, *start, [self.first_odds, self.first_width]])
+            first = np.concatenate([lengths, *start, [odds, width]])
         options, first = {"maxiter": ITERATIONS, "ftol": TOLERANCE}, np.clip(first, *np.transpose(bounds))
         return minimize(going_back(self._negative), first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
 
@@ -311,7 +316,7 @@ class _Candidate:
         self._set(torch.as_tensor(self.optimum.x, device=self.noise.device))
         gain = self._density() - self._density_before()
         mean = (self.weight * gain).sum()
-        n_before = 1 + 2 * len(self.noise) if isinstance(self.likelihood, Contaminated) else 0
+        n_before = 0 if self.tails is None else 1 + 2 * len(self.noise)
         chosen = (len(self.optimum.x) - n_before) / self.total_weight
         error = ((self.weight * (gain - mean)).square().sum()).sqrt()
         likelihood = with_tails(self.likelihood, self.odds.sigmoid().item(), self.local.noise, self.wide)
@@ -320,15 +325,16 @@ class _Candidate:
     def _density_before(self) -> Tensor:
         """Log densities (n,) of held-out rows without neighbours."""
         errors = self.held_out.errors()
-        if not isinstance(self.likelihood, Contaminated):
+        if self.tails is None:
             return gaussian(errors, self.noise).sum(-1)
-        odds, wide = self.likelihood.share.logit().to(self.noise), self.likelihood.wide.to(self.noise)
-        return log_mixture(errors, odds, self.noise, wide)
+        odds, wide = self.tails.share.logit().to(self.noise), self.tails.wide.to(self.noise)
+        return log_mixture(errors, odds, noise_of(self.tails).to(self.noise), wide)
 
-
-def _tails_of(likelihood: AdditiveNoise, noise: Tensor) -> tuple[float, float]:
-    """Log odds of wide noise, and the logarithm of its variance over that of most rows, from which searches start."""
-    if not isinstance(likelihood, Contaminated):
-        return ODDS[0], WIDTH[0]
-    odds, width = likelihood.share.logit().item(), (likelihood.wide.to(noise) / noise).log().max().item()
-    return float(np.clip(odds, *ODDS[1:])), max(width, WIDTH[1])
+    def _first_tails(self) -> tuple[float, float]:
+        """Initial log odds of wide noise, and logarithm of its variance over the old noise: larger for outliers."""
+        if self.tails is None:
+            return ODDS[0], WIDTH[0]
+        width = (self.tails.wide.to(self.noise) / self.noise).log().max().item()
+        if width <= WIDTH[2]:
+            return ODDS[0], WIDTH[0]
+        return float(np.clip(self.tails.share.logit().item(), *ODDS[1:])), width

@@ -17,6 +17,7 @@ from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import StationaryKernel, SumKernel
 from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.neighbours import Correction
+from ..gp.noise import Contaminated
 from .base import (
     Base,
     BaseMoments,
@@ -253,8 +254,8 @@ class Validation(NamedTuple):
         size = given.weight.sum() / weight.sum()
         return torch.cat([given.y, y[lacking]]), torch.cat([given.weight, size * weight[lacking]])
 
-    def noise(self, predictor: Predictor, foundation: Foundation) -> AdditiveNoise:
-        """Noise of the blend as it is, or of two Gaussians if rows ask for that; see :mod:`.tails`."""
+    def tails(self, predictor: Predictor, foundation: Foundation) -> Contaminated | None:
+        """Noise of two Gaussians for a predictor without neighbours; None if rows do not ask for it."""
         part = Part(self.data, torch.as_tensor(self.split.order, device=self.data.X.device))
         if self.split.rows is not None:
             part = Part(self.split.rows)
@@ -264,17 +265,19 @@ class Validation(NamedTuple):
         ratio = predicted.rows.weight / rows.weight / likelihood.plain_ratio
         errors = predicted._replace(rows=Batch(rows.X, rows.y, predicted.rows.weight)).at(predicted.unseen).errors()
         tails = best_tails(errors.in_units(ratio[predicted.unseen, None]), noise_of(likelihood))
-        if not tails.heavy:
-            return likelihood
-        return with_tails(likelihood, tails.share, tails.narrow, tails.wide)
+        return with_tails(likelihood, tails.share, tails.narrow, tails.wide) if tails.heavy else None
 
     def correction(
-        self, predictor: Predictor, foundation: Foundation | None, n_neighbors: int | None
+        self,
+        predictor: Predictor,
+        foundation: Foundation | None,
+        n_neighbors: int | None,
+        tails: Contaminated | None = None,
     ) -> Correction | None:
         """The correction of a predictor that has none, by nearest rows; None if no rows judge it.
 
-        With ``n_neighbors=None`` it is also None if it does not gain. If it cannot be computed, it is None after a
-        warning.
+        With ``n_neighbors=None`` it is also None if it does not gain, beyond what ``tails`` of the noise do. If it
+        cannot be computed, it is None after a warning.
         """
         stored, weight, worth = self.stored()
         others = None
@@ -295,7 +298,9 @@ class Validation(NamedTuple):
             others = others._replace(rows=as_of_complete(likelihood, others.rows))
         change = None if others is not None else self._change(predictor, foundation, stored, predicted.rows.X)
         try:
-            correction = best_correction(predicted, others, likelihood, scales, n_neighbors or N_NEIGHBORS, change)
+            correction = best_correction(
+                predicted, others, likelihood, scales, n_neighbors or N_NEIGHBORS, change, tails
+            )
         except np.linalg.LinAlgError:
             warnings.warn(
                 "The correction by nearest rows could not be computed, and predictions do without it: a covariance "
