@@ -332,6 +332,27 @@ def test_moments_elsewhere_have_the_tails():
     assert std.min() > 1.0  # one target in twenty is far out
 
 
+def test_evidence_is_that_of_the_other_rows():
+    X, _, y, far = wave(300, n_far=15)
+    weight = 1.0 + np.random.default_rng(0).integers(2, size=300)
+    weight[3] = 0.0
+    model = SOLVEGPRegressor(**QUICK).fit(X, y, sample_weight=weight)
+    near = np.setdiff1d(np.arange(300), far)
+    expected = model.log_marginal_likelihood(None, X[near], y[near], sample_weight=weight[near])
+    assert model.log_marginal_likelihood(None, X, y, sample_weight=weight) == pytest.approx(expected, rel=1e-9)
+    assert model.log_marginal_likelihood() == pytest.approx(expected, rel=1e-3)
+
+
+def test_rows_come_back_that_the_next_base_predicts(monkeypatch):
+    """The first base, which bends towards an outlier, takes rows for outliers that are none."""
+    X, clean, y, far = wave(seed=10, n_far=1)
+    y[far] = clean[far] + 20
+    _, learnt = base_of(X, y)
+    np.testing.assert_array_equal(np.flatnonzero(learnt.weight == 0), far)
+    monkeypatch.setattr(outliers_module, "ROUNDS", 1)
+    assert (base_of(X, y)[1].weight == 0).sum() > 1
+
+
 def test_updates_leave_out_outliers():
     X, _, y, _ = wave(300, n_far=15)
     new, clean, spoilt, far = wave(200, seed=1, n_far=10)

@@ -38,6 +38,9 @@ def log_marginal_likelihood(estimator, theta, X, y, sample_weight, *, known: Map
     view = View(of_fit.table.encoding.width)  # rows count as in fit, which may not have looked at their gaps
     batches = batches_of(predictor, of_fit.table, view) if likelihood.rows_differ else partial(to_batch, likelihood)
     data = batches(rows, np.dtype(np.float64))
+    if len(rows) == of_fit.n_rows:  # those of fit, of which outliers have no part in the models
+        learnt_from = ~np.isin(rows.given.number, getattr(estimator, "outliers_", []))
+        data = data.rows(torch.from_numpy(learnt_from))
     with threads_for():
         try:
             there = data.to(predictor.device, torch.float64)

@@ -323,7 +323,7 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         inducing point at every row it is the value itself, as that of scikit-learn's ``GaussianProcessRegressor``, but
         of targets in their own units. It is then too low by at most n v/2 · 10⁻⁶ for n rows and a kernel whose variance
         is v times that of the noise, since covariance matrices have jitter. A ``base`` and neighbours, which correct
-        predictions, have no part in it. The estimator stays as it is.
+        predictions, have no part in it, nor have the rows of ``outliers_``. The estimator stays as it is.
 
         Parameters
         ----------

@@ -9,6 +9,8 @@ the two bases. The one without outliers must be better by three scores, with noi
 * smaller absolute errors, by ``CLEARLY`` standard errors of the mean difference,
 * squared errors that are not larger, by ``HARDLY`` standard errors.
 
+If that base finds that some of them are not far out, they come back unless a base with them is worse.
+
 Large targets that belong to the function, where the base is only worse than elsewhere, have larger absolute errors
 without themselves. Rare events to one side have larger squared errors: without them means are too low. So both stay.
 """
@@ -73,8 +75,17 @@ class _Judged(NamedTuple):
         absolute, square = (_difference(self.errors, other.errors, power) for power in (1, 2))
         if not (absolute < -clearly and square < HARDLY):
             return False
-        gain = best_tails(self.errors, self.noise).log_density - best_tails(other.errors, other.noise).log_density
-        return gain > LEAST_GAIN
+        return _density(self) - _density(other) > LEAST_GAIN
+
+    def as_good_as(self, other: "_Judged") -> bool:
+        """Whether this base, which has learnt from more rows, is not worse."""
+        no_worse = all(_difference(self.errors, other.errors, power) < HARDLY for power in (1, 2))
+        return no_worse and _density(self) >= _density(other)
+
+
+def _density(judged: _Judged) -> float:
+    """Log density of all rows."""
+    return best_tails(judged.errors, judged.noise).log_density
 
 
 def _difference(errors: Errors, others: Errors, power: int) -> float:
@@ -114,15 +125,16 @@ def fit_without_outliers(
         same = (near != judged.learnt).sum() <= SAME * (~judged.learnt).sum()
         if same or near.all() or (~near).double().mean() > MOST:
             break
-        kept = rows.rows(near)
+        kept, fewer = rows.rows(near), bool((near >= judged.learnt).all())
         try:
-            if not _judged(_with_same_kernel(model, kept, judged), rows, near, precision).better_than(judged, HOPE):
+            trial = None if fewer else _judged(_with_same_kernel(model, kept, judged), rows, near, precision)
+            if trial is not None and not trial.better_than(judged, HOPE):
                 break
             alone = fit(kept)
             without = _judged(alone, rows, near, precision)
         except np.linalg.LinAlgError:  # there is a base already
             break
-        if not without.better_than(judged):
+        if not (without.as_good_as(judged) if fewer else without.better_than(judged)):
             break
         best, judged = WithoutOutliers(alone, near), without
     return best
