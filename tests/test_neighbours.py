@@ -238,7 +238,8 @@ def test_lengthscales_of_features_have_a_prior_around_the_usual_one():
         rows = found.rows
         local = Neighbours(rows.X, rows.y, rows.weight, lengthscale=scale, **numbers)
         near = local.neighbourhood(found.rows.X, torch.arange(60))
-        return locality._Candidate(local, found, lambda: near, make_likelihood(), vector, usual)._negative(vector)[0]
+        candidate = locality._Candidate(local, found, lambda: near, make_likelihood(), vector, usual=usual)
+        return candidate._negative(vector)[0]
 
     usual = torch.tensor([0.3, 20.0]).double()
     log_density = stats.cauchy.logpdf(vector[:2] - usual.log().numpy()) - stats.cauchy.logpdf(vector[:2])

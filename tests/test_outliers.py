@@ -187,6 +187,29 @@ def test_rare_events_stay():
     assert learnt is None
 
 
+def test_absolute_errors_must_be_smaller():
+    """Most rows are predicted better, those that were dropped worse, and one row far away decides on the squares."""
+    rng = np.random.default_rng(0)
+    near, far = 0.1 * rng.normal(size=95), np.full(10, 0.5)
+
+    def judged(near, far, last):
+        error = torch.from_numpy(np.concatenate([near, far, [last]]))[:, None]
+        errors = Errors(error, torch.zeros_like(error), torch.ones(len(error)).double())
+        return outliers_module._Judged(errors, torch.ones(len(error)).bool(), torch.tensor([0.01]).double())
+
+    before = judged(near, far, 50.0)
+    assert judged(near / 5, far, 49.9).better_than(before)
+    assert not judged(near / 5, 4 * far, 49.0).better_than(before)
+
+
+def test_outliers_are_no_neighbours():
+    X, _, y, far = wave(300, n_far=15)
+    model = SOLVEGPRegressor(**QUICK, n_neighbors=5).fit(X, y)
+    np.testing.assert_array_equal(model.outliers_, far)
+    weight = predictor_of(model).correction.local.weight
+    assert (weight < 1e-6).sum() == 15 and (weight == 1).sum() == 285
+
+
 def test_too_many_are_no_outliers(monkeypatch):
     """They are the data then. No other base is fitted."""
 
@@ -250,6 +273,14 @@ def test_weights_decide_as_repeated_rows_do(kind):
     y[5] = 40.0  # never learnt from, and no outlier therefore
     model = kind(**QUICK).fit(X, y, sample_weight=weight)
     np.testing.assert_array_equal(model.outliers_, np.setdiff1d(far, [5]))
+
+
+def test_weights_count_for_the_share_of_wide_noise():
+    X, _, y, far = wave(300, n_far=15)
+    weight = np.where(np.isin(np.arange(300), far), 3.0, 1.0)
+    models = [SOLVEGPRegressor(**QUICK).fit(X, y, sample_weight=given) for given in (None, weight)]
+    shares = [predictor_of(model).likelihoods[0].share.item() for model in models]
+    np.testing.assert_allclose(shares, [15 / 300, 45 / 330], rtol=0.2)
 
 
 def test_rows_given_to_judge_decide_on_the_tails():

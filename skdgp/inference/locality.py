@@ -174,7 +174,7 @@ def best_correction(
                 return near
             return near._replace(residual=residual[near.rows] + change(own[rows], near.rows))
 
-        return _Candidate(local, judges, find, likelihood, start, usual, tails)
+        return _Candidate(local, judges, find, likelihood, start, usual=usual, tails=tails)
 
     everything = torch.arange(len(held_out.rows), device=residual.device)
     first = _spread(everything, SEARCH_ROWS)
@@ -237,7 +237,8 @@ class _Candidate:
         find: Callable[[], Neighbourhood],
         likelihood: AdditiveNoise,
         start: np.ndarray | None,
-        usual: Tensor | None,
+        *,
+        usual: Tensor | None = None,
         tails: Contaminated | None = None,
     ):
         self.local, self.held_out, self.near, self.likelihood = local, held_out, find(), likelihood
