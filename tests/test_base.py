@@ -8,15 +8,17 @@ import torch
 from helpers import ensemble_of, normal, predictor_of, table_of
 from scipy import stats
 from scipy.optimize import approx_fprime
+from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
-from skdgp import SOLVEGPRegressor
+from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.gp.classes import Bernoulli, RobustMax
 from skdgp.gp.deep_gp import Marginals
 from skdgp.gp.kernels import LinearKernel, StationaryKernel, SumKernel
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.units import Units
+from skdgp.gp.waves import Streams
 from skdgp.inference import base as base_module
 from skdgp.inference import validation
 from skdgp.inference.base import (
@@ -491,3 +493,47 @@ def test_what_has_no_posterior_gets_fewer_points_and_more_noise(monkeypatch):
     most[0] = 0
     with pytest.raises(np.linalg.LinAlgError, match="no factor"):
         fit_base(data)
+
+
+# Linear functions outside of their box
+
+
+def boxed(n_outputs=1):
+    low, high = torch.tensor([-1.0, 0.0]).double(), torch.tensor([1.0, 3.0]).double()
+    return LinearKernel(2, n_outputs, variance=0.8, low=low, high=high).double()
+
+
+@torch.no_grad()
+def test_linear_functions_go_on_outside_of_a_box_by_other_slopes():
+    kernel = boxed()
+    X = torch.tensor([[0.5, 1.0], [-1.0, 3.0], [1.5, 1.0], [2.0, -1.0], [2.9, 5.9], [9.0, 9.0], [1e8, 9.0]]).double()
+    inside = np.clip(X.numpy(), [-1.0, 0.0], [1.0, 3.0])
+    beyond = np.clip(X.numpy(), [-3.0, -3.0], [3.0, 6.0]) - inside
+    expected = 0.8 / 2 * (inside @ inside.T + beyond @ beyond.T)
+    np.testing.assert_allclose(kernel(X, X)[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(kernel.diagonal(X)[0], expected.diagonal(), rtol=1e-6)
+    assert not beyond[:2].any() and beyond[2:].any(1).all()  # the first two rows are in the box
+    np.testing.assert_array_equal(expected[5], expected[6])  # far away nothing changes any more
+    assert kernel.gradient_variance(2) is None and LinearKernel(2).gradient_variance(2) is not None
+
+
+@torch.no_grad()
+def test_draws_of_linear_functions_have_their_covariances_outside_of_the_box():
+    kernel, X = boxed(), torch.tensor([[0.5, 1.0], [1.5, 1.0], [2.0, -1.0], [9.0, 9.0]]).double()
+    values = kernel.draw(Streams(range(5000)), 2, 1)(X.expand(5000, -1, -1))[..., 0]
+    expected = kernel.relative_covariance(X, X)[0]
+    found = values.mT @ values / 5000
+    error = ((expected.square() + expected.diagonal() * expected.diagonal()[:, None]) / 5000).sqrt()
+    assert ((found - expected).abs() < 4.0 * error).all()
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("estimator", [SOLVEGPRegressor(), DSDGPRegressor(max_iter=3), AVDGPRegressor(max_iter=3)])
+def test_intervals_hold_beyond_the_rows_of_a_linear_target(estimator, scale):
+    X = scale * np.random.default_rng(0).uniform(0.0, 1.0, (60, 3))
+    slopes = np.array([3.0, -2.0, 1.0])
+    far = np.array([1.0, 0.5, 0.5]) * X.mean(0) + np.linspace(0.7, 1.5, 9)[:, None] * np.array([scale, 0.0, 0.0])
+    model = clone(estimator).set_params(random_state=0).fit(X, X @ slopes)
+    (_, near), (mean, std) = model.predict(X, return_std=True), model.predict(far, return_std=True)
+    assert (np.abs(far @ slopes - mean) < 3.0 * std).all()
+    assert near.max() < 0.5 * std.min()

@@ -340,8 +340,14 @@ def by_name(kernel: Kernel) -> TypeGuard[StationaryKernel]:
 class LinearKernel(ScaledKernel):
     """Kernel of linear functions through the origin, k_d(x, x') = σ_d² x·x'/Q.
 
-    Functions have the variance σ² if features have variance one. Outside of a box a function has its value at the
-    nearest point of the box. Otherwise a row whose features are far from all others would get an extreme value.
+    Functions have the variance σ² if features have variance one. With a box they are linear inside of it. Outside, a
+    function goes on from its value b at the nearest point of the box by slopes of its own, which are independent of
+    those inside. These end where a feature x is the width of the box away from it:
+
+        k_d(x, x') = σ_d² (b·b' + o·o')/Q,    b the nearest point of the box, o = nearest point of the wider box − b.
+
+    So what rows in the box say of the slopes is no knowledge of the values outside: their mean stays as it is at the
+    edge, and their variance grows. A row far from all others gets neither an extreme value nor an extreme variance.
 
     Parameters
     ----------
@@ -352,7 +358,7 @@ class LinearKernel(ScaledKernel):
     variance : float, default=1.0
         Initial σ².
     low, high : Tensor of shape (Q,), default=infinity
-        Opposite corners of the box.
+        Opposite corners of the box. Pass both of them, or none.
     """
 
     low: Tensor
@@ -370,6 +376,7 @@ class LinearKernel(ScaledKernel):
         super().__init__(n_outputs)
         self.n_inputs = n_inputs
         self.log_variance = nn.Parameter(self.unit.new_full((n_outputs,), math.log(variance)))
+        self.boxed = low is not None and high is not None
         infinity = self.unit.new_full((n_inputs,), math.inf)
         self.register_buffer("low", -infinity if low is None else low.clone())
         self.register_buffer("high", infinity if high is None else high.clone())
@@ -383,28 +390,32 @@ class LinearKernel(ScaledKernel):
         return self.relative_diagonal(X) * self.variance[..., None]
 
     def relative_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """x·x'/Q for the nearest points of the box."""
-        products = (self._inside(X1) / self.n_inputs) @ self._inside(X2).mT
+        """(b·b' + o·o')/Q; see the class."""
+        products = (self._split(X1) / self.n_inputs) @ self._split(X2).mT
         return products.unsqueeze(-3).expand(*products.shape[:-2], self.n_outputs, -1, -1)
 
     def relative_diagonal(self, X: Tensor) -> Tensor:
-        """|x|²/Q."""
-        return self._inside(X).square().mean(-1).unsqueeze(-2).expand(*X.shape[:-2], self.n_outputs, -1)
+        """(|b|² + |o|²)/Q."""
+        squares = self._split(X).square().sum(-1) / self.n_inputs
+        return squares.unsqueeze(-2).expand(*X.shape[:-2], self.n_outputs, -1)
 
     def draw(self, streams: Streams, n_inputs: int, n_outputs: int) -> Functions:
         """Linear functions with random slopes."""
-        slopes = streams.normal(n_outputs, n_inputs) / math.sqrt(self.n_inputs)
-        return lambda x: weighed_rows(self._inside(x)[:, None], slopes).mT
+        n_slopes = 2 * n_inputs if self.boxed else n_inputs
+        slopes = streams.normal(n_outputs, n_slopes) / math.sqrt(self.n_inputs)
+        return lambda x: weighed_rows(self._split(x)[:, None], slopes).mT
 
     def gradient_variance(self, n_inputs: int) -> Tensor | None:
-        """Variances 1/Q; None if there is a box, outside of which functions have no slope."""
-        if self.low.isfinite().any() or self.high.isfinite().any():
-            return None
-        return self.unit.new_full((self.n_outputs, n_inputs), 1 / self.n_inputs)
+        """Variances 1/Q; None if there is a box, at whose edges functions have no slope."""
+        return None if self.boxed else self.unit.new_full((self.n_outputs, n_inputs), 1 / self.n_inputs)
 
-    def _inside(self, X: Tensor) -> Tensor:
-        """The nearest points of the box."""
-        return X.clamp(self.low.unsqueeze(-2), self.high.unsqueeze(-2))
+    def _split(self, X: Tensor) -> Tensor:
+        """b beside o (..., n, 2Q), see the class; or X itself if there is no box."""
+        if not self.boxed:
+            return X
+        low, high = self.low.unsqueeze(-2), self.high.unsqueeze(-2)
+        inside, width = X.clamp(low, high), high - low
+        return torch.cat([inside, X.clamp(low - width, high + width) - inside], dim=-1)
 
 
 class SumKernel(Kernel):
