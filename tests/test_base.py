@@ -20,7 +20,7 @@ from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
 from skdgp.inference import base as base_module
-from skdgp.inference import validation
+from skdgp.inference import kernel_search, validation
 from skdgp.inference.base import (
     Base,
     fit_base,
@@ -31,6 +31,8 @@ from skdgp.inference.base import (
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.blending import EDGE, NOISE_DEVIATION, NOISE_FREEDOM, OutOfSample, _Density, _Probability, blend
 from skdgp.inference.collapsed import left_out, set_posteriors
+from skdgp.inference.evidence import log_evidence, most_likely, observations
+from skdgp.inference.kernel_search import KernelSearch
 from skdgp.inference.starts import greedy_points
 
 
@@ -537,3 +539,55 @@ def test_intervals_hold_beyond_the_rows_of_a_linear_target(estimator, scale):
     (_, near), (mean, std) = model.predict(X, return_std=True), model.predict(far, return_std=True)
     assert (np.abs(far @ slopes - mean) < 3.0 * std).all()
     assert near.max() < 0.5 * std.min()
+
+
+# The search for a kernel
+
+
+def smooth_rows(n_rows, noise):
+    X = torch.as_tensor(np.random.default_rng(0).normal(size=(n_rows, 4)))
+    y = (X[:, 0] + X[:, 1].square()).sin()[:, None] + X[:, 2:3]
+    return Batch(X, y + noise * normal(n_rows, 1, seed=3), torch.ones(n_rows, dtype=torch.float64))
+
+
+def score(model, rows):
+    """Evidence and prior of a base per row."""
+    kernel, noise = model.layers[0].kernel, model.likelihood.variance
+    with torch.no_grad():
+        return (log_evidence(kernel, noise, observations(rows)) + kernel.log_prior()).item() / len(rows)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_a_search_from_the_kernel_of_similar_rows_ends_as_high(noise, monkeypatch):
+    rows = smooth_rows(300, noise)
+    weight = 1.0 + (torch.arange(300) % 7 == 0)
+    like, expected = fit_base(Batch(rows.X, rows.y, weight.double())), fit_base(rows)
+    before = deepcopy(like.state_dict())
+    monkeypatch.setattr(KernelSearch, "candidate", None)  # no comparison of kernels
+    found = fit_base(rows, None, like)
+    assert score(found, rows) > score(expected, rows) - 0.02
+    low, width = rows.X.amin(0), rows.X.amax(0) - rows.X.amin(0)
+    torch.testing.assert_close(found.layers[0].kernel.kernels[1].low, low - 0.1 * width)
+    for name, value in like.state_dict().items():  # it has not changed
+        torch.testing.assert_close(value, before[name])
+
+
+def test_a_search_from_a_kernel_of_other_rows_has_its_own_noise_floor():
+    rows = smooth_rows(100, 0.3)
+    rounded = Batch(rows.X, rows.y.round(), rows.weight)
+    found = fit_base(rounded, None, fit_base(rows))
+    assert found.likelihood.floor.item() == pytest.approx(1 / 12, rel=1e-6)
+
+
+def test_kernels_that_are_behind_by_some_rows_are_not_searched_by_all(monkeypatch):
+    rows, sizes = smooth_rows(500, 0.0), []
+    monkeypatch.setattr(kernel_search, "FIRST_ROWS", 200)
+
+    def counting(kernel, likelihood, rows, *args):
+        sizes.append((len(kernel.kernels), kernel.kernels[0].profile, len(rows)))
+        return most_likely(kernel, likelihood, rows, *args)
+
+    monkeypatch.setattr(kernel_search, "most_likely", counting)
+    found = fit_base(rows).layers[0].kernel
+    assert len({kernel[:2] for kernel in sizes if kernel[2] == 200}) == 3
+    assert [kernel[:2] for kernel in sizes if kernel[2] == 500] == [(len(found.kernels), found.kernels[0].profile)]

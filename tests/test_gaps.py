@@ -28,6 +28,7 @@ from skdgp.inference.base import base_for
 from skdgp.inference.batches import Batch, as_of_complete
 from skdgp.inference.collapsed import best_of
 from skdgp.inference.gaps import learn_gaps
+from skdgp.inference.kernel_search import KernelSearch
 from skdgp.inference.stack import View
 
 NOISE = 0.1  # deviation
@@ -179,7 +180,7 @@ class TestLearning:
     @pytest.mark.parametrize("n_outputs", [1, 2])
     def test_what_cells_add(self, factor, n_outputs):
         rows, variance = self.rows(factor=factor, n_outputs=n_outputs)
-        found = learn_gaps(rows, None, lambda model: variance)
+        found = learn_gaps(rows, None, lambda model: variance)[0]
         np.testing.assert_allclose(found.per_gap, factor / NOISE**2 / n_outputs, rtol=0.35)
 
     def test_weights_count_rows(self):
@@ -189,8 +190,8 @@ class TestLearning:
         weighted = Batch(rows.X, rows.y, torch.from_numpy(weight.astype(float)))
         repeated = rows.rows(torch.from_numpy(twice))
         one, other = (
-            learn_gaps(weighted, None, lambda model: variance),
-            learn_gaps(repeated, None, lambda model: variance[twice]),
+            learn_gaps(weighted, None, lambda model: variance)[0],
+            learn_gaps(repeated, None, lambda model: variance[twice])[0],
         )
         np.testing.assert_allclose(one.per_gap, other.per_gap, rtol=0.02)
 
@@ -198,7 +199,7 @@ class TestLearning:
         rows, variance = self.rows(60)
         only = torch.zeros_like(variance)
         only[:2] = 1.0
-        found = learn_gaps(rows, None, lambda model: only)
+        found = learn_gaps(rows, None, lambda model: only)[0]
         assert 0.05 < found.per_gap.item() * NOISE**2 < 5
 
     @pytest.mark.parametrize("larger", [1.0, 8.0, 300.0])
@@ -209,7 +210,7 @@ class TestLearning:
         lacking[::5, 0], lacking[1::5, 1] = 1.0, 1.0
         more = torch.from_numpy(lacking[:, [0]] * NOISE * np.sqrt(larger) * rng.normal(size=(800, n_outputs)))
         rows = Batch(rows.X, rows.y + more, rows.weight)
-        found = learn_gaps(rows, None, lambda model: torch.zeros_like(of_cells), torch.from_numpy(lacking))
+        found = learn_gaps(rows, None, lambda model: torch.zeros_like(of_cells), torch.from_numpy(lacking))[0]
         first, second = found.per_gap[n_outputs:].tolist()
         assert first == pytest.approx(larger, rel=0.35) and second < 0.5
 
@@ -218,12 +219,23 @@ class TestLearning:
         lacking = torch.zeros(120, 1).double()
         lacking[:2] = 1.0
         rows.y[:2] += 2 * NOISE * torch.tensor([[1.0], [-1.0]])
-        found = learn_gaps(rows, None, lambda model: 0 * of_cells, lacking)
+        found = learn_gaps(rows, None, lambda model: 0 * of_cells, lacking)[0]
         assert found is None or found.per_gap[1] < 2.0  # most likely is about 4
+
+    @pytest.mark.parametrize("gap", [np.nan, None])
+    def test_kernels_are_compared_once_in_a_fit(self, gap, monkeypatch):
+        searches = []
+        best = KernelSearch.best
+        monkeypatch.setattr(KernelSearch, "best", lambda search: searches.append(len(search.rows)) or best(search))
+        X, y = pd.DataFrame(normal(150, 2).numpy()), normal(150, seed=1).numpy()
+        X[2] = np.where(X[0] > 0, "a", "b")
+        X.iloc[::4, 2 if gap is None else 0] = gap
+        SOLVEGPRegressor(n_neighbors=0, random_state=0).fit(X.set_axis(list("abc"), axis=1), X[1] + 0.1 * y)
+        assert len(searches) == 1
 
     def test_gaps_that_do_not_matter(self):
         rows, variance = self.rows(factor=0.0)
-        assert learn_gaps(rows, None, lambda model: 1e-5 * variance) is None
+        assert learn_gaps(rows, None, lambda model: 1e-5 * variance)[0] is None
 
     def test_a_matrix_without_a_factor(self, monkeypatch):
         def failing(*args):

@@ -30,7 +30,7 @@ from skdgp.inference.hyperparameters import HyperparameterPosterior
 from skdgp.inference.kernel_search import smooth_of
 
 PROFILES = {name: partial(Matern, nu=nu) for name, nu in (("rbf", math.inf), ("matern32", 1.5), ("matern52", 2.5))}
-GROUPS = [True, (0, 1, 1, 2, 0)]
+GROUPS = [True, (0, 1, 1, 2, 0), (1, 1, 0, 0, 1)]
 
 
 def make_kernel(profile="matern52", groups=True, n_outputs=1):
@@ -58,10 +58,13 @@ def products_of_pairs(kernel, X1, X2):
     return np.array(outputs)
 
 
-@pytest.fixture(params=[2**15, 30])
+@pytest.fixture(params=[(2**15, 4), (30, 4), (2**15, 1), (30, 1)])
 def block_size(request, monkeypatch):
-    """All covariances at once, and in many small blocks."""
-    monkeypatch.setattr(interactions, "AT_A_TIME", request.param)
+    """All covariances at once, and in many small blocks; with differences of all inputs, and with products of some."""
+    size, width = request.param
+    monkeypatch.setattr(interactions, "AT_A_TIME", size)
+    monkeypatch.setattr(interactions, "WIDE", width)
+    return request.param
 
 
 @pytest.mark.usefixtures("block_size")
@@ -91,6 +94,7 @@ def test_gradients(profile, groups, n_outputs):
 
 @pytest.mark.parametrize("groups", GROUPS)
 @pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.usefixtures("block_size")
 def test_rows_out_of_reach_are_uncorrelated(profile, groups):
     kernel, X = make_kernel(profile, groups), normal(3, 5)
     for far in (1e30, 1e300):
@@ -289,3 +293,16 @@ def test_slopes_of_groups(monkeypatch):
     joined = error()
     monkeypatch.setattr(kernel_search, "INTERACTING", range(0))
     assert joined < 0.28 and joined < 0.9 * error()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_with_the_same_levels_of_wide_categories_are_alike(dtype):
+    levels = torch.eye(40, dtype=dtype)[torch.arange(60) % 40] * 30.0  # columns of rare levels have large values
+    X = torch.cat([normal(60, 1).to(dtype), levels], dim=1)
+    kernel = InteractionKernel("matern52", 41, ard=(0, *(40 * [1]))).to(dtype)
+    assert kernel._quantities(X).wide
+    X[40:, 0] = X[:20, 0]  # the last rows repeat the first
+    K = kernel.covariance(X, X)[0].detach()
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(K[40:, :20].diagonal(), K.diagonal()[:20], rtol=tolerance, atol=0.0)
+    torch.testing.assert_close(K.diagonal(), kernel.diagonal(X)[0].detach(), rtol=tolerance, atol=0.0)

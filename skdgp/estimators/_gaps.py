@@ -36,17 +36,19 @@ def batches_to_learn(
     order: np.ndarray,
     groups: Groups,
     device: torch.device,
-) -> Batches:
-    """How models learn from a table. Its rows, in this random order, decide how much missing cells matter.
+) -> tuple[Batches, DeepGP | None]:
+    """How models learn from a table, and a base of its rows if that needed one.
+
+    The rows, in this random order, decide how much missing cells matter.
 
     They do not matter for likelihoods whose noise is given, or is not the same for all complete rows. With Student's t
     rows weigh less, since it has no ratios.
     """
     plain, X = partial(to_batch, likelihood), rows.given.X
     if not _has_one_noise(likelihood) or likelihood.fixed or (isinstance(likelihood, Gaussian) and likelihood.bounded):
-        return plain
+        return plain, None
     if len(rows) < FEWEST_ROWS or not (has_missing(X) or table.lacking(X).any()):
-        return plain
+        return plain, None
     places = order[-ROWS:]
     sample = plain(rows, np.dtype(np.float64)).rows(torch.from_numpy(places)).to(device, torch.float64)
 
@@ -54,16 +56,16 @@ def batches_to_learn(
         return WithRatios(likelihood, table, view, lambda inputs: model(inputs).mean[0], sample.X)
 
     lacking = torch.from_numpy(table.lacking(X[places]))
-    gaps = learn_gaps(sample, groups, lambda model: with_ratios(model).spread(X[places]), lacking)
-    if gaps is None:
-        return plain
-    batches = with_ratios(gaps.model)
+    gaps, base = learn_gaps(sample, groups, lambda model: with_ratios(model).spread(X[places]), lacking)
+    if gaps is None or base is None:
+        return plain, base
+    batches = with_ratios(base)
     if isinstance(likelihood, Gaussian):
         weight = torch.from_numpy(rows.given.weight)
         likelihood.learn_ratios(gaps.per_gap.tolist(), gaps.noise.tolist(), batches.gaps(X), weight)
     else:
         likelihood.learn_gaps(gaps.per_gap.tolist(), gaps.noise.tolist())
-    return batches
+    return batches, base
 
 
 def _has_one_noise(likelihood: Likelihood) -> TypeGuard[Gaussian | StudentT]:

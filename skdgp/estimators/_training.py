@@ -144,17 +144,18 @@ class _Trainings:
             clock = self.clock.share(len(parts) - number)
             X = part.rows.given.X
             with clock.timing("gaps") if has_missing(X) or self.table.lacking(X).any() else nullcontext():
-                batches = self.batches(part.rows, likelihood)
-            ensemble, bound = self.train(part, likelihood, batches, monitor, clock, judge=len(parts) > 1)
+                batches, like = self.batches(part.rows, likelihood)
+            judge = len(parts) > 1
+            ensemble, bound = self.train(part, likelihood, batches, monitor, clock, judge=judge, like=like)
             self.ended.append(ensemble)
             bounds.append(bound)
         ensemble = self.together(self.ended[-1])
         return ensemble, float(np.dot(ensemble.predictor.shares, bounds))
 
-    def batches(self, rows: Encoded, likelihood: Likelihood) -> Batches:
-        """How the models of the present view learn from rows."""
+    def batches(self, rows: Encoded, likelihood: Likelihood) -> tuple[Batches, DeepGP | None]:
+        """How the models of the present view learn from rows, and a base of these if that needed one."""
         if self.before is not None:
-            return batches_of(self.before.predictor, self.table, self.views[-1])
+            return batches_of(self.before.predictor, self.table, self.views[-1]), None
         groups = groups_of(self.table, rows.X.shape[1])
         return batches_to_learn(rows, likelihood, self.table, self.views[-1], self.order, groups, self.device)
 
@@ -167,10 +168,12 @@ class _Trainings:
         clock: Clock,
         *,
         judge: bool,
+        like: DeepGP | None,
     ) -> tuple[Ensemble, float]:
         """The ensemble of a trend, and its bound. With ``judge`` left-out rows compare it with others.
 
-        Only the first one warns of what holds for all.
+        ``like`` is the base of almost the same rows, if there is one. Only the first training warns of what holds for
+        all.
         """
         estimator, table, plan, first = self.estimator, self.table, self.plan, not self.ended
         data = batches(part.rows, self.dtype)
@@ -195,6 +198,7 @@ class _Trainings:
                 n_neighbors=_n_neighbors(estimator),
                 judge=judge,
                 robust=likelihood.mixes and table.targets.transformer is None,
+                like=like,
             )
         if part.trend is not None and isinstance(ensemble.left_out, LeftOutRows):
             trend = part.trend / np.asarray(likelihood.units.scale)
@@ -232,7 +236,7 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool
         order = rng.permutation(len(rows))
         if before is None:
             device = _resolve_device(estimator.device)
-            batches = batches_to_learn(rows, likelihood, table, view, order, groups, device)
+            batches, _ = batches_to_learn(rows, likelihood, table, view, order, groups, device)
         else:
             device, batches = before.predictor.device, batches_of(before.predictor, table, view)
         chunk = batches(rows, _precision(estimator, rows))

@@ -10,7 +10,8 @@ The sum over pairs takes no more than the G numbers κ_g: with s = Σ κ_g and q
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +28,12 @@ AT_A_TIME = 2**15
 
 #: Larger distances, in lengthscales, are replaced by this one.
 FARTHEST = FARTHEST_SQUARED**0.5
+
+#: Quantities of more inputs than this have distances from matrix products. The levels of a category are such inputs.
+WIDE = 4
+
+#: Such inputs are no larger than this number of lengthscales, so that their squares are finite.
+LARGEST = 1e8
 
 #: Indices of a block of covariances: of the sets, the first rows and the second rows.
 Block = tuple[slice, slice, slice]
@@ -63,8 +70,7 @@ class InteractionKernel(StationaryKernel):
         U1, U2 = X1.unsqueeze(-3) * scale, X2.unsqueeze(-3) * scale
         if torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():  # blocks are no use to them
             return _mean_of_products(self._at_once(U1, U2, profile))
-        groups = None if self.groups is None else _numbers(self, U1)
-        return _MeanOfProducts.apply(U1, U2, profile, self.n_quantities, groups, X1 is X2)
+        return _MeanOfProducts.apply(U1, U2, profile, self._quantities(U1), X1 is X2)
 
     def _at_once(self, U1: Tensor, U2: Tensor, profile: Profile) -> Tensor:
         """All κ (..., G, N1, N2) of rows in units of ℓ/c."""
@@ -72,6 +78,21 @@ class InteractionKernel(StationaryKernel):
             return correlation(U1.mT[..., None], U2.mT[..., None], profile)
         columns = [[c for c, group in enumerate(self.groups) if group == g] for g in range(self.n_quantities)]
         return torch.stack([correlation(U1[..., c], U2[..., c], profile) for c in columns], dim=-3)
+
+    def _quantities(self, like: Tensor) -> "_Quantities":
+        """The inputs of each quantity."""
+        if self.groups is None:
+            return _Quantities(self.n_quantities)
+        columns = [[c for c, group in enumerate(self.groups) if group == g] for g in range(self.n_quantities)]
+        some = [inputs for inputs in columns if len(inputs) <= WIDE]
+        single = all(len(inputs) == 1 for inputs in some)
+        numbers = [number for number, inputs in enumerate(some) for _ in inputs]
+        return _Quantities(
+            self.n_quantities,
+            constant([c for inputs in some for c in inputs], like, torch.long),
+            None if single else constant(numbers, like, torch.long),
+            [constant(inputs, like, torch.long) for inputs in columns if len(inputs) > WIDE],
+        )
 
     def dims(self, n_inputs: int) -> int:
         """One for each input, one for the pair, and one for each of its two mixtures of Gaussians."""
@@ -100,6 +121,47 @@ class InteractionKernel(StationaryKernel):
         return None if variance is None else variance * (2 / self.n_quantities)
 
 
+class _Quantities(NamedTuple):
+    """The inputs of each of G quantities. Those of few inputs come first, and then the wide ones."""
+
+    number: int  # G
+    narrow: Tensor | None = None  # inputs of quantities that are not wide; None for all inputs
+    groups: Tensor | None = None  # the quantity of each of these inputs; None if each has one of its own
+    wide: Sequence[Tensor] = ()  # inputs of each wide quantity
+
+    @property
+    def n_narrow(self) -> int:
+        """Number of quantities that are not wide."""
+        return self.number - len(self.wide)
+
+    def differences(self, u1: Tensor, u2: Tensor) -> Tensor:
+        """Differences (l, Q, n1, n2) of rows (l, n1, Q) and (l, n2, Q) by input, without those of wide quantities."""
+        if self.narrow is not None:
+            u1, u2 = u1[..., self.narrow], u2[..., self.narrow]
+        return u1.mT[..., None] - u2.mT[..., None, :]
+
+    def of_wide(self, U1: Tensor, U2: Tensor) -> list[Tensor]:
+        """Distances (L, N1, N2) of all rows by each wide quantity."""
+        return [_distances(U1[..., inputs], U2[..., inputs]).to(U1.dtype) for inputs in self.wide]
+
+    def distances(self, difference: Tensor, of_wide: Sequence[Tensor]) -> Tensor:
+        """Distances (l, G, n1, n2) of some rows, which are no larger than what makes correlations zero."""
+        if self.groups is None:
+            narrow = difference.abs()
+        else:
+            squares = difference.new_zeros(len(difference), self.n_narrow, *difference.shape[2:])
+            narrow = squares.index_add_(1, self.groups, difference.square()).sqrt_()
+        together = torch.cat([narrow, *(part[:, None] for part in of_wide)], dim=1) if of_wide else narrow
+        return together.clamp_(max=FARTHEST)
+
+
+def _distances(u1: Tensor, u2: Tensor) -> Tensor:
+    """Distances (l, n1, n2) of rows (l, n1, q) and (l, n2, q), in float64."""
+    u1, u2 = (u.double().clamp(-LARGEST, LARGEST) for u in (u1, u2))
+    squares = u1.square().sum(-1)[..., None] + u2.square().sum(-1)[..., None, :]
+    return squares.baddbmm_(u1, u2.mT, alpha=-2.0).clamp_(min=0.0).sqrt_()
+
+
 class _MeanOfProducts(Function):
     """The correlations (..., N1, N2) of rows in units of ℓ/c, U1 (..., N1, Q) and U2 (..., N2, Q).
 
@@ -108,18 +170,19 @@ class _MeanOfProducts(Function):
     """
 
     @staticmethod
-    def forward(
-        ctx, U1: Tensor, U2: Tensor, profile: Profile, number: int, groups: Tensor | None, same: bool
-    ) -> Tensor:
+    def forward(ctx, U1: Tensor, U2: Tensor, profile: Profile, quantities: _Quantities, same: bool) -> Tensor:
         lead = np.broadcast_shapes(U1.shape[:-2], U2.shape[:-2])  # torch's imports SymPy
-        ctx.profile, ctx.number, ctx.groups, ctx.same = profile, number, groups, same
+        ctx.profile, ctx.quantities, ctx.same = profile, quantities, same
         ctx.lead, ctx.shapes = lead, (U1.shape, U2.shape)
         U1, U2 = (U.expand(*lead, *U.shape[-2:]).flatten(0, -3) for U in (U1, U2))
-        ctx.save_for_backward(U1, U2)
+        of_wide = quantities.of_wide(U1, U2)
+        ctx.save_for_backward(U1, U2, *of_wide)
         K = U1.new_empty(len(U1), U1.shape[-2], U2.shape[-2])
-        for block in _blocks(K, U1.shape[-1], same):
-            kappa, _ = profile.evaluate(_distances(_differences(U1, U2, block), number, groups).neg_())
+        for block in _blocks(K, quantities, U1.shape[-1], same):
             which, rows, columns = block
+            difference = quantities.differences(U1[which, rows], U2[which, columns])
+            distances = quantities.distances(difference, [part[which, rows, columns] for part in of_wide])
+            kappa, _ = profile.evaluate(distances.neg_())
             K[which, rows, columns] = part = _mean_of_products(kappa)
             if same:
                 K[which, columns, rows] = part.mT
@@ -128,21 +191,32 @@ class _MeanOfProducts(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, bar: Tensor) -> tuple[Tensor | None, ...]:
-        U1, U2 = ctx.saved_tensors
+        U1, U2, *of_wide = ctx.saved_tensors
         bar, bars = bar.reshape(len(U1), U1.shape[1], U2.shape[1]), [torch.zeros_like(U1), torch.zeros_like(U2)]
-        factor = 2.0 * ctx.profile.slope / (ctx.number * (ctx.number - 1))
-        for block in _blocks(bar, U1.shape[-1], ctx.same):
-            difference = _differences(U1, U2, block)
-            kappa, h = ctx.profile.evaluate(_distances(difference, ctx.number, ctx.groups).neg_())
-            h = kappa if h is None else h
+        quantities = ctx.quantities
+        narrow = slice(None) if quantities.narrow is None else quantities.narrow
+        factor = 2.0 * ctx.profile.slope / (quantities.number * (quantities.number - 1))
+        inner_of_wide = [torch.zeros_like(bar) for _ in quantities.wide]
+        for block in _blocks(bar, quantities, U1.shape[-1], ctx.same):
             which, rows, columns = block
+            difference = quantities.differences(U1[which, rows], U2[which, columns])
+            distances = quantities.distances(difference, [part[which, rows, columns] for part in of_wide])
+            kappa, h = ctx.profile.evaluate(distances.neg_())
+            h = kappa if h is None else h
             outer = factor * _summed_bar(bar, block) if ctx.same else factor * bar[which, rows, columns]
             inner = (kappa.sum(1, keepdim=True) - kappa).mul_(h).mul_(outer[:, None])
-            slope = difference.mul_(inner if ctx.groups is None else inner[:, ctx.groups])
-            bars[0][which, rows] -= slope.sum(-1).mT
-            bars[1][which, columns] += slope.sum(-2).mT
+            for number, whole in enumerate(inner_of_wide, quantities.n_narrow):
+                whole[which, rows, columns] = inner[:, number]
+            inner = inner[:, : quantities.n_narrow]
+            slope = difference.mul_(inner if quantities.groups is None else inner[:, quantities.groups])
+            bars[0][which, rows][..., narrow] -= slope.sum(-1).mT
+            bars[1][which, columns][..., narrow] += slope.sum(-2).mT
+        for inputs, inner in zip(quantities.wide, inner_of_wide, strict=True):
+            u1, u2 = U1[..., inputs], U2[..., inputs]
+            bars[0][..., inputs] = inner @ u2 - u1 * inner.sum(-1)[..., None]
+            bars[1][..., inputs] = inner.mT @ u1 - u2 * inner.sum(-2)[..., None]
         bars = [part.reshape(*ctx.lead, *part.shape[1:]) for part in bars]
-        return *(part.sum_to_size(shape) for part, shape in zip(bars, ctx.shapes, strict=True)), *(None,) * 4
+        return *(part.sum_to_size(shape) for part, shape in zip(bars, ctx.shapes, strict=True)), *(None,) * 3
 
 
 def _numbers(kernel: StationaryKernel, like: Tensor) -> Tensor:
@@ -156,9 +230,10 @@ def _mean_of_products(kappa: Tensor) -> Tensor:
     return (kappa.sum(-3).square() - kappa.square().sum(-3)) / (number * (number - 1))
 
 
-def _blocks(K: Tensor, n_inputs: int, same: bool) -> Iterator[Block]:
+def _blocks(K: Tensor, quantities: _Quantities, n_inputs: int, same: bool) -> Iterator[Block]:
     """Blocks of covariances K (L, N1, N2) that cover all of them, or if rows are the ``same``, one half of them."""
     n_sets, n_rows, n_columns = K.shape
+    n_inputs = n_inputs if quantities.narrow is None else max(len(quantities.narrow), quantities.number)
     size, most = n_rows * n_columns * n_inputs, at_a_time(AT_A_TIME, K.device)
     if size <= most:
         step = most // max(1, size)
@@ -173,23 +248,6 @@ def _blocks(K: Tensor, n_inputs: int, same: bool) -> Iterator[Block]:
             last = min(first + step, n_rows)
             yield slice(number, number + 1), slice(first, last), slice(0, last if same else n_columns)
             first = last
-
-
-def _differences(U1: Tensor, U2: Tensor, block: Block) -> Tensor:
-    """Differences (l, Q, n1, n2) of a block's rows, by input."""
-    which, rows, columns = block
-    return U1[which, rows].mT[..., None] - U2[which, columns].mT[..., None, :]
-
-
-def _distances(difference: Tensor, number: int, groups: Tensor | None) -> Tensor:
-    """Distances (l, G, n1, n2) of quantities, which are no larger than what makes correlations zero.
-
-    Without ``groups`` each input is a quantity of its own.
-    """
-    if groups is None:
-        return difference.abs().clamp_(max=FARTHEST)
-    squares = difference.new_zeros(len(difference), number, *difference.shape[2:])
-    return squares.index_add_(1, groups, difference.square()).sqrt_().clamp_(max=FARTHEST)
 
 
 def _summed_bar(bar: Tensor, block: Block) -> Tensor:

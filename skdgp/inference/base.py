@@ -134,7 +134,7 @@ class Base(NamedTuple):
 
 
 def base_for(
-    likelihood: Likelihood, rows: Batch, groups: Groups = None, *, robust: bool = False
+    likelihood: Likelihood, rows: Batch, groups: Groups = None, *, robust: bool = False, like: DeepGP | None = None
 ) -> tuple[Base, Batch | None]:
     """The base that suits a likelihood, and the rows that it has learnt, if they differ from the regressands.
 
@@ -149,6 +149,8 @@ def base_for(
     robust : bool, default=False
         Whether the base does without outliers if rows are more likely then. Their weights are zero in the rows that it
         has learnt.
+    like : DeepGP, default=None
+        See :func:`fit_base`. Not used unless the likelihood has noise of one variance that is not given.
 
     Raises
     ------
@@ -166,7 +168,7 @@ def base_for(
     if likelihood.base_kind == "tails":
         model, learnt = fit_base_of_tails(numbers, groups)
         return with_alternatives(model, learnt.rows(learnt.weight > 0)), learnt
-    model = fit_base(numbers, groups)
+    model = fit_base(numbers, groups, like)
     if robust:
         precision = numbers.weight / rows.weight
         others = fit_without_outliers(model, numbers, precision, lambda some: fit_base(some, groups))
@@ -208,7 +210,7 @@ def with_alternatives(model: DeepGP, rows: Batch) -> Base:
     return Base(side_by_side(models), len(models))
 
 
-def fit_base(rows: Batch, groups: Groups = None) -> DeepGP:
+def fit_base(rows: Batch, groups: Groups = None, like: DeepGP | None = None) -> DeepGP:
     """A model of one layer for rows of float64, in random order.
 
     If targets look rounded, the noise is not less than the variance that rounding adds. Otherwise rows with the same
@@ -222,6 +224,8 @@ def fit_base(rows: Batch, groups: Groups = None) -> DeepGP:
         Rows that the posterior learns from. The last of them decide the kernel.
     groups : sequence of int, default=None
         Which inputs share a lengthscale.
+    like : DeepGP, default=None
+        The base of almost the same rows, from whose kernel and noise the search starts.
 
     Returns
     -------
@@ -235,7 +239,7 @@ def fit_base(rows: Batch, groups: Groups = None) -> DeepGP:
     number = observations(rows).number  # copies of a row do not make its target look rounded
     rounding = [rounding_variance(column, number) for column in rows.y.mT.cpu().numpy()]
     floor = rows.y.new_tensor(rounding).clamp(min=NOISE_FLOOR)
-    model = _fit(rows, floor, groups)
+    model = _fit(rows, floor, groups, like=like)
     if not any(rounding) or not ((error := _error_left_out(model, rows)) < floor).all():
         return model
     exact = _fit(rows, torch.full_like(floor, NOISE_FLOOR), groups)
@@ -436,13 +440,14 @@ def _fit_variances(squares: Batch, groups: Groups) -> Variances:
     return Variances(model, learnt, level)
 
 
-def _fit(rows: Batch, floor: Tensor, groups: Groups, *, fixed: bool = False) -> DeepGP:
+def _fit(rows: Batch, floor: Tensor, groups: Groups, *, fixed: bool = False, like: DeepGP | None = None) -> DeepGP:
     """The model whose noise variances, of each output or of all, are not less than a floor (P,) or (1,).
 
     If they are ``fixed``, the floor is what they are. If a matrix has no Cholesky factor, fewer points and more noise
     are tried, step by step.
     """
-    kernel, likelihood = KernelSearch(rows, floor, groups, fixed).best()
+    search = KernelSearch(rows, floor, groups, fixed)
+    kernel, likelihood = search.best() if like is None else search.best_near(*_kernel_and_noise(like))
     candidates = rows.X[-CANDIDATES:]
     with torch.no_grad():
         tolerance = LEFT_OVER * likelihood.variance.min().item() / (rows.weight.mean().item() if fixed else 1.0)
@@ -474,6 +479,11 @@ def _model(kernel: Kernel, likelihood: Gaussian, points: Tensor, n_outputs: int)
     )
     propagation = make_propagation("monte_carlo", (), 1, torch.Generator("cpu").manual_seed(0))
     return DeepGP([layer], propagation.to(points), likelihood)
+
+
+def _kernel_and_noise(model: DeepGP) -> tuple[SumKernel, Gaussian]:
+    """The kernel of a base, and its noise."""
+    return cast(SumKernel, cast(GlobalLayer, model.layers[0]).kernel), cast(Gaussian, model.likelihood)
 
 
 def _error_left_out(model: DeepGP, rows: Batch) -> Tensor:

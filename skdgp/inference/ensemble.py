@@ -206,6 +206,7 @@ class Training:
         n_neighbors: int | None = 0,
         judge: bool = False,
         robust: bool = False,
+        like: DeepGP | None = None,
     ) -> Ensemble:
         """Train a member for each seed, and calibrate the members together.
 
@@ -227,6 +228,8 @@ class Training:
         robust : bool, default=False
             Whether rows decide if there are outliers, from which neither the base nor members learn, and if the noise
             has heavy tails.
+        like : DeepGP, default=None
+            The base of almost the same rows, if there is one; see :func:`.fit_base`.
 
         Raises
         ------
@@ -236,7 +239,8 @@ class Training:
         """
         untrained = [_untrained(start, i, seed, self.device, self.plan.precision) for i, seed in enumerate(seeds)]
         with self.clock.timing("base"):
-            foundation = self._foundation(untrained[0][0].likelihood, groups, robust=robust) if base else None
+            likelihood = untrained[0][0].likelihood
+            foundation = self._foundation(likelihood, groups, robust=robust, like=like) if base else None
         near, training = self.data.to("cpu", self.plan.precision).near(self.device), []
         for index, (model, generator) in enumerate(untrained):
             if foundation is not None and foundation.level is not None:
@@ -266,9 +270,11 @@ class Training:
         self.watcher.end(ensemble)
         return ensemble
 
-    def _foundation(self, likelihood: Likelihood, groups: Sequence[int] | None, *, robust: bool) -> Foundation | None:
+    def _foundation(
+        self, likelihood: Likelihood, groups: Sequence[int] | None, *, robust: bool, like: DeepGP | None
+    ) -> Foundation | None:
         """The base; see :meth:`.Validation.foundation`. Outliers have no weight from now on."""
-        foundation = self.validation.foundation(likelihood, groups, robust=robust)
+        foundation = self.validation.foundation(likelihood, groups, robust=robust, like=like)
         if foundation is not None and foundation.robust:
             outliers = foundation.outliers()
             self.outliers = torch.nonzero(outliers)[:, 0].cpu().numpy()

@@ -61,17 +61,16 @@ ROWS_OF_PRIOR = 4.0
 
 
 class Gaps(NamedTuple):
-    """A GP that tells what missing cells mean, what each gap adds (P + J,), and the noise (P,) that this is over."""
+    """What each gap adds (P + J,), and the noise (P,) that this is over."""
 
-    model: DeepGP
     per_gap: Tensor
     noise: Tensor
 
 
 def learn_gaps(
     rows: Batch, groups: Groups, spread: Callable[[DeepGP], Tensor], lacking: Tensor | None = None
-) -> Gaps | None:
-    """What missing cells mean for the noise of rows; None if they hardly matter.
+) -> tuple[Gaps | None, DeepGP | None]:
+    """What missing cells mean for the noise of rows, None if they hardly matter; and the base of these rows.
 
     Parameters
     ----------
@@ -83,6 +82,13 @@ def learn_gaps(
         From a GP to the variances (n, P) of its means over the missing numbers of each row, zero if there are none.
     lacking : Tensor of shape (n, J), default=None
         Which categories are missing, one or zero. With None there is no such category.
+
+    Returns
+    -------
+    Gaps or None
+        What gaps mean.
+    DeepGP or None
+        The GP that has told it. It is None after a warning if it cannot be computed.
     """
     lacking = rows.y[:, :0] if lacking is None else lacking.to(rows.y)
     n_outputs = rows.y.shape[1]
@@ -94,7 +100,7 @@ def learn_gaps(
             weight = rows.weight * share
             precise = weight / ratio
             weighted = Batch(rows.X, rows.y, precise * (weight.sum() / precise.sum()))
-            model = fit_base(weighted, groups)
+            model = fit_base(weighted, groups, model)
             gaps = torch.cat([spread(model).to(rows.y), lacking], dim=1)
             noise, numbers = _most_likely(model, weighted, rows.weight, gaps)
             numbers = _worthwhile(numbers, gaps, rows)
@@ -111,7 +117,7 @@ def learn_gaps(
         numbers = torch.zeros_like(numbers)
     for values in (noise, numbers):
         current().take_first(values)  # rounding errors of processes may differ
-    return Gaps(model, numbers, noise) if model is not None and numbers.any() else None
+    return Gaps(numbers, noise) if numbers.any() else None, model
 
 
 def _most_likely(model: DeepGP, learnt: Batch, weight: Tensor, gaps: Tensor) -> tuple[Tensor, Tensor]:

@@ -49,6 +49,10 @@ INTERACTING = range(3, 51)
 #: more than twenty iterations to show that it is the better one.
 MARGIN = 0.2
 
+#: The same after a search by the rows of the first comparison, where there are more rows. Each kernel that is left then
+#: needs a search by all of these, which takes much longer.
+LATER_MARGIN = 0.02
+
 #: Initial excess of the noise over its floor, as a share of the targets' variance.
 EXCESS = 0.1
 
@@ -149,8 +153,23 @@ class KernelSearch:
             return best.kernel, best.likelihood
         close = [candidate for candidate in candidates if candidate.score >= best.score - MARGIN]
         last = self._last(NOISY_ROWS if noisy else ROWS)
+        if len(close) > 1 and len(last) > FIRST_ROWS:
+            scores = [candidate.learn(self._last(FIRST_ROWS)) for candidate in close]
+            highest = max(scores)
+            close = [one for one, score in zip(close, scores, strict=True) if score >= highest - LATER_MARGIN]
         best = close[int(np.argmax([candidate.learn(last) for candidate in close]))]
         return best.kernel, best.likelihood
+
+    def best_near(self, kernel: SumKernel, likelihood: Gaussian) -> tuple[SumKernel, Gaussian]:
+        """The same if the best kernel of almost the same rows is known, with its noise. The search starts there."""
+        kernel, noise = deepcopy(kernel).requires_grad_(True), self._noise(EXCESS)
+        with torch.no_grad():
+            linear = linear_of(kernel)
+            linear.low, linear.high = _box(self.rows.X, self.groups)
+            noise.log_excess.copy_(likelihood.log_excess)
+        candidate = Candidate(math.nan, kernel, noise)
+        candidate.learn(self._last(NOISY_ROWS if candidate.noise > NOISY * self.scale else ROWS))
+        return kernel, noise
 
     def candidate(self, profile: str, excess: float, shorter: float = 1.0, *, interactions: bool = False) -> Candidate:
         """The kernel of a profile after the first comparison, from this excess and this share of the lengthscale."""
@@ -163,15 +182,20 @@ class KernelSearch:
         if interactions:
             parts.append(InteractionKernel(profile, self.n_inputs, ard=ard, variance=self.scale))
         kernel = SumKernel(parts)
-        likelihood = Gaussian(len(self.floor), excess=excess * self.scale, floor=self.floor.tolist())
+        likelihood = self._noise(excess * self.scale)
         kernel.to(self.rows.X.device, torch.float64)
-        likelihood.to(self.rows.X.device, torch.float64)
         with torch.no_grad():
-            if self.fixed:
-                likelihood.fix(self.floor)
             smooth.log_lengthscale.add_(math.log(shorter))
         score = most_likely(kernel, likelihood, self._last(FIRST_ROWS), FIRST_ITERATIONS, REACH)
         return Candidate(score, kernel, likelihood)
+
+    def _noise(self, excess: float) -> Gaussian:
+        """Noise with this excess over the floor; or with the floor as its variance if it is fixed."""
+        likelihood = Gaussian(len(self.floor), excess=excess, floor=self.floor.tolist())
+        likelihood.to(self.rows.X.device, torch.float64)
+        if self.fixed:
+            likelihood.fix(self.floor)
+        return likelihood
 
     def _last(self, number: int) -> Batch:
         """The last rows."""
@@ -181,6 +205,11 @@ class KernelSearch:
 def smooth_of(kernel: SumKernel) -> StationaryKernel:
     """The part of a base's kernel that sees all distances together."""
     return cast(StationaryKernel, kernel.kernels[0])
+
+
+def linear_of(kernel: SumKernel) -> LinearKernel:
+    """The linear part of a base's kernel."""
+    return cast(LinearKernel, kernel.kernels[1])
 
 
 def _learn_with_less_noise(candidate: Candidate, rows: Batch) -> None:

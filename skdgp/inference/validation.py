@@ -142,11 +142,17 @@ class Validation(NamedTuple):
         return self._replace(data=data, weight=self.data.weight)
 
     def foundation(
-        self, likelihood: Likelihood, groups: Sequence[int] | None, *, robust: bool = False
+        self,
+        likelihood: Likelihood,
+        groups: Sequence[int] | None,
+        *,
+        robust: bool = False,
+        like: DeepGP | None = None,
     ) -> Foundation | None:
         """The base; None if nothing judges the members. If it cannot be computed, it is None after a warning.
 
-        A ``robust`` one does without outliers, if rows are more likely then.
+        A ``robust`` one does without outliers, if rows are more likely then. ``like`` is the base of almost the same
+        rows, if there is one; see :func:`.fit_base`.
         """
         alone = self.split.unjudged and (likelihood.base_kind in AVERAGED or len(self.data) >= FEWEST_ALONE)
         if not likelihood.has_base or not (self.possible or alone):
@@ -163,7 +169,7 @@ class Validation(NamedTuple):
                     rows, deepcopy(cast(Censored, likelihood)).double(), groups
                 )
                 return Foundation(base, basis.with_targets(stand_ins), level=variance.log())
-            base, learnt = base_for(likelihood, rows, groups, robust=robust)
+            base, learnt = base_for(likelihood, rows, groups, robust=robust, like=like)
         except np.linalg.LinAlgError:
             warnings.warn(
                 "The base could not be computed, and members predict without it: a covariance matrix has no Cholesky "
