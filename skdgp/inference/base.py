@@ -14,6 +14,7 @@ and noise; see :mod:`.hyperparameters`.
 import math
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -31,6 +32,7 @@ from ..gp.means import ConstantMean, ZeroMean
 from ..gp.propagation import make_propagation
 from .batches import Batch, Part, in_least_squares
 from .calibration import marginals_of
+from .class_noise import SHARES, least_noise
 from .collapsed import left_out, set_posteriors
 from .evidence import LIFT, observations
 from .hyperparameters import HyperparameterPosterior
@@ -50,10 +52,6 @@ POINTS = 1000
 
 #: Variance that inducing points may leave unexplained, relative to the noise.
 LEFT_OVER = 0.1
-
-#: Smallest noise variance of a base for classes, relative to the variance of the numbers that stand for them. A class
-#: is not a smooth function of the features: with less noise the evidence prefers functions that bend at every row.
-CLASS_NOISE = 0.1
 
 #: Number of fits, each without the targets that the previous fit found to be outliers.
 ROUNDS = 2
@@ -164,7 +162,8 @@ def base_for(
         return _base_of_given_noise(rows, cast(Gaussian, deepcopy(likelihood).to(rows.X)), groups)
     numbers = in_least_squares(likelihood, rows)
     if likelihood.base_kind == "classes":
-        return Base(fit_base_of_classes(numbers, groups)), None
+        fit = partial(fit_base_of_classes, groups=groups)
+        return Base(fit(numbers, least_noise(likelihood, rows, numbers.y, fit))), None
     if likelihood.base_kind == "tails":
         model, learnt = fit_base_of_tails(numbers, groups)
         return with_alternatives(model, learnt.rows(learnt.weight > 0)), learnt
@@ -246,8 +245,10 @@ def fit_base(rows: Batch, groups: Groups = None, like: DeepGP | None = None) -> 
     return exact if (_error_left_out(exact, rows) < error).all() else model
 
 
-def fit_base_of_classes(rows: Batch, groups: Groups = None) -> DeepGP:
+def fit_base_of_classes(rows: Batch, least: float = SHARES[0], groups: Groups = None) -> DeepGP:
     """The same for numbers that stand for classes; outputs share the noise.
+
+    The noise variance is no less than the share ``least`` of the variance of these numbers; see :mod:`.class_noise`.
 
     Least squares fits functions to them that are smooth where classes overlap (Rasmussen and Williams, 2006, Sec. 6.5).
     Held-out rows decide later how these functions translate to probabilities.
@@ -255,7 +256,7 @@ def fit_base_of_classes(rows: Batch, groups: Groups = None) -> DeepGP:
     centre = (rows.weight[:, None] * rows.y).sum(0) / rows.weight.sum()
     rows = Batch(rows.X, rows.y - centre, rows.weight)
     spread = (rows.weight[:, None] * rows.y.square()).sum() / (rows.weight.sum() * rows.y.shape[1])
-    model = _fit(rows, (CLASS_NOISE * spread)[None], groups)
+    model = _fit(rows, (least * spread)[None], groups)
     cast(GlobalLayer, model.layers[0]).mean = ConstantMean(centre)
     return model
 

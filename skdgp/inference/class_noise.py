@@ -1,0 +1,100 @@
+"""The least noise of a base for classes, chosen by cross-validation where rows are few.
+
+A base for classes fits functions to numbers by least squares. The evidence of these numbers says little about how
+certain classes are: with few rows, or a rare class, a function that bends at every row of that class is most likely,
+and probabilities come too near to 0 and 1. Nor can rows tell that are left out of the posterior alone, since kernel and
+noise have learnt from them, too. So bases with more and with less noise are fitted without a part of the rows, and
+predict it. Each may multiply its function by a number of its own, as the base can when it is done.
+"""
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+
+import numpy as np
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from ..gp.deep_gp import DeepGP
+from ..gp.likelihoods import Likelihood
+from .batches import Batch
+from .calibration import marginals_of
+from .outliers import PREDICT_ROWS
+
+#: Smallest noise variances that compete, relative to the variance of the numbers that stand for classes. A class is not
+#: a smooth function of the features: with less noise the evidence prefers functions that bend at every row.
+SHARES = (0.1, 1.0)
+
+#: Largest number of rows for which they compete. With more rows it is the first.
+MOST_ROWS = 1000
+
+#: Fewest rows.
+FEWEST_ROWS = 20
+
+#: Number of parts that are predicted, each by a base of the others: three, or two where that would take long.
+PARTS, LARGE_PARTS, LARGE = 3, 2, 300
+
+#: Limits of the logarithm of the number that functions are multiplied by.
+LOGARITHMS = (-4.0, 6.0)
+
+#: From rows, and the share that is the least noise, to a base.
+Fit = Callable[[Batch, float], DeepGP]
+
+
+def least_noise(likelihood: Likelihood, rows: Batch, numbers: Tensor, fit: Fit) -> float:
+    """The share with which left-out classes are most probable.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Likelihood of a member, for classes.
+    rows : Batch
+        Rows of float64 with encoded classes, in random order.
+    numbers : Tensor of shape (n, P)
+        Numbers that stand for the classes.
+    fit : callable
+        Fits a base to some rows of numbers.
+
+    Returns
+    -------
+    float
+        One of ``SHARES``.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If a matrix has no Cholesky factor in floating point.
+    """
+    if not FEWEST_ROWS <= len(rows) <= MOST_ROWS:
+        return SHARES[0]
+    likelihood = deepcopy(likelihood).for_blend().to(numbers).requires_grad_(False)
+    losses = [_loss(likelihood, rows, *_predicted(Batch(rows.X, numbers, rows.weight), fit, share)) for share in SHARES]
+    return SHARES[int(np.argmin(losses))]
+
+
+@torch.no_grad()
+def _predicted(rows: Batch, fit: Fit, share: float) -> tuple[Tensor, Tensor]:
+    """Means and variances (n, P) that rows have by a base of the other parts."""
+    mean, variance = torch.empty_like(rows.y), torch.empty_like(rows.y)
+    n_parts = PARTS if len(rows) <= LARGE else LARGE_PARTS
+    part = torch.arange(len(rows), device=rows.y.device) % n_parts
+    for number in range(n_parts):
+        left_out = part == number
+        with torch.enable_grad():
+            model = fit(rows.rows(~left_out), share)
+        marginals = marginals_of(model, rows.rows(left_out), PREDICT_ROWS)
+        mean[left_out], variance[left_out] = marginals.mean[0], marginals.variance[0]
+    return mean, variance
+
+
+@torch.no_grad()
+def _loss(likelihood: Likelihood, rows: Batch, mean: Tensor, variance: Tensor) -> float:
+    """The negative log probability of classes if functions are multiplied by the best number."""
+
+    def negative(logarithm: float) -> float:
+        scale = math.exp(logarithm)
+        of_rows = likelihood.log_predictive(rows.y, (scale * mean)[None], (scale**2 * variance)[None])[0]
+        return -(rows.weight @ of_rows).item()
+
+    return float(minimize_scalar(negative, bounds=LOGARITHMS, method="bounded").fun)
