@@ -30,7 +30,7 @@ def rows_of(n_rows, n_classes=2, noise=0.0):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_classes_that_overlap_have_much_noise_and_certain_ones_little(n_classes):
-    for n_rows, noise, expected in ((300, 0.0, SHARES[0]), (100, 1.5, SHARES[1])):
+    for n_rows, noise, expected in ((200, 0.0, SHARES[0]), (100, 1.5, SHARES[1])):
         likelihood, rows, numbers = rows_of(n_rows, n_classes, noise)
         assert least_noise(likelihood, rows, numbers.y, fit_base_of_classes) == expected
         base, _ = base_for(likelihood, rows)
