@@ -541,6 +541,34 @@ def test_intervals_hold_beyond_the_rows_of_a_linear_target(estimator, scale):
     assert near.max() < 0.5 * std.min()
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("estimator", [SOLVEGPRegressor(), DSDGPRegressor(max_iter=3), AVDGPRegressor(max_iter=3)])
+def test_linear_targets_are_found_exactly_at_every_scale(estimator, scale):
+    """Four points are enough for the most likely kernel, but not for others that are possible."""
+    X, new = np.random.default_rng(0).normal(size=(120, 4)), np.random.default_rng(1).uniform(-1, 1, (50, 4))
+    slopes = scale * np.array([3.0, -1.0, 0.0, 0.0])
+    model = clone(estimator).set_params(random_state=0).fit(X, X @ slopes)
+    mean, std = model.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, new @ slopes, atol=1e-7 * scale)
+    assert model.base_weight_ == 1.0 and std.max() < 1e-3 * scale
+
+
+def test_alternatives_without_a_posterior_are_left_out(monkeypatch):
+    data, plain, number = make_data(40, 0.0), base_module.set_posteriors, iter(range(100))
+    model = fit_base(data)
+
+    def fragile(model, rows):
+        if next(number) % 2:
+            raise np.linalg.LinAlgError("no factor")
+        return plain(model, rows)
+
+    monkeypatch.setattr(base_module, "set_posteriors", fragile)
+    assert base_module.with_alternatives(model, data).n_alternatives == base_module.ALTERNATIVES // 2
+    number = iter([1] * 100)
+    base = base_module.with_alternatives(model, data)
+    assert base.n_alternatives == 1 and base.model is model
+
+
 # The search for a kernel
 
 

@@ -198,15 +198,17 @@ def with_alternatives(model: DeepGP, rows: Batch) -> Base:
         return Base(model)
     n_outputs, n_points = layer.q.mean.shape
     number = int(np.clip(ALTERNATIVE_NUMBERS // (n_outputs * n_points**2), FEWEST_ALTERNATIVES, ALTERNATIVES))
-    models = []
-    for kernel, noise in posterior.draws(number):
-        drawn = _model(kernel, noise, layer.Z, n_outputs)
+    models, draws, points = [], posterior.draws(number), layer.Z
+    if n_points < min(FEWEST_POINTS, len(rows)):  # enough for the most likely kernel, which is simpler than others
+        points = max((_points(kernel, noise, rows) for kernel, noise in draws), key=len)
+    for kernel, noise in draws:
+        drawn = _model(kernel, noise, points, n_outputs)
         try:
             set_posteriors(drawn, rows)
         except np.linalg.LinAlgError:  # too little noise for the distances of rows
-            drawn = model
+            continue
         models.append(drawn.requires_grad_(False))
-    return Base(side_by_side(models), len(models))
+    return Base(side_by_side(models), len(models)) if models else Base(model)
 
 
 def fit_base(rows: Batch, groups: Groups = None, like: DeepGP | None = None) -> DeepGP:
@@ -449,10 +451,7 @@ def _fit(rows: Batch, floor: Tensor, groups: Groups, *, fixed: bool = False, lik
     """
     search = KernelSearch(rows, floor, groups, fixed)
     kernel, likelihood = search.best() if like is None else search.best_near(*_kernel_and_noise(like))
-    candidates = rows.X[-CANDIDATES:]
-    with torch.no_grad():
-        tolerance = LEFT_OVER * likelihood.variance.min().item() / (rows.weight.mean().item() if fixed else 1.0)
-        points = candidates[greedy_points(kernel, candidates, tolerance, fewest=FEWEST_POINTS, most=POINTS)]
+    points = _points(kernel, likelihood, rows)
     while True:
         model = _model(kernel, likelihood, points, rows.y.shape[1])
         try:
@@ -464,6 +463,15 @@ def _fit(rows: Batch, floor: Tensor, groups: Groups, *, fixed: bool = False, lik
         points = points[: len(points) // 2]  # the first of them explain most
         with torch.no_grad():
             likelihood.log_excess.add_(math.log(LIFT))
+
+
+@torch.no_grad()
+def _points(kernel: Kernel, likelihood: Gaussian, rows: Batch) -> Tensor:
+    """Inducing points (M, Q) for a kernel: rows that explain the others up to a share of the noise."""
+    candidates = rows.X[-CANDIDATES:]
+    weight = rows.weight.mean().item() if likelihood.fixed else 1.0
+    tolerance = LEFT_OVER * likelihood.variance.min().item() / weight
+    return candidates[greedy_points(kernel, candidates, tolerance, fewest=FEWEST_POINTS, most=POINTS)]
 
 
 def _model(kernel: Kernel, likelihood: Gaussian, points: Tensor, n_outputs: int) -> DeepGP:
