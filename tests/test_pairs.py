@@ -45,7 +45,7 @@ def test_they_are_those_of_models_without_both_rows(n_outputs, scale, weighted, 
     base = with_alternatives(model, rows) if several else Base(model)
     everything = Part(rows, torch.arange(40))
     i, j = torch.tensor([5, 7, 0]), torch.tensor([[6, 3], [2, 9], [4, 8]])
-    change = Pairs.of(base.alternatives(), everything, everything).change(i, j)
+    change = Pairs.of([base], everything, everything).change(i, j)
     for row, first in enumerate(i.tolist()):
         own = {0, 1} if first == 0 else {first}
         for column, second in enumerate(j[row].tolist()):
@@ -57,7 +57,7 @@ def test_they_are_those_of_models_without_both_rows(n_outputs, scale, weighted, 
 def test_twins_are_left_out_together_anyway():
     rows = make_rows()
     everything = Part(rows, torch.arange(40))
-    change = Pairs.of([fit_base(rows)], everything, everything).change(torch.tensor([0]), torch.tensor([[1, 2]]))
+    change = Pairs.of([Base(fit_base(rows))], everything, everything).change(torch.tensor([0]), torch.tensor([[1, 2]]))
     assert change[0, 0] == 0 and change[0, 1] != 0
 
 
@@ -66,7 +66,7 @@ def test_rows_that_the_base_has_not_learnt_from():
     rows = make_rows()
     learnt = Part(rows, torch.arange(20))
     model = fit_base(rows.rows(slice(20)))
-    change = Pairs.of([model], Part(rows, torch.arange(40)), learnt).change(
+    change = Pairs.of([Base(model)], Part(rows, torch.arange(40)), learnt).change(
         torch.tensor([5, 30]), torch.tensor([[25], [26]])
     )
     expected = residual(model, rows, {5, *range(20, 40)}, 25) - residual(model, rows, set(range(20, 40)), 25)

@@ -6,6 +6,7 @@ and nothing can be computed from them and others. What forgets its precision is 
 
 import pickle
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import pytest
@@ -25,8 +26,8 @@ Y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
 @contextmanager
 def defaults(device=None, dtype=torch.float32):
     """Other defaults of torch's, and no tensors that were made under the usual ones."""
-    for cache in (rowwise.packing, special._gauss_hermite, waves._even_points):
-        cache.cache_clear()
+    for packed in (rowwise.packing, special._gauss_hermite, waves._even_points):
+        packed.cache_clear()
     torch.set_default_device(device)
     torch.set_default_dtype(dtype)
     try:
@@ -59,11 +60,11 @@ def extras(tiny):
     return {"base": "gp"} | ({"n_neighbors": 5} if tiny in REGRESSORS else {})
 
 
-def learnt(tiny, *, watch):
-    """Numbers that fits make."""
+def learnt(tiny):
+    """Numbers that fits make, and scores while they train."""
     y, fitted = targets(tiny, Y), tiny(device="cpu", n_estimators=2, max_iter=2, warm_start=True, **extras(tiny))
     callback = Watch()
-    if watch:
+    if hasattr(fitted, "set_callbacks"):
         fitted.set_callbacks(callback)
     fitted.fit(X, y, X_val=X[:9], y_val=y[:9])
     yield from (fitted.lower_bound_, callback.scores, fitted.predict(X))
@@ -86,6 +87,13 @@ def predicted(tiny, fitted):
     yield fitted.sample_y(X, 2, random_state=0)
 
 
+@cache
+def usual(tiny):
+    """A fitted estimator, and all numbers that fits and predictions make with torch's usual defaults."""
+    fitted = tiny(**extras(tiny)).fit(X, targets(tiny, Y))
+    return fitted, [*learnt(tiny), *predicted(tiny, fitted)]
+
+
 def assert_same(found, expected):
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -95,11 +103,9 @@ def assert_same(found, expected):
 @every_family
 @other_defaults
 def test_estimators_do_not_depend_on_them(tiny, other):
-    watch = hasattr(tiny.estimator, "set_callbacks")
-    expected, fitted = list(learnt(tiny, watch=watch)), tiny(**extras(tiny)).fit(X, targets(tiny, Y))
-    expected += predicted(tiny, fitted)
+    fitted, expected = usual(tiny)
     with defaults(**other):
-        assert_same([*learnt(tiny, watch=watch), *predicted(tiny, fitted)], expected)
+        assert_same([*learnt(tiny), *predicted(tiny, fitted)], expected)
 
 
 @pytest.mark.parametrize("tiny", REGRESSORS, ids=name_of)
@@ -116,12 +122,11 @@ def test_priors_do_not_depend_on_them(tiny, other):
 @every_family
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_estimators_do_not_depend_on_the_mode_of_gradients(tiny, mode):
-    fitted = tiny(**extras(tiny)).fit(X, targets(tiny, Y))
-    expected = [*learnt(tiny, watch=False), *predicted(tiny, fitted)]
+    fitted, expected = usual(tiny)
     draws = fitted.sample_functions(3, random_state=0)
     with mode():
         draws(X)
-        assert_same([*learnt(tiny, watch=False), *predicted(tiny, fitted)], expected)
+        assert_same([*learnt(tiny), *predicted(tiny, fitted)], expected)
     np.testing.assert_array_equal(draws.gradient(X[:4]), fitted.sample_functions(3, random_state=0).gradient(X[:4]))
 
 

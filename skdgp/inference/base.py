@@ -130,6 +130,10 @@ class Base(NamedTuple):
         """The GPs one by one."""
         return [alternative(self.model, number, self.n_alternatives) for number in range(self.n_alternatives)]
 
+    def repeated(self, rows: Batch) -> Batch:
+        """Rows whose targets are repeated for each of the GPs, as outputs stand side by side in the model."""
+        return Batch(rows.X, rows.y.repeat(1, self.n_alternatives), rows.weight)
+
 
 def base_for(
     likelihood: Likelihood, rows: Batch, groups: Groups = None, *, robust: bool = False, like: DeepGP | None = None
@@ -544,23 +548,25 @@ def left_out_moments(base: Base, parts: Sequence[Part], basis: Part) -> list[Bas
 @torch.no_grad()
 def left_out_of_each(base: Base, parts: Sequence[Part], basis: Part) -> tuple[Tensor, Tensor]:
     """Means and variances (A, n, P) that each alternative predicts for the rows of all parts, in the same way."""
-    by_model = [_moments(model, parts, basis) for model in base.alternatives()]
-    mean, variance = (torch.stack(column) for column in zip(*by_model, strict=True))
+    mean, variance = (
+        moments.unflatten(-1, (base.n_alternatives, -1)).movedim(1, 0) for moments in _moments(base, parts, basis)
+    )
     return mean, variance
 
 
-def _moments(model: DeepGP, parts: Sequence[Part], basis: Part) -> tuple[Tensor, Tensor]:
-    """Means and variances (n, P) of one alternative at the rows of all parts, or at another table's rows once."""
+def _moments(base: Base, parts: Sequence[Part], basis: Part) -> tuple[Tensor, Tensor]:
+    """Means and variances (n, AP) of all alternatives at the rows of all parts, or at another table's rows once."""
+    model = base.model
     like = cast(GlobalLayer, model.layers[0]).Z
     if parts[0].data.X is not basis.data.X:
         marginals = marginals_of(model, parts[0].rows().to(like.device, like.dtype), PREDICT_ROWS)
         return marginals.mean[0], marginals.variance[0]
     index = torch.cat([part.at(torch.arange(len(part), device=part.data.X.device)) for part in parts])
-    rows = Part(basis.data, index).rows().to(like.device, like.dtype)
+    rows = base.repeated(Part(basis.data, index).rows().to(like.device, like.dtype))
     mean, variance = like.new_empty(rows.y.shape), like.new_empty(rows.y.shape)
     learnt = torch.isin(index, cast(Tensor, basis.index)).to(like.device)
     if learnt.any():
-        everything = basis.rows().to(like.device, like.dtype)
+        everything = base.repeated(basis.rows().to(like.device, like.dtype))
         mean[learnt], variance[learnt] = left_out(model, rows.rows(learnt), everything)
     if not learnt.all():
         marginals = marginals_of(model, rows.rows(~learnt), PREDICT_ROWS)

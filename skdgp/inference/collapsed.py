@@ -95,7 +95,7 @@ def statistics(layer: GlobalLayer, data: Batch) -> Statistics:
     n_chunk = max(1, CHUNK_NUMBERS // n_features)
 
     def chunk(X: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        phi = torch.cat([A for _, A in layer.whitened(X)], dim=-2).double() * layer.kernel.deviation  # (T, n)
+        phi = _features(layer, X)
         weighted = phi * weight
         prior = (weight * layer.kernel.relative_diagonal(X)).sum() * layer.kernel.variance[0]
         return weighted @ phi.mT, weighted @ y.double(), prior.double()
@@ -323,7 +323,7 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
     Without the row the residual of its target is (y − m)/(1 − h). The posteriors of the two sets are independent, and
     the covariance of each is σ²Λ⁻¹ with Λ of this set alone. So each set contributes σ²s/(1 − ws) to the variance, with
     its own s. Differences of variances would lose all digits if there is hardly any noise. Kernel, noise and inducing
-    points stay as all rows together have determined them.
+    points stay as all rows together have determined them. Outputs may have kernels of their own.
 
     Twins of the row are left out together with it (see :mod:`.twins`). They have the same φ and the same y, so that
     they enter Λ and b as a single row with the sum of their weights. This sum takes the place of the weight.
@@ -344,20 +344,20 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
     with threads_for(model.products(len(data))):
         model = model.frozen()
         layer, likelihood = parts_of(model)
-        G = statistics_of(layer, data)().G
+        G = _gram(layer, data)
         noise = beta * likelihood.variance.double()[:, None, None]
-        Lambda = G + noise * torch.eye(len(G), dtype=G.dtype, device=G.device)  # (P, T, T)
+        Lambda = G + noise * torch.eye(G.shape[-1], dtype=G.dtype, device=G.device)  # (P, T, T)
         L, ends = cholesky(Lambda, NO_JITTER), list(accumulate(layer.sizes, initial=0))
         sets = [slice(start, stop) for start, stop in pairwise(ends) if stop > start]
         roots = [L if len(sets) == 1 else cholesky(Lambda[:, own, own], NO_JITTER) for own in sets]
-        n_chunk = max(1, CHUNK_NUMBERS // (len(L) * len(G)))
+        n_chunk = max(1, CHUNK_NUMBERS // (len(L) * L.shape[-1]))
         for start in range(0, len(rows), n_chunk):
             some = rows.rows(slice(start, start + n_chunk))
-            phi = torch.cat([A for _, A in layer.whitened(some.X)], dim=-2).double() * layer.kernel.deviation  # (T, n)
-            prior = layer.kernel.relative_diagonal(some.X) * layer.kernel.variance
-            variance = (prior - phi.square().sum(0)).reshape(-1, 1).clamp(min=0.0)  # what no inducing variable explains
+            phi = _features(layer, some.X)
+            unexplained = layer.kernel.diagonal(some.X) - phi.square().sum(-2)  # by all inducing variables
+            variance = unexplained.clamp(min=0.0).mT
             for own, root in zip(sets, roots, strict=True):
-                s = _inverse_form(root, phi[own])
+                s = _inverse_form(root, phi[..., own, :])
                 variance = variance + noise[..., 0, 0] * s / _kept(some.weight, s)
             mean = model(some.X).mean[0].double()
             kept = _kept(some.weight, _inverse_form(L, phi))
@@ -386,10 +386,10 @@ def leverages(model: DeepGP, rows: Batch, data: Batch, learnt: Tensor) -> Levera
     with threads_for(model.products(len(data))):
         model = model.frozen()
         layer, likelihood = parts_of(model)
-        G = statistics_of(layer, data)().G
+        G = _gram(layer, data)
         noise = likelihood.variance.double()[:, None, None]
-        L = cholesky(G + noise * torch.eye(len(G), dtype=G.dtype, device=G.device), NO_JITTER)
-        parts = rows.X.split(max(1, CHUNK_NUMBERS // (len(L) * len(G))))
+        L = cholesky(G + noise * torch.eye(G.shape[-1], dtype=G.dtype, device=G.device), NO_JITTER)
+        parts = rows.X.split(max(1, CHUNK_NUMBERS // (len(L) * L.shape[-1])))
         whitened = torch.cat([_whitened(layer, L, X) for X in parts], dim=-1)
         mean = torch.cat([model(X).mean[0].double() for X in parts])
     kept = _kept(weight, whitened.square().sum(-2).mT)
@@ -398,12 +398,27 @@ def leverages(model: DeepGP, rows: Batch, data: Batch, learnt: Tensor) -> Levera
 
 def _whitened(layer: GlobalLayer, L: Tensor, X: Tensor) -> Tensor:
     """L⁻¹φ (P or 1, T, n) of rows X."""
-    phi = torch.cat([A for _, A in layer.whitened(X)], dim=-2).double() * layer.kernel.deviation
-    return torch.linalg.solve_triangular(L, phi.expand(len(L), -1, -1), upper=False)
+    return torch.linalg.solve_triangular(L, _features(layer, X).expand(len(L), -1, -1), upper=False)
+
+
+def _features(layer: GlobalLayer, X: Tensor) -> Tensor:
+    """φ (T, n) of rows X in float64, or (P, T, n) if each output has its own kernel."""
+    A, deviation = torch.cat([A for _, A in layer.whitened(X)], dim=-2).double(), layer.kernel.deviation
+    return A * (deviation if len(deviation) == 1 else deviation[:, None, None])
+
+
+def _gram(layer: GlobalLayer, data: Batch) -> Tensor:
+    """G = Σ wφφᵀ (T, T) or (P, T, T), by chunks of rows."""
+    n_features = sum(posterior.mean.numel() for posterior in layer.posteriors)
+    n_chunk, G = max(1, CHUNK_NUMBERS // n_features), torch.zeros((), dtype=torch.float64, device=data.X.device)
+    for X, weight in zip(data.X.split(n_chunk), data.weight.split(n_chunk), strict=True):
+        phi = _features(layer, X)
+        G = G + (phi * weight) @ phi.mT
+    return G
 
 
 def _inverse_form(root: Tensor, phi: Tensor) -> Tensor:
-    """φᵀΛ⁻¹φ (n, P or 1) for the columns of φ (T, n) and a root (P or 1, T, T) of Λ."""
+    """φᵀΛ⁻¹φ (n, P or 1) for the columns of φ (T, n) or (P, T, n) and a root (P or 1, T, T) of Λ."""
     return torch.linalg.solve_triangular(root, phi.expand(len(root), -1, -1), upper=False).square().sum(-2).mT
 
 

@@ -14,8 +14,8 @@ from typing import NamedTuple, Self, cast
 import torch
 from torch import Tensor
 
-from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
+from .base import Base
 from .batches import Part
 from .collapsed import Leverages, leverages
 from .twins import twins
@@ -31,21 +31,23 @@ class Pairs(NamedTuple):
     """Some rows and models that have learnt from them: what leaving out a second row changes."""
 
     models: Sequence[Leverages]
+    n_alternatives: int  # of which outputs stand side by side in each model
     group: Tensor  # (n,), twins are in the same group
 
     @classmethod
-    def of(cls, models: Sequence[DeepGP], rows: Part, basis: Part) -> Self:
+    def of(cls, bases: Sequence[Base], rows: Part, basis: Part) -> Self:
         """Those of ``rows`` of a table, of which models of one layer have learnt from the rows ``basis``."""
-        like = cast(GlobalLayer, models[0].layers[0]).q.mean
+        like = cast(GlobalLayer, bases[0].model.layers[0]).q.mean
         index = rows.at(torch.arange(len(rows), device=rows.data.X.device))
         learnt = torch.isin(index, basis.at(torch.arange(len(basis), device=rows.data.X.device))).to(like.device)
         some, everything = (part.rows().to(like.device, like.dtype) for part in (Part(basis.data, index), basis))
-        return cls([leverages(model, some, everything, learnt) for model in models], twins(some))
+        of_each = [leverages(base.model, base.repeated(some), base.repeated(everything), learnt) for base in bases]
+        return cls(of_each, bases[0].n_alternatives, twins(some))
 
     def change(self, first: Tensor, second: Tensor) -> Tensor:
         """r_j(i) − r_j (B, k, P) for rows i of the numbers ``first`` (B,) and j of the numbers ``second`` (B, k).
 
-        It is the mean over models, and zero for twins, which are left out together anyway.
+        It is the mean over models and alternatives, and zero for twins, which are left out together anyway.
         """
         n_rows = max(1, PAIR_NUMBERS // (self.models[0].whitened[..., 0].numel() * second.shape[1]))
         parts = [
@@ -53,7 +55,8 @@ class Pairs(NamedTuple):
             for i, j in zip(first.split(n_rows), second.split(n_rows), strict=True)
         ]
         different = self.group[first][:, None] != self.group[second]
-        return torch.cat(parts) * different[..., None]
+        change = torch.cat(parts).unflatten(-1, (self.n_alternatives, -1)).mean(-2)
+        return change * different[..., None]
 
 
 def _change(of: Leverages, i: Tensor, j: Tensor) -> Tensor:

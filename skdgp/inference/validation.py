@@ -339,12 +339,12 @@ class Validation(NamedTuple):
         if (blend := predictor.blend) is not None and foundation is not None:
             frozen = blend.frozen()
             of_members = torch.cat([frozen.share(some, frozen.of_base(some)) for some in X.split(PREDICT_ROWS)])
-            judged.append((1.0 - of_members, foundation.base.alternatives(), foundation.rows))
+            judged.append((1.0 - of_members, [foundation.base], foundation.rows))
         if self._by_plan(stored) and predictor.with_members:
-            judged.append((of_members, cast(list[DeepGP], predictor.models), Part(self.data)))
-        if all(_n_points(models[0]) <= MOST_OWN_SHARE * len(rows) for _, models, rows in judged):
+            judged.append((of_members, [Base(model) for model in predictor.models], Part(self.data)))
+        if all(_n_points(bases[0].model) <= MOST_OWN_SHARE * len(rows) for _, bases, rows in judged):
             return None
-        pairs = [(share, Pairs.of(models, stored, rows)) for share, models, rows in judged]
+        pairs = [(share, Pairs.of(bases, stored, rows)) for share, bases, rows in judged]
 
         def change(first: Tensor, second: Tensor) -> Tensor:
             return torch.stack([share[second] * of.change(first, second) for share, of in pairs]).sum(0)
