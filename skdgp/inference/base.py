@@ -251,7 +251,9 @@ def fit_base(rows: Batch, groups: Groups = None, like: DeepGP | None = None) -> 
     return exact if (_error_left_out(exact, rows) < error).all() else model
 
 
-def fit_base_of_classes(rows: Batch, least: float = SHARES[0], groups: Groups = None) -> DeepGP:
+def fit_base_of_classes(
+    rows: Batch, least: float = SHARES[0], like: DeepGP | None = None, groups: Groups = None
+) -> DeepGP:
     """The same for numbers that stand for classes; outputs share the noise.
 
     The noise variance is no less than the share ``least`` of the variance of these numbers; see :mod:`.class_noise`.
@@ -262,7 +264,7 @@ def fit_base_of_classes(rows: Batch, least: float = SHARES[0], groups: Groups = 
     centre = (rows.weight[:, None] * rows.y).sum(0) / rows.weight.sum()
     rows = Batch(rows.X, rows.y - centre, rows.weight)
     spread = (rows.weight[:, None] * rows.y.square()).sum() / (rows.weight.sum() * rows.y.shape[1])
-    model = _fit(rows, (least * spread)[None], groups)
+    model = _fit(rows, (least * spread)[None], groups, like=like)
     cast(GlobalLayer, model.layers[0]).mean = ConstantMean(centre)
     return model
 

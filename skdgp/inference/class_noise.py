@@ -38,8 +38,8 @@ PARTS, LARGE_PARTS, LARGE = 3, 2, 300
 #: Limits of the logarithm of the number that functions are multiplied by.
 LOGARITHMS = (-4.0, 6.0)
 
-#: From rows, and the share that is the least noise, to a base.
-Fit = Callable[[Batch, float], DeepGP]
+#: From rows, the share that is the least noise, and a base of almost the same rows or None, to a base.
+Fit = Callable[[Batch, float, DeepGP | None], DeepGP]
 
 
 def least_noise(likelihood: Likelihood, rows: Batch, numbers: Tensor, fit: Fit) -> float:
@@ -54,7 +54,7 @@ def least_noise(likelihood: Likelihood, rows: Batch, numbers: Tensor, fit: Fit) 
     numbers : Tensor of shape (n, P)
         Numbers that stand for the classes.
     fit : callable
-        Fits a base to some rows of numbers.
+        Fits a base to some rows of numbers. The search for its kernel may start from that of another base.
 
     Returns
     -------
@@ -75,14 +75,18 @@ def least_noise(likelihood: Likelihood, rows: Batch, numbers: Tensor, fit: Fit) 
 
 @torch.no_grad()
 def _predicted(rows: Batch, fit: Fit, share: float) -> tuple[Tensor, Tensor]:
-    """Means and variances (n, P) that rows have by a base of the other parts."""
-    mean, variance = torch.empty_like(rows.y), torch.empty_like(rows.y)
+    """Means and variances (n, P) that rows have by a base of the other parts.
+
+    Kernels of all parts are nearly the same, and searching takes long. So the later ones start from the first.
+    """
+    mean, variance, first = torch.empty_like(rows.y), torch.empty_like(rows.y), None
     n_parts = PARTS if len(rows) <= LARGE else LARGE_PARTS
     part = torch.arange(len(rows), device=rows.y.device) % n_parts
     for number in range(n_parts):
         left_out = part == number
         with torch.enable_grad():
-            model = fit(rows.rows(~left_out), share)
+            model = fit(rows.rows(~left_out), share, first)
+        first = model if first is None else first
         marginals = marginals_of(model, rows.rows(left_out), PREDICT_ROWS)
         mean[left_out], variance[left_out] = marginals.mean[0], marginals.variance[0]
     return mean, variance
