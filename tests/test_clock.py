@@ -30,7 +30,7 @@ from skdgp.inference import ensemble as ensemble_module
 from skdgp.inference.batches import Part
 from skdgp.inference.blending import Gain
 from skdgp.inference.clock import TRAINED, Clock
-from skdgp.inference.ensemble import LITTLE, PROMISING, TRIAL, Training
+from skdgp.inference.ensemble import CHANCE, LITTLE, PROMISING, TRIAL, Training
 from skdgp.inference.minibatches import one_cycle, schedule, train
 from skdgp.inference.settings import History, Member
 from skdgp.inference.steps import Stepper
@@ -135,13 +135,46 @@ class TestTrial:
         assert history.stalled(plan)
 
     @pytest.mark.parametrize(
-        ("gain", "n_epochs"),
-        [(Gain(LITTLE, PROMISING), 8), (Gain(2 * LITTLE, 0.0), 40), (Gain(0.0, 2 * PROMISING), 40)],
+        ("gain", "alone"),
+        [
+            (Gain(LITTLE, PROMISING, 1e6), True),
+            (Gain(2 * LITTLE, 0.0, 1e6), None),
+            (Gain(0.0, 2 * PROMISING, 1e6), None),
+            (Gain(CHANCE / 50, CHANCE / 50, 50), False),
+            (Gain(1.01 * CHANCE / 50, 0.0, 50), None),
+            (Gain(0.0, 1.01 * CHANCE / 50, 50), None),
+        ],
     )
-    def test_ends_training_if_members_gain_hardly_anything(self, wave, monkeypatch, gain, n_epochs):
+    def test_ends_training_if_members_gain_hardly_anything(self, wave, monkeypatch, gain, alone):
+        """``alone`` says whether the base then predicts without members; None if training goes on."""
         monkeypatch.setattr(ensemble_module.Validation, "gain_of_members", lambda *_: gain)
+        blends, real = [], ensemble_module.Validation.blend
+
+        def spy(*them, **options):
+            blends.append(options["with_members"])
+            return real(*them, **options)
+
+        monkeypatch.setattr(ensemble_module.Validation, "blend", spy)
         model = DSDGPRegressor((2,), 4, n_estimators=2, max_iter=40, n_neighbors=0, random_state=0).fit(*wave)
-        assert round(TRIAL * 40) == 8 and model.n_iter_ == n_epochs
+        assert round(TRIAL * 40) == 8 and model.n_iter_ == (40 if alone is None else 8)
+        assert blends == [not alone]
+
+    def test_rows_that_judge_count_once(self, wave, monkeypatch):
+        """Members hold out different rows, but rows that the user gave are the same for all."""
+        X, y = wave
+        gains, real = [], ensemble_module.Validation.gain_of_members
+        monkeypatch.setattr(
+            ensemble_module.Validation, "gain_of_members", lambda *them: gains.append(real(*them)) or gains[-1]
+        )
+        for sample_weight, given in [
+            (None, {}),
+            (np.full(len(y), 2.0), {}),
+            (None, {"X_val": X[:30], "y_val": y[:30]}),
+        ]:
+            model = DSDGPRegressor((2,), 4, n_estimators=3, max_iter=20, validation_fraction=0.1, random_state=0)
+            model.fit(X, y, sample_weight=sample_weight, **given)
+        n_held_out = 3 * round(0.1 * len(y))
+        assert [gain.n_rows for gain in gains] == pytest.approx([n_held_out, 2 * n_held_out, 30], abs=0.5)
 
     @every_family
     def test_the_gain_is_what_the_blend_has_beyond_the_base(self, tiny, wave, monkeypatch):
@@ -155,7 +188,7 @@ class TestTrial:
                 return self.blend(models, foundation._replace(base=deepcopy(before)))[1].score
 
             gains.append((real(self, models, foundation).now, score_of))
-            return Gain(0.0, 0.0)  # so that the members stay as they are
+            return Gain(0.0, 0.0, 1.0)  # so that the members stay as they are
 
         def by_held_out_rows(*args, all_rows=None, **options):  # which judge the base here, too
             return blending.blend(*args, **options)
@@ -193,10 +226,9 @@ class TestTrial:
         """The trial judges copies: members and base are afterwards as if it had not judged."""
         X, y = wave
         options = {"n_estimators": 2, "max_iter": 20, "n_neighbors": 0, "random_state": 0}
-        found = []
-        for verdict in (Training._gains_little, lambda *_: False):
-            monkeypatch.setattr(ensemble_module, "LITTLE", -np.inf)
-            monkeypatch.setattr(Training, "_gains_little", verdict)
+        found, judge, much = [], Training._gain, Gain(1.0, 1.0, 100.0)
+        for verdict in (lambda *them: (judge(*them), much)[1], lambda *_: much):
+            monkeypatch.setattr(Training, "_gain", verdict)
             found.append(DSDGPRegressor((2,), 4, **options).fit(X, y).predict(X))
         np.testing.assert_array_equal(*found)
 
@@ -204,7 +236,7 @@ class TestTrial:
         "options", [{"base": None}, {"early_stopping": False}, {"max_iter": 10}, {"max_time": 1e6}]
     )
     def test_is_left_out_where_nothing_judges_or_epochs_are_few(self, wave, monkeypatch, options):
-        monkeypatch.setattr(Training, "_gains_little", lambda *_: pytest.fail("there was a trial"))
+        monkeypatch.setattr(Training, "_gain", lambda *_: pytest.fail("there was a trial"))
         params = {"max_iter": 24, "n_estimators": 1, "n_neighbors": 0, "random_state": 0}
         DSDGPRegressor((2,), 4, **(params | options)).fit(*wave)
 

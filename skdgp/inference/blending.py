@@ -98,10 +98,23 @@ class OutOfSample(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """What members add to the mean log density of held-out rows, in nats: now, and if training goes on, roughly."""
+    """What members add to the mean log density of held-out rows, in nats: now, and if training goes on, roughly.
+
+    ``n_rows`` is the number of these rows: the sum of their weights, in which each row counts once.
+    """
 
     now: float
     later: float
+    n_rows: float
+
+    def at_most(self, now: float, later: float) -> bool:
+        """Whether both are at most so much."""
+        return self.now <= now and self.later <= later
+
+    @property
+    def of_all_rows(self) -> float:
+        """The larger of them for all rows together."""
+        return self.n_rows * max(self.now, self.later)
 
 
 def blend(
@@ -175,7 +188,7 @@ def gain_of_members(
     density = _density(base, likelihood, held_out, class_rows)
     together, alone = density.best(), density.without_members()
     later = density.gain_of_smaller_errors(LATER) if likelihood.additive else 0.0
-    return Gain(density.score(together.x) - density.score(alone.x), later)
+    return Gain(density.score(together.x) - density.score(alone.x), later, density.total_weight.item())
 
 
 def _density(

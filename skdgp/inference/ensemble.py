@@ -16,6 +16,7 @@ from ..gp.deep_gp import DeepGP
 from ..gp.likelihoods import Likelihood
 from ..gp.noise import Contaminated
 from .batches import Batch, Part
+from .blending import Gain
 from .calibration import FIRST_PRIOR_ROWS, MAX_ROWS, PRIOR_ROWS, recalibrate
 from .callers import users_level
 from .clock import Clock
@@ -40,6 +41,10 @@ LITTLE = 1e-3
 
 #: But training goes on if they may add more than this in the end: their errors are unlike those of the base.
 PROMISING = 4e-3
+
+#: Training also ends if all held-out rows together gain at most this much, now and in the end, in nats. So little may
+#: be chance. Members stay as they are then, and the blend decides their weight.
+CHANCE = 4.0
 
 #: With fewer epochs there is no trial.
 LEAST_EPOCHS = 20
@@ -294,7 +299,8 @@ class Training:
     def _train(self, members: Sequence[Member], foundation: Foundation | None) -> list[History]:
         """Train the members. Meanwhile the watcher can ask what they would be if training ended.
 
-        If they are blended with a base, training ends early if this gains hardly anything after a trial.
+        If they are blended with a base, training ends early if this gains hardly anything after a trial, or no more
+        than may be chance.
         """
         settings = self.plan.settings
         tried = foundation is not None and self.plan.name == "svi" and settings.until == math.inf
@@ -316,22 +322,23 @@ class Training:
 
         def on_epoch(histories: Sequence[History]) -> bool:
             ended = self.watcher.epoch(histories, partial(so_far, histories))
-            if foundation is not None and max(len(history.loss) for history in histories) == settings.trial:
-                self.base_is_enough = not ended and self._gains_little(so_far(histories), members, foundation)
-                ended = ended or self.base_is_enough
+            at_trial = max(len(history.loss) for history in histories) == settings.trial
+            if foundation is not None and at_trial and not ended:
+                gain = self._gain(so_far(histories), members, foundation)
+                self.base_is_enough = gain.at_most(LITTLE, PROMISING)
+                ended = self.base_is_enough or gain.of_all_rows <= CHANCE
             if settings.out_of_time():
                 self.clock.left_out.append("training")
             return ended or settings.out_of_time()
 
         return self.plan.trainer(members, settings, on_epoch)
 
-    def _gains_little(self, ensemble: Ensemble, members: Sequence[Member], foundation: Foundation) -> bool:
-        """Whether a blend of the members with the base is hardly better than the base, and promises no more."""
+    def _gain(self, ensemble: Ensemble, members: Sequence[Member], foundation: Foundation) -> Gain:
+        """What a blend of the members with the base gains beyond the base."""
         with self.clock.timing("judging"), shared_among(ALONE):
             begun = zip(members, ensemble.histories, strict=True)
             self._calibrate(ensemble, [member.held_out for member, history in begun if history.loss])
-            gain = self.validation.gain_of_members(ensemble.models, foundation)
-            return gain.now <= LITTLE and gain.later <= PROMISING
+            return self.validation.gain_of_members(ensemble.models, foundation)
 
     def _finished(self, model: DeepGP, index: int) -> DeepGP:
         """The trained model of this number, in the precision of predictions."""

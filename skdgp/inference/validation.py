@@ -216,9 +216,10 @@ class Validation(NamedTuple):
     def gain_of_members(self, models: Sequence[DeepGP], foundation: Foundation) -> Gain:
         """What members add to the mean log density of held-out rows; zero if there are too few rows to judge them."""
         if self.split.unjudged:
-            return Gain(0.0, 0.0)
+            return Gain(0.0, 0.0, 1.0)
         out_of_sample = self._out_of_sample(models, foundation)
-        return gain_of_members(foundation.base, models[0].likelihood, out_of_sample, self._targets())
+        gain = gain_of_members(foundation.base, models[0].likelihood, out_of_sample, self._targets())
+        return gain if self.split.rows is None else gain._replace(n_rows=gain.n_rows / len(models))  # the same rows
 
     def _out_of_sample(self, models: Sequence[DeepGP], foundation: Foundation) -> list[OutOfSample]:
         """Predictions of members and base for rows that judge them; if there are none, of the base for all rows."""
