@@ -138,6 +138,7 @@ class TestTrial:
         ("gain", "alone"),
         [
             (Gain(LITTLE, PROMISING, 1e6), True),
+            (Gain(0.0, 0.0, 1e6), False),
             (Gain(2 * LITTLE, 0.0, 1e6), None),
             (Gain(0.0, 2 * PROMISING, 1e6), None),
             (Gain(CHANCE / 50, CHANCE / 50, 50), False),

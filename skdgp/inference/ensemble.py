@@ -42,8 +42,8 @@ LITTLE = 1e-3
 #: But training goes on if they may add more than this in the end: their errors are unlike those of the base.
 PROMISING = 4e-3
 
-#: Training also ends if all held-out rows together gain at most this much, now and in the end, in nats. So little may
-#: be chance. Members stay as they are then, and the blend decides their weight.
+#: If all held-out rows together gain at most this much, now and in the end, in nats, it may be chance. Then training
+#: ends, too, but members stay as they are, and the blend decides their weight.
 CHANCE = 4.0
 
 #: With fewer epochs there is no trial.
@@ -325,8 +325,9 @@ class Training:
             at_trial = max(len(history.loss) for history in histories) == settings.trial
             if foundation is not None and at_trial and not ended:
                 gain = self._gain(so_far(histories), members, foundation)
-                self.base_is_enough = gain.at_most(LITTLE, PROMISING)
-                ended = self.base_is_enough or gain.of_all_rows <= CHANCE
+                by_chance = gain.of_all_rows <= CHANCE
+                self.base_is_enough = gain.at_most(LITTLE, PROMISING) and not by_chance
+                ended = by_chance or self.base_is_enough
             if settings.out_of_time():
                 self.clock.left_out.append("training")
             return ended or settings.out_of_time()
