@@ -24,7 +24,7 @@ from helpers import (
 )
 from sklearn.exceptions import ConvergenceWarning
 
-from skdgp import DSDGPRegressor, SOLVEGPRegressor
+from skdgp import DSDGPClassifier, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.inference import blending, validation
 from skdgp.inference import ensemble as ensemble_module
 from skdgp.inference.batches import Part
@@ -135,18 +135,21 @@ class TestTrial:
         assert history.stalled(plan)
 
     @pytest.mark.parametrize(
-        ("gain", "alone"),
+        ("family", "gain", "alone"),
         [
-            (Gain(LITTLE, PROMISING, 1e6), True),
-            (Gain(0.0, 0.0, 1e6), False),
-            (Gain(2 * LITTLE, 0.0, 1e6), None),
-            (Gain(0.0, 2 * PROMISING, 1e6), None),
-            (Gain(CHANCE / 50, CHANCE / 50, 50), False),
-            (Gain(1.01 * CHANCE / 50, 0.0, 50), None),
-            (Gain(0.0, 1.01 * CHANCE / 50, 50), None),
+            (DSDGPRegressor, Gain(LITTLE, PROMISING, 1e6), True),
+            (DSDGPRegressor, Gain(0.0, 0.0, 50), True),
+            (DSDGPRegressor, Gain(2 * LITTLE, 0.0, 1e6), None),
+            (DSDGPRegressor, Gain(0.0, 2 * PROMISING, 1e6), None),
+            (DSDGPRegressor, Gain(CHANCE / 50, CHANCE / 50, 50), False),
+            (DSDGPRegressor, Gain(1.01 * CHANCE / 50, 0.0, 50), None),
+            (DSDGPRegressor, Gain(0.0, 1.01 * CHANCE / 50, 50), None),
+            (DSDGPClassifier, Gain(LITTLE, 0.0, 1e6), True),
+            (DSDGPClassifier, Gain(0.0, 0.0, 50), False),
+            (DSDGPClassifier, Gain(2 * LITTLE, 0.0, 1e6), None),
         ],
     )
-    def test_ends_training_if_members_gain_hardly_anything(self, wave, monkeypatch, gain, alone):
+    def test_ends_training_if_members_gain_hardly_anything(self, wave, monkeypatch, family, gain, alone):
         """``alone`` says whether the base then predicts without members; None if training goes on."""
         monkeypatch.setattr(ensemble_module.Validation, "gain_of_members", lambda *_: gain)
         blends, real = [], ensemble_module.Validation.blend
@@ -156,7 +159,9 @@ class TestTrial:
             return real(*them, **options)
 
         monkeypatch.setattr(ensemble_module.Validation, "blend", spy)
-        model = DSDGPRegressor((2,), 4, n_estimators=2, max_iter=40, n_neighbors=0, random_state=0).fit(*wave)
+        X, y = wave
+        model = family((2,), 4, n_estimators=2, max_iter=40, early_stopping=True, random_state=0)
+        model.fit(X, y > 0 if family is DSDGPClassifier else y)
         assert round(TRIAL * 40) == 8 and model.n_iter_ == (40 if alone is None else 8)
         assert blends == [not alone]
 

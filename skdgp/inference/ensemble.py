@@ -43,7 +43,8 @@ LITTLE = 1e-3
 PROMISING = 4e-3
 
 #: If all held-out rows together gain at most this much, now and in the end, in nats, it may be chance. Then training
-#: ends, too, but members stay as they are, and the blend decides their weight.
+#: ends, too, but members stay as they are, and the blend decides their weight. For classes nothing tells what they may
+#: gain in the end, so that members stay even if they gain nothing now.
 CHANCE = 4.0
 
 #: With fewer epochs there is no trial.
@@ -325,9 +326,9 @@ class Training:
             at_trial = max(len(history.loss) for history in histories) == settings.trial
             if foundation is not None and at_trial and not ended:
                 gain = self._gain(so_far(histories), members, foundation)
-                by_chance = gain.of_all_rows <= CHANCE
-                self.base_is_enough = gain.at_most(LITTLE, PROMISING) and not by_chance
-                ended = by_chance or self.base_is_enough
+                by_chance, foreseen = gain.of_all_rows <= CHANCE, members[0].model.likelihood.additive
+                self.base_is_enough = gain.at_most(LITTLE, PROMISING) and (foreseen or not by_chance)
+                ended = self.base_is_enough or by_chance
             if settings.out_of_time():
                 self.clock.left_out.append("training")
             return ended or settings.out_of_time()
