@@ -141,11 +141,11 @@ class TestTrial:
             (DSDGPRegressor, Gain(0.0, 0.0, 50), True),
             (DSDGPRegressor, Gain(2 * LITTLE, 0.0, 1e6), None),
             (DSDGPRegressor, Gain(0.0, 2 * PROMISING, 1e6), None),
-            (DSDGPRegressor, Gain(CHANCE / 50, CHANCE / 50, 50), False),
+            (DSDGPRegressor, Gain(CHANCE / 50, CHANCE / 50, 50), True),
             (DSDGPRegressor, Gain(1.01 * CHANCE / 50, 0.0, 50), None),
             (DSDGPRegressor, Gain(0.0, 1.01 * CHANCE / 50, 50), None),
             (DSDGPClassifier, Gain(LITTLE, 0.0, 1e6), True),
-            (DSDGPClassifier, Gain(0.0, 0.0, 50), False),
+            (DSDGPClassifier, Gain(CHANCE / 50, 0.0, 50), False),
             (DSDGPClassifier, Gain(2 * LITTLE, 0.0, 1e6), None),
         ],
     )

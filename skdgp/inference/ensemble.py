@@ -42,10 +42,10 @@ LITTLE = 1e-3
 #: But training goes on if they may add more than this in the end: their errors are unlike those of the base.
 PROMISING = 4e-3
 
-#: If all held-out rows together gain at most this much, now and in the end, in nats, it may be chance. Then training
-#: ends, too, but members stay as they are, and the blend decides their weight. For classes nothing tells what they may
-#: gain in the end, so that members stay even if they gain nothing now.
-CHANCE = 4.0
+#: The base is also good enough if all held-out rows together gain at most this much, now and in the end, in nats, which
+#: may be chance. For classes nothing tells what they may gain in the end. So members then stay as they are after the
+#: trial, and the blend decides their weight.
+CHANCE = 2.0
 
 #: With fewer epochs there is no trial.
 LEAST_EPOCHS = 20
@@ -327,8 +327,8 @@ class Training:
             if foundation is not None and at_trial and not ended:
                 gain = self._gain(so_far(histories), members, foundation)
                 by_chance, foreseen = gain.of_all_rows <= CHANCE, members[0].model.likelihood.additive
-                self.base_is_enough = gain.at_most(LITTLE, PROMISING) and (foreseen or not by_chance)
-                ended = self.base_is_enough or by_chance
+                ended = by_chance or gain.at_most(LITTLE, PROMISING)
+                self.base_is_enough = ended and (foreseen or not by_chance)
             if settings.out_of_time():
                 self.clock.left_out.append("training")
             return ended or settings.out_of_time()
