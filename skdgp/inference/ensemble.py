@@ -43,8 +43,8 @@ LITTLE = 1e-3
 PROMISING = 4e-3
 
 #: The base is also good enough if all held-out rows together gain at most this much, now and in the end, in nats, which
-#: may be chance. For classes nothing tells what they may gain in the end. So members then stay as they are after the
-#: trial, and the blend decides their weight.
+#: may be chance. For classes, counts and positive numbers nothing tells what they may gain in the end. So members then
+#: stay as they are after the trial, and the blend decides their weight.
 CHANCE = 2.0
 
 #: With fewer epochs there is no trial.
