@@ -290,8 +290,38 @@ def test_all_rows_judge_a_base_whose_members_have_no_weight():
     assert calls and not found.weight.any()
     assert found.likelihood.variance.item() == pytest.approx(0.09, rel=0.2) and score < 0  # 12 rows alone: positive
     good = [judged_by(few, few.y + 0.01 * normal(12, 1), spread, few.y + 2.0, spread)]
-    blend(Base(base), make_likelihood(), good, all_rows=everything)
-    assert len(calls) == 1
+    found, _ = blend(Base(base), make_likelihood(), good, all_rows=everything)
+    assert found.weight.item() > 0.9 and found.likelihood.variance.item() < 0.02
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_noise_of_few_rows_is_that_of_all_in_the_ratio_that_the_base_has(n_outputs):
+    """A control variate, against NumPy: all of the ratio if errors are those of the base, none if they are unlike."""
+    data = make_data(400, n_outputs=n_outputs, noise=0.3)
+    whole, few = Base(fit_base(data)), data.rows(torch.arange(40))
+    basis, spread = Part(data, torch.arange(400)), torch.full_like(few.y, 1e-6)
+    [of_base] = left_out_moments(whole, [basis], basis)
+    everything = judged_by(data, of_base.mean, of_base.variance, of_base.mean, of_base.variance)
+
+    def noise_of(rows, **options):
+        found, _ = blend(deepcopy(whole), make_likelihood(n_outputs), [rows], **options)
+        return found.likelihood.variance.detach().numpy(), found.weight
+
+    error, other = (0.1 * normal(40, n_outputs, seed=seed) for seed in (1, 2))
+    all_rows = noise_of(everything, judged=False)[0]
+    for own in (0.9 * error, 0.5 * error + 0.5 * other):
+        rows = judged_by(few, few.y + own, spread, few.y + error, spread)
+        easy, before, after = (
+            noise_of(rows, judged=False)[0],
+            noise_of(rows),
+            noise_of(rows, all_rows=lambda: everything),
+        )
+        assert (after[1] == before[1]).all() and before[1].item() > 0.5
+        t = before[1].item()
+        left = (t * own + (1 - t) * error).numpy()
+        rho = (left * error.numpy()).sum(0) / np.sqrt((left**2).sum(0) * (error.numpy() ** 2).sum(0))
+        np.testing.assert_allclose(after[0], before[0] * (all_rows / easy) ** (rho**2), rtol=0.02)
+        assert (easy < 0.8 * all_rows).all()
 
 
 def test_the_edge_of_the_data_is_far_from_its_points():

@@ -151,7 +151,7 @@ def blend(
         A blend with this base, whose factor of the variance remains, with the place of the data's edge.
     all_rows : callable, default=None
         Returns predictions of the base for more rows, each as if it had not learnt from the row. They judge it instead
-        of the held-out rows if members have no weight.
+        of the held-out rows if members have no weight. Otherwise they tell how usual the noise of held-out rows is.
 
     Returns
     -------
@@ -163,12 +163,15 @@ def blend(
     density = _density(base, likelihood, held_out, class_rows)
     if earlier is not None:
         density.factor = CHOSEN
-    best = density.best() if judged else density.without_members()
-    if all_rows is not None and not density.take(best.x)[0].any():
-        density = _density(base, likelihood, [all_rows()], class_rows)
-        best = density.without_members()
-    score = density.score(best.x)
-    weight, log_factor = density.take(best.x)
+    vector = (density.best() if judged else density.without_members()).x
+    if all_rows is not None:
+        whole = _density(base, likelihood, [all_rows()], class_rows)
+        if density.take(vector)[0].any():
+            vector = density.as_for_all(vector, whole)
+        else:
+            density, vector = whole, whole.without_members().x
+    score = density.score(vector)
+    weight, log_factor = density.take(vector)
     density.multiply(base.model, log_factor)
     edges = {"edge": density.edge, "spread": density.spread_at(log_factor), "scale": density.scale_at(log_factor)}
     if earlier is not None:
@@ -296,6 +299,34 @@ class _Density:
     def without_members(self) -> OptimizeResult:
         """The same for members without weight."""
         return self.maximise(0.0, most=0.0)
+
+    def as_for_all(self, vector: np.ndarray, whole: "_Density") -> np.ndarray:
+        """The vector with the noise that all rows would have, of which only the base is known; see :func:`blend`.
+
+        A few held-out rows may happen to be easy, for members and base alike. The base alone has the noise b on them,
+        and B on the ``whole`` table. So the noise on them is multiplied by (B/b)^c. This is a control variate: since
+        logarithms of two mean squares have the correlation ρ², where ρ is that of the errors, c = ρ² is best. If the
+        blend is the base, it has its noise.
+        """
+        if not self.likelihood.additive or self.likelihood.fixed:
+            return vector
+        base, of_base = (density.noise_at(density.without_members().x)[0] for density in (whole, self))
+        _, left = self.noise_at(vector)
+        [*_, alone] = self.noise_at(np.concatenate([np.zeros(self.n_weights), vector[self.n_weights :]]))
+        products = [(self.row_weight[:, None] * pair).sum(0) for pair in (left * alone, left.square(), alone.square())]
+        tiny = torch.finfo(self.y.dtype).tiny
+        c = (products[0].clamp(min=0.0).square() / (products[1] * products[2]).clamp(min=tiny)).cpu().numpy()
+        n_free = self.n_weights + 1
+        noise = vector[n_free:].reshape(-1, len(c)) + c * (np.log(base) - np.log(of_base))
+        return np.concatenate([vector[:n_free], noise.ravel().clip(*LOGARITHMS)])
+
+    @torch.no_grad()
+    def noise_at(self, vector: np.ndarray) -> tuple[np.ndarray, Tensor]:
+        """Noise variances (P,) of the vector, and errors (n, P) of its means, of equal weight where noise differs."""
+        mean, _ = self.moments(*(self.y.new_tensor(part) for part in self.take(vector)))
+        precise = self.likelihood.precise_weights(self.y, torch.ones_like(self.row_weight))
+        left = self.likelihood.regressands(self.y) - mean
+        return self.likelihood.noise_variance(), precise.sqrt()[:, None] * left
 
     def maximise(self, weight: float, most: float = 1.0) -> OptimizeResult:
         """Maximise it from a weight, which is at most ``most``, and from the noise that goes with it."""
