@@ -18,11 +18,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, PowerTransformer, StandardScaler
 from skpro.utils import check_estimator
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor, adapters
 from skdgp.adapters import BoTorchModel, Deviation, MomentsModule, OutputTypes, Quantile, SkproRegressor, to_onnx
+from skdgp.adapters._back import back_of
 from skdgp.adapters._skpro import SkproDistribution
 from skdgp.datasets import make_waves
 from skdgp.metrics import coverage
@@ -270,6 +271,71 @@ def test_a_module_has_several_outputs():
     np.testing.assert_allclose(std.detach(), expected[1], rtol=1e-4)
 
 
+TRANSFORMS = {
+    "log": "log",
+    "logit": "logit",
+    "yeo-johnson": "yeo-johnson",
+    "box-cox": PowerTransformer("box-cox", standardize=False),
+    "steps": make_pipeline(StandardScaler(), PowerTransformer()),
+}
+
+
+def shares_of(y):
+    """Positive targets below one."""
+    return 1 / (1 + np.exp((100 - y) / 20))
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+@pytest.mark.parametrize("make", [shallow, deep], ids=["shallow", "deep"])
+def test_a_module_has_moments_of_transformed_targets(make, transform):
+    X, y = rows()
+    model = make(target_transform=transform, base="auto" if make is shallow else None).fit(
+        X, np.column_stack([shares_of(y), 0.9 * shares_of(220 - y)])
+    )
+    new = np.vstack([X[:5], rows(5, seed=1)[0], X[:1] + 50])
+    mean, std = MomentsModule(model)(torch.as_tensor(new))
+    expected = model.predict(new, return_std=True)
+    np.testing.assert_allclose(mean.detach(), expected[0], rtol=1e-5)
+    np.testing.assert_allclose(std.detach(), expected[1], rtol=1e-4)
+
+
+def test_a_module_has_moments_of_heavy_tails_and_gradients():
+    X, y = rows()
+    model = deep(target_transform="log", likelihood="student_t", base="gp").fit(X, shares_of(y))
+    there = torch.as_tensor(X[:5]).requires_grad_()
+    mean, std = MomentsModule(model)(there)
+    expected = model.predict(X[:5], return_std=True)
+    np.testing.assert_allclose(mean.detach()[:, 0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(std.detach()[:, 0], expected[1], rtol=1e-4)
+    mean.sum().backward()
+    assert there.grad.isfinite().all() and (there.grad != 0).any()
+
+
+def test_inverses_of_powers_are_those_of_scikit_learn():
+    z = torch.linspace(-1.4, 1.4, 29, dtype=torch.float64)[:, None]
+    for method, powers in {"yeo-johnson": (-0.7, 0.0, 0.6, 1.0, 2.0, 2.6), "box-cox": (-0.6, 0.0, 0.4)}.items():
+        for power in powers:
+            transformer = PowerTransformer(method, standardize=False).fit(np.array([[1.0], [2.0]]))
+            transformer.lambdas_ = np.array([power])
+            found = back_of(transformer)(z, torch.zeros_like(z))
+            np.testing.assert_allclose(found[0], transformer.inverse_transform(z.numpy()), rtol=1e-10, atol=1e-12)
+            assert found[1].abs().max() < 1e-20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["log", "logit", "yeo-johnson"])
+@pytest.mark.filterwarnings("ignore")  # PyTorch's exporter and what it imports
+def test_onnx_has_moments_of_transformed_targets(name, tmp_path):
+    X, y = rows()
+    model = deep(target_transform=TRANSFORMS[name], n_neighbors=6, base="gp").fit(X, shares_of(y))
+    to_onnx(model, tmp_path / "model.onnx")
+    X, _ = rows(9, seed=1)
+    mean, std = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"X": X})
+    expected = model.predict(X, return_std=True)
+    np.testing.assert_allclose(mean[:, 0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(std[:, 0], expected[1], rtol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["shallow", "deep with a base", "deep alone", "corrected"])
 @pytest.mark.filterwarnings("ignore")  # PyTorch's exporter and what it imports
@@ -334,8 +400,11 @@ def test_what_a_module_cannot_have_is_said(tmp_path):
         MomentsModule(shallow())
     with pytest.raises(ValueError, match="MomentsModule takes models whose noise is added"):
         MomentsModule(shallow(likelihood="heteroskedastic").fit(X, y))
-    with pytest.raises(ValueError, match="target_transform='log': take"):
-        MomentsModule(shallow(target_transform="log").fit(X, y))
+    root = FunctionTransformer(np.sqrt, np.square)
+    with pytest.raises(ValueError, match=r"MomentsModule has no formula for target_transform=FunctionTransformer\("):
+        MomentsModule(shallow(target_transform=root).fit(X, shares_of(y)))
+    with pytest.raises(ValueError, match="BoTorchModel takes models whose posteriors are Gaussian"):
+        BoTorchModel(shallow(target_transform="log").fit(X, shares_of(y)))
     dates = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=len(y))})
     with pytest.raises(ValueError, match="MomentsModule takes models of numbers and categories, but X had dates"):
         MomentsModule(shallow().fit(dates, y))

@@ -8,10 +8,10 @@ import pytest
 from helpers import REGRESSORS, any_options, name_of
 from scipy.integrate import quad
 from scipy.special import expit, logit
-from scipy.stats import norm
+from scipy.stats import lognorm, norm
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
-from sklearn.preprocessing import PowerTransformer
+from sklearn.preprocessing import FunctionTransformer, PowerTransformer
 
 from skdgp import PredictiveDistribution, SOLVEGPRegressor
 from skdgp.distributions import Logit, TransformedDistribution
@@ -211,3 +211,33 @@ class TestChoice:
         X, y = rows("right", 30)
         with pytest.raises(ValueError, match="target_transform='auto' does not go with likelihood='gamma', since it"):
             SOLVEGPRegressor(target_transform="auto", likelihood="gamma").fit(X, y)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize(
+    "transform", [PowerTransformer("box-cox"), FunctionTransformer(np.sqrt, np.square)], ids=["box-cox", "root"]
+)
+def test_predictions_stop_where_targets_have_no_transform(transform, scale):
+    """Far from all rows the Gaussian of z reaches below the z of zero, of which the inverse is not that of a target."""
+    X, y = rows("right", scale=scale)
+    model = SOLVEGPRegressor(target_transform=transform, **SHALLOW).fit(X, np.column_stack([y, y[::-1]]))
+    assert np.isfinite(model.target_transformer_.low).all()
+    far = np.vstack([X[:3], X[:3] + 40, X[:3] - 1e3])
+    mean, std = model.predict(far, return_std=True)
+    assert (mean > 0).all() and (mean < 20 * y.max()).all() and np.isfinite(std).all() and (std > 0).all()
+    lower, upper = np.moveaxis(model.predict_interval(far, confidence_level=0.999), -1, 0)
+    assert (lower >= 0).all() and (lower <= upper).all() and (upper < 20 * y.max()).all()
+
+
+@pytest.mark.parametrize("deviation", [1e-4, 0.1, 1.0, 3.0, 6.0])
+def test_moments_under_the_logarithm_are_those_of_scipy(deviation):
+    dist = TransformedDistribution(PredictiveDistribution.gaussian([-2.0, 4.0], [deviation, deviation]), "log")
+    expected = lognorm(deviation, scale=np.exp([-2.0, 4.0]))
+    np.testing.assert_allclose(dist.mean, expected.mean(), rtol=1e-12)
+    np.testing.assert_allclose(dist.std, expected.std(), rtol=1e-6)
+
+
+def test_moments_under_the_logarithm_that_overflow_are_refused():
+    dist = TransformedDistribution(PredictiveDistribution.gaussian([0.0], [40.0]), "log")
+    with pytest.raises(ValueError, match="there is no finite mean, score or draw"):
+        dist.mean  # noqa: B018

@@ -13,6 +13,7 @@ try:
 except ImportError as error:
     raise ImportError('BoTorchModel needs BoTorch: install it with pip install "botorch".') from error
 
+from ..estimators._fitted import built_with
 from ._export import MomentsModule
 
 #: Added to variances, as a share of the targets' variance. With less, rounding errors leave the covariances of almost
@@ -24,8 +25,7 @@ class BoTorchModel(Model):
     """A fitted regressor with one output as a BoTorch model, for BoTorch's acquisition functions.
 
     Posteriors are Gaussian, with the means and covariances of ``predict(X, return_cov=True, latent=True)``. They can be
-    differentiated with respect to ``X``. After a new observation you have to fit the regressor again, since there is no
-    ``condition_on_observations``.
+    differentiated with respect to ``X``.
 
     Parameters
     ----------
@@ -57,6 +57,11 @@ class BoTorchModel(Model):
     def __init__(self, regressor):
         super().__init__()
         self.moments, self.regressor = MomentsModule(regressor), regressor
+        if self.moments.back is not None:
+            raise ValueError(
+                "BoTorchModel takes models whose posteriors are Gaussian, but this one has target_transform="
+                f"{built_with(regressor, 'target_transform')!r}: fit one with target_transform=None."
+            )
         if len(self.moments.shift) > regressor.n_features_in_ or self.moments.levels:
             raise ValueError(
                 "BoTorchModel takes models of numbers, but X had categories or missing cells in fit: encode and fill "

@@ -16,6 +16,7 @@ from ..estimators._regression import DeepGPRegressor
 from ..gp.neighbours import PlainNeighbours
 from ..tables import Table
 from ..tables.table import FARTHEST
+from ._back import Back, back_of
 
 
 def check_plain(regressor, what: str) -> None:
@@ -34,13 +35,25 @@ def check_plain(regressor, what: str) -> None:
             f"{what} takes models of PyTorch alone, but this one has trend={built_with(regressor, 'trend')!r}: fit "
             "with trend=None."
         )
-    transformed = table.targets.transformer is not None
-    if transformed or not predictor.likelihoods[0].additive:
+    if not predictor.likelihoods[0].additive:
         raise ValueError(
             f"{what} takes models whose noise is added and the same everywhere, but this one has "
-            f"likelihood={built_with(regressor, 'likelihood')!r} and target_transform="
-            f'{built_with(regressor, "target_transform")!r}: take "gaussian" and None.'
+            f'likelihood={built_with(regressor, "likelihood")!r}: take "gaussian".'
         )
+
+
+def _back_of(regressor, what: str) -> Back | None:
+    """How targets are made of what the fitted models predict; None if they are the same."""
+    transformer = learnt(regressor).table.targets.transformer
+    if transformer is None:
+        return None
+    back = back_of(transformer)
+    if back is None:
+        raise ValueError(
+            f'{what} has no formula for target_transform={built_with(regressor, "target_transform")!r}: take "log", '
+            '"logit", "yeo-johnson", or a PowerTransformer.'
+        )
+    return back
 
 
 class _Columns(nn.Module):
@@ -90,7 +103,7 @@ class MomentsModule(nn.Module):
     ----------
     regressor : regressor of this package
         A regressor that has been fitted. Its likelihood must have additive noise, as "gaussian" has. There may be no
-        dates, no ``trend`` and no ``target_transform``.
+        dates and no ``trend``. A ``target_transform`` may be one of the names, or scikit-learn's ``PowerTransformer``.
 
     Attributes
     ----------
@@ -123,6 +136,10 @@ class MomentsModule(nn.Module):
     target_shift: Tensor
     target_scale: Tensor
     noise: Tensor
+    noise_share: Tensor
+    noise_mixture: Tensor
+    member_share: Tensor
+    beside: Tensor
 
     @torch.inference_mode(False)  # gradients cannot use tensors that were made in this mode
     def __init__(self, regressor):
@@ -132,11 +149,15 @@ class MomentsModule(nn.Module):
         likelihood, self.columns = self.predictor.likelihoods[0], _Columns(table)
         numbers = {"shift": table.units.shift, "scale": table.units.scale, "noise": regressor._mean_noise_variance()}
         numbers |= {"target_shift": likelihood.units.shift, "target_scale": likelihood.units.scale}
+        shares, mixtures = zip(*(one.noise() for one in self.predictor.likelihoods), strict=True)
+        numbers |= {"noise_share": torch.stack(shares).softmax(-1), "noise_mixture": torch.stack(mixtures)}
+        numbers["member_share"] = self.predictor.weights
         beside = likelihood.at({"lacking": np.eye(len(table.may_lack))}).beside
         numbers["beside"] = np.zeros((len(table.may_lack), likelihood.n_targets)) if beside is None else beside
         for name, values in numbers.items():
             self.register_buffer(name, torch.as_tensor(values, dtype=torch.float64))
         known = [] if table.columns is None else table.columns.levels
+        self.back = _back_of(regressor, type(self).__name__)
         self.levels = {table.name(j): list(levels) for j, levels in enumerate(known) if levels is not None}
         self.to(self.predictor.device)
 
@@ -166,11 +187,27 @@ class MomentsModule(nn.Module):
         """Means and standard deviations (n, n_outputs) of rows (n, n_features), in the units of the data."""
         columns, lacking = self.columns(X.to(self.shift))
         unknown = columns.isnan()
-        mean, variance = self.predictor.joint(self._standardised(torch.where(unknown, 0.0, columns)), joint=False)
-        noise = self.noise + (lacking @ self.beside) * self.target_scale.square()
-        std = (variance.mT * self.target_scale.square() + noise).sqrt()
-        mean, unknown = mean.mT * self.target_scale + self.target_shift, unknown.any(1, keepdim=True)
-        return torch.where(unknown, torch.nan, mean), torch.where(unknown, torch.nan, std)
+        known, beside = self._standardised(torch.where(unknown, 0.0, columns)), lacking @ self.beside
+        if self.back is None:
+            mean, variance = (column.mT for column in self.predictor.joint(known, joint=False))
+            variance = variance * self.target_scale.square() + (self.noise + beside * self.target_scale.square())
+            mean = mean * self.target_scale + self.target_shift
+        else:
+            mean, variance = self._of_targets(self.back, known, beside)
+        unknown = unknown.any(1, keepdim=True)
+        return torch.where(unknown, torch.nan, mean), torch.where(unknown, torch.nan, variance.sqrt())
+
+    def _of_targets(self, back: Back, X: Tensor, beside: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and variances (n, n_outputs) of targets, from those of each component of what models predict."""
+        members = self.predictor.marginals(X)
+        mean, variance, log_weight = (torch.stack([values[i] for values in members])[:, None] for i in range(3))
+        share = self.member_share[:, None, None, None] * self.noise_share[..., None, None] * log_weight.exp()
+        noise = self.noise_mixture[:, :, None, None] + beside  # (E, K, 1, n, P)
+        variance = (variance + noise) * self.target_scale.square()  # (E, K, S, n, P)
+        within, inner = back((mean * self.target_scale + self.target_shift).expand(variance.shape), variance)
+        share = share[..., None].expand(variance.shape)
+        total = (share * within).sum((0, 1, 2))
+        return total, (share * (inner + (within - total).square())).sum((0, 1, 2))
 
 
 @contextmanager

@@ -9,11 +9,7 @@ from scipy.special import expit
 from ._gaussian import PredictiveDistribution
 from ._mixture import Mixture, fixed
 
-#: Number of nodes of Gauss-Hermite quadrature for the moments of each component under the logarithm. Other inverses may
-#: have kinks, for which it is too coarse: they take steps of equal size.
-N_NODES = 32
-
-#: Size of these steps, in deviations.
+#: Moments are sums over nodes, since an inverse may have kinks, in steps of this many deviations of each component.
 MOMENT_STEP = 1 / 16
 
 #: Number of deviations on either side.
@@ -185,12 +181,16 @@ class TransformedDistribution(Mixture):
 
     @cached_property
     def mean(self):
-        """Means of y, by quadrature."""
+        """Means of y: those of log-normal distributions, or by quadrature."""
+        if isinstance(self.transform, Logarithm):
+            return fixed(self._mixed_log_normal(lambda mean, excess: mean))
         return fixed(self._expected(lambda y: y))
 
     @cached_property
     def var(self):
-        """Variances of y, by quadrature."""
+        """Variances of y, in the same way."""
+        if isinstance(self.transform, Logarithm):
+            return fixed(self._mixed_log_normal(lambda mean, excess: mean**2 * excess + (mean - self.mean) ** 2))
         return fixed(self._expected(lambda y: (y - self.mean) ** 2))
 
     def logpdf(self, y):
@@ -319,12 +319,17 @@ class TransformedDistribution(Mixture):
         """g(z) for one number z: (), or (P,) for several outputs."""
         return self._backward(np.full((1, *self.shape[1:]), z))[0]
 
+    def _mixed_log_normal(self, function):
+        """Weighted sum over components of a function of their means exp(m + v/2), and of exp(v) − 1."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = function(np.exp(self.means + 0.5 * self.variances), np.expm1(self.variances))
+            total = np.tensordot(self.weights, values, axes=1)
+        _refuse_if_likely(float(not np.isfinite(total).all()))
+        return total
+
     def _expected(self, function):
-        if isinstance(self.transform, Logarithm):
-            nodes, shares = np.polynomial.hermite_e.hermegauss(N_NODES)
-        else:
-            nodes = np.arange(-MOMENT_REACH, MOMENT_REACH + MOMENT_STEP, MOMENT_STEP)
-            shares = np.exp(-0.5 * nodes**2)
+        nodes = np.arange(-MOMENT_REACH, MOMENT_REACH + MOMENT_STEP, MOMENT_STEP)
+        shares = np.exp(-0.5 * nodes**2)
         deviation, total, lost = np.sqrt(self.variances), np.zeros(self.shape), np.zeros(self.shape)
         for node, share in zip(nodes, shares / shares.sum(), strict=True):
             y = self._backward(self.means + node * deviation)

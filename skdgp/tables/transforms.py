@@ -11,6 +11,9 @@ from ..gp.units import Units
 #: How far predictions may lie beyond the targets of ``fit``, in multiples of the range of these targets.
 BEYOND = 10.0
 
+#: How often the distance to the last target that has a finite transform is halved.
+HALVINGS = 60
+
 #: Shares at a smaller distance from 0 or 1 count as if they had this one.
 CLOSEST = 1e-12
 
@@ -34,10 +37,8 @@ class Bounded:
         self.transformer, self.n_features_in_ = transformer, y.shape[1]
         low, high = y.min(axis=0), y.max(axis=0)
         reach = BEYOND * (high - low)
-        rising = self._there(high, 1.0) >= self._there(low, -1.0)
-        below, above = self._there(low - reach, np.nan), self._there(high + reach, np.nan)
-        first, last = np.where(rising, below, above), np.where(rising, above, below)
-        self.low, self.high = np.where(np.isnan(first), -np.inf, first), np.where(np.isnan(last), np.inf, last)
+        below, above = self._limit(low, low - reach), self._limit(high, high + reach)
+        self.low, self.high = np.minimum(below, above), np.maximum(below, above)
 
     def transform(self, y):
         """As the transformer does."""
@@ -47,13 +48,26 @@ class Bounded:
         """As the transformer does, but at most ten ranges of the targets beyond the targets."""
         return self.transformer.inverse_transform(np.clip(z, self.low, self.high))
 
-    def _there(self, y: np.ndarray, otherwise: float) -> np.ndarray:
-        """Transformed targets z (P,) of targets (P,), or ``otherwise`` if they have none."""
+    def _limit(self, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
+        """Transformed targets z (P,) of ``outside`` (P,), or of the last number before it that has a finite one."""
+        z = np.array([self._there(inside, column, outside[column]) for column in range(len(outside))])
+        for column in np.flatnonzero(~np.isfinite(z)).tolist():
+            near, far = inside[column], outside[column]
+            for _ in range(HALVINGS):
+                middle = 0.5 * (near + far)
+                near, far = (middle, far) if np.isfinite(self._there(inside, column, middle)) else (near, middle)
+            z[column] = self._there(inside, column, near)
+        return z
+
+    def _there(self, row: np.ndarray, column: int, target: float) -> float:
+        """The transform z of a target in this column of a row; NaN if it has none."""
+        row = row.copy()
+        row[column] = target
         try:
             with np.errstate(divide="ignore", invalid="ignore"):
-                return np.asarray(self.transformer.transform(y[None]))[0]
+                return float(np.asarray(self.transformer.transform(row[None]))[0, column])
         except ValueError:  # the transformer refuses such a target
-            return np.full(len(y), otherwise)
+            return np.nan
 
 
 def fitted_transform(target_transform, y: np.ndarray, *, gaussian: bool = True):
