@@ -159,6 +159,15 @@ class TestChoice:
         model = SOLVEGPRegressor(target_transform="auto", n_latent_outputs=1, **SHALLOW).fit(X, y)
         assert model.target_transform_ == "log"
 
+    def test_predictions_have_limits_where_targets_are_missing(self):
+        _, y = rows("right")
+        y = np.stack([y, 2 * y], axis=1)
+        whole = fitted_transform("yeo-johnson", y)
+        y[3:9, 1] = np.nan
+        gaps = fitted_transform("yeo-johnson", y)
+        assert np.isfinite([gaps.low, gaps.high]).all()
+        np.testing.assert_allclose(gaps.high, whole.high, rtol=0.1)
+
     @pytest.mark.parametrize(("n_rows", "factor"), [(5, 1.0), (60, 0.0)])
     def test_few_rows_and_constant_targets_decide_nothing(self, n_rows, factor):
         X, y = rows("right", n_rows)

@@ -35,7 +35,7 @@ class Bounded:
 
     def __init__(self, transformer, y: np.ndarray):
         self.transformer, self.n_features_in_ = transformer, y.shape[1]
-        low, high = y.min(axis=0), y.max(axis=0)
+        low, high = np.nanmin(y, axis=0), np.nanmax(y, axis=0)  # some targets may be missing
         reach = BEYOND * (high - low)
         below, above = self._limit(low, low - reach), self._limit(high, high + reach)
         self.low, self.high = np.minimum(below, above), np.maximum(below, above)
@@ -64,7 +64,7 @@ class Bounded:
         row = row.copy()
         row[column] = target
         try:
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 return float(np.asarray(self.transformer.transform(row[None]))[0, column])
         except ValueError:  # the transformer refuses such a target
             return np.nan
