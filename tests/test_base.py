@@ -1,6 +1,7 @@
 """The sparse GP that members are blended with, and the weight that it gets."""
 
 from copy import deepcopy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -322,6 +323,30 @@ def test_noise_of_few_rows_is_that_of_all_in_the_ratio_that_the_base_has(n_outpu
         rho = (left * error.numpy()).sum(0) / np.sqrt((left**2).sum(0) * (error.numpy() ** 2).sum(0))
         np.testing.assert_allclose(after[0], before[0] * (all_rows / easy) ** (rho**2), rtol=0.02)
         assert (easy < 0.8 * all_rows).all()
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize(("of_few", "own"), [(1e-12, 1e-3), (1e-12, 0.2), (0.05, 0.04), (0.4, 0.3)])
+def test_noise_of_few_rows_does_not_grow_beyond_that_of_the_base(of_few, own, rho):
+    """The base's variance may explain all errors on a few rows, and leave it next to no noise there."""
+    alone, other = np.linalg.qr(normal(40, 2).numpy())[0].T[:, :, None]
+    left = torch.as_tensor(rho * alone + np.sqrt(1 - rho**2) * other)
+    noises = iter([(np.array([of_few]), None), (np.array([own]), left), (np.array([own]), torch.as_tensor(alone))])
+    few, whole = (
+        SimpleNamespace(
+            likelihood=make_likelihood(),
+            without_members=lambda: SimpleNamespace(x=None),
+            noise_at=noise_at,
+            n_weights=1,
+            y=torch.zeros(40, 1).double(),
+            row_weight=torch.full((40,), 1 / 40).double(),
+        )
+        for noise_at in (lambda vector: next(noises), lambda vector: (np.array([0.1]), None))
+    )
+    found = _Density.as_for_all(few, np.array([0.5, 0.0, np.log(own)]), whole)
+    assert found[:2].tolist() == [0.5, 0.0]
+    expected = min(own * (0.1 / of_few) ** (rho**2), max(own, 0.1))
+    assert np.exp(found[2]) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_edge_of_the_data_is_far_from_its_points():

@@ -306,18 +306,20 @@ class _Density:
         A few held-out rows may happen to be easy, for members and base alike. The base alone has the noise b on them,
         and B on the ``whole`` table. So the noise on them is multiplied by (B/b)^c. This is a control variate: since
         logarithms of two mean squares have the correlation ρ², where ρ is that of the errors, c = ρ² is best. If the
-        blend is the base, it has its noise.
+        blend is the base, it has its noise. Noise does not grow beyond B: b may be next to nothing where the variance
+        of the function explains all errors.
         """
         if not self.likelihood.additive or self.likelihood.fixed:
             return vector
         base, of_base = (density.noise_at(density.without_members().x)[0] for density in (whole, self))
-        _, left = self.noise_at(vector)
+        own, left = self.noise_at(vector)
         [*_, alone] = self.noise_at(np.concatenate([np.zeros(self.n_weights), vector[self.n_weights :]]))
         products = [(self.row_weight[:, None] * pair).sum(0) for pair in (left * alone, left.square(), alone.square())]
         tiny = torch.finfo(self.y.dtype).tiny
         c = (products[0].clamp(min=0.0).square() / (products[1] * products[2]).clamp(min=tiny)).cpu().numpy()
         n_free = self.n_weights + 1
-        noise = vector[n_free:].reshape(-1, len(c)) + c * (np.log(base) - np.log(of_base))
+        change = np.minimum(c * np.log(base / of_base), np.log(np.maximum(base / own, 1.0)))
+        noise = vector[n_free:].reshape(-1, len(c)) + change
         return np.concatenate([vector[:n_free], noise.ravel().clip(*LOGARITHMS)])
 
     @torch.no_grad()
