@@ -247,6 +247,13 @@ def test_moments_under_the_logarithm_are_those_of_scipy(deviation):
 
 
 def test_moments_under_the_logarithm_that_overflow_are_refused():
-    dist = TransformedDistribution(PredictiveDistribution.gaussian([0.0], [40.0]), "log")
-    with pytest.raises(ValueError, match="there is no finite mean, score or draw"):
-        dist.mean  # noqa: B018
+    dist = TransformedDistribution(PredictiveDistribution.gaussian([0.0, 1.0], [40.0, 1.0]), "log")
+    for moment in ("mean", "std"):
+        with pytest.raises(ValueError, match=r"of 1 of 2 predictions overflows: .* deviations up to 40\. Leave out"):
+            getattr(dist, moment)
+    np.testing.assert_allclose(dist.ppf(0.5), np.exp([0.0, 1.0]))
+    wide = TransformedDistribution(PredictiveDistribution([[0.0], [500.0]], [[1.0], [1.0]], [0.5, 0.5]), "log")
+    with pytest.raises(ValueError, match="of 1 of 1 predictions overflows"):
+        wide.var  # noqa: B018
+    small = TransformedDistribution(PredictiveDistribution.gaussian([-1000.0], [np.sqrt(710.0)]), "log")
+    assert small.mean[0] == pytest.approx(np.exp(-645.0)) and small.var[0] == pytest.approx(np.exp(-580.0))

@@ -31,9 +31,8 @@ class Exponential(Back):
     """Targets whose logarithms are Gaussian, by the moments of the log-normal distribution."""
 
     def forward(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """E y = exp(m + v/2), and Var y = (E y)² (exp v − 1)."""
-        expected = (mean + 0.5 * variance).exp()
-        return expected, expected.square() * variance.expm1()
+        """E y = exp(m + v/2), and Var y = exp(2m + v)(exp v − 1), in which only what is large overflows."""
+        return (mean + 0.5 * variance).exp(), (2 * (mean + variance) + (-(-variance).expm1()).log()).exp()
 
 
 class ByNodes(Back):

@@ -183,14 +183,16 @@ class TransformedDistribution(Mixture):
     def mean(self):
         """Means of y: those of log-normal distributions, or by quadrature."""
         if isinstance(self.transform, Logarithm):
-            return fixed(self._mixed_log_normal(lambda mean, excess: mean))
+            return fixed(self._mixed(self._log_normal[0]))
         return fixed(self._expected(lambda y: y))
 
     @cached_property
     def var(self):
         """Variances of y, in the same way."""
         if isinstance(self.transform, Logarithm):
-            return fixed(self._mixed_log_normal(lambda mean, excess: mean**2 * excess + (mean - self.mean) ** 2))
+            mean, variance = self._log_normal
+            with np.errstate(over="ignore"):
+                return fixed(self._mixed(variance + (mean - self.mean) ** 2))
         return fixed(self._expected(lambda y: (y - self.mean) ** 2))
 
     def logpdf(self, y):
@@ -319,12 +321,23 @@ class TransformedDistribution(Mixture):
         """g(z) for one number z: (), or (P,) for several outputs."""
         return self._backward(np.full((1, *self.shape[1:]), z))[0]
 
-    def _mixed_log_normal(self, function):
-        """Weighted sum over components of a function of their means exp(m + v/2), and of exp(v) − 1."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = function(np.exp(self.means + 0.5 * self.variances), np.expm1(self.variances))
-            total = np.tensordot(self.weights, values, axes=1)
-        _refuse_if_likely(float(not np.isfinite(total).all()))
+    @cached_property
+    def _log_normal(self) -> tuple[np.ndarray, np.ndarray]:
+        """Components' means exp(m + v/2) and variances exp(2m + v)(exp(v) − 1): only what is large overflows."""
+        m, v = self.means, self.variances
+        with np.errstate(over="ignore", divide="ignore"):
+            return np.exp(m + 0.5 * v), np.exp(2 * (m + v) + np.log(-np.expm1(-v)))
+
+    def _mixed(self, values: np.ndarray) -> np.ndarray:
+        """Weighted sum of components' values; ValueError if it overflows."""
+        total = np.tensordot(self.weights, values, axes=1)
+        if (lost := ~np.isfinite(total)).any():
+            mean, deviation = self.dist.mean[lost].max(), self.dist.std[lost].max()
+            raise ValueError(
+                f"The mean or the variance of {lost.sum()} of {total.size} predictions overflows: their logarithms "
+                f"have means up to {mean:.3g} and deviations up to {deviation:.3g}. Leave out rows of X that are "
+                "far from those of fit, or ask for quantiles."
+            )
         return total
 
     def _expected(self, function):
