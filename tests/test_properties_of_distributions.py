@@ -251,6 +251,30 @@ def test_scores_of_counts_are_sums(dist):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("variance", [0.0, 1e-6, 0.02, 0.4, 1.5])
+@pytest.mark.parametrize("dispersion", [0.0, 0.3, 1.0])
+def test_scores_of_few_counts_are_precise(variance, dispersion):
+    """Whatever the sums of the rows beside them, and for components of all widths."""
+    means = np.array([[-3.0, -1.0, 0.0, 1.0, 2.0], [-3.5, 0.0, -0.5, 1.0, 1.0]]) - 1.5 * variance
+    variances = variance * np.array([[1.0, 0.5, 0.3, 1.0, 0.7], [0.1, 1.0, 0.0, 2.0, 1e-3]])
+    dist = CountDistribution(means, variances, np.full((2, 5), dispersion), [0.3, 0.7])
+    y = np.array([0.0, 3.0, 2.0, 0.0, 30.0])
+    k = np.arange(700)
+
+    def of_component(m, v, d):
+        def given_rate(f):
+            rate = np.exp(f)[:, None]
+            return gammaincc(k + 1.0, rate) if d == 0 else betainc(1 / d, k + 1.0, 1 / (1 + d * rate))
+
+        return over_rate(given_rate, m, v, 801)
+
+    for row in range(5):
+        F = mixed(dist[row : row + 1], of_component)
+        expected = np.square(F - (k >= y[row])).sum()
+        np.testing.assert_allclose(dist.crps(y)[row], expected, rtol=1e-6, atol=1e-7, err_msg=str(row))
+
+
+@pytest.mark.slow
 @examples(12)
 @given(dist=gammas())
 def test_scores_of_positive_targets_are_integrals(dist):

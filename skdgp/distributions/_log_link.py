@@ -13,6 +13,7 @@ depend on nothing but the row.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -48,6 +49,21 @@ FIRST_COUNTS = 64
 
 #: If no more counts than these matter, all of them are.
 ALL_COUNTS = 512
+
+#: Variance of a rate's logarithm, as a share of the family's squared width, for which few nodes are enough.
+NARROW = EVEN_NODES[0][1]
+
+#: Rows of which no more counts than these matter have their scores together.
+LEAST_COUNTS = 16
+
+#: Largest number of probabilities that are computed at once for scores.
+SCORE_NUMBERS = 2**20
+
+#: Number of rows whose scores' integrals are computed at once, times the number of components.
+SCORE_ROWS = 64
+
+#: How far nodes reach that rows share, in deviations of a component.
+SHARED_REACH = 7.0
 
 #: How far the logarithm of a rate reaches for scores, in deviations. They are integrals of squares.
 SCORE_REACH = 6.0
@@ -228,6 +244,29 @@ class _LogLink(Mixture):
         count = np.cumsum(np.concatenate([[0.0], np.maximum(density.max(axis=1), 1 / width.sum()) * width]))
         return np.interp(np.linspace(0, count[-1], math.ceil(count[-1]) + 1), count, ends)
 
+    def _sides(self, ends, *numbers):
+        """Points of ∫ (F(t) − 1{t ≥ y})² dt for the components (S,) of one row: below ``y``, and above it.
+
+        Each has a line of places, of weights, and of what is subtracted from F. ``ends`` are logarithms: of both ends
+        of the integral, with that of ``y`` between them.
+        """
+        for first, last, subtracted in zip(ends, ends[1:], (0.0, 1.0), strict=False):
+            if last > first:
+                u, weight = panels(self._parts(first, last, *numbers))
+                places = np.exp(u)
+                yield np.stack([places, weight * places, np.full(len(u), subtracted)])
+
+    def _sums_of_squares(self, points_of: Callable, *numbers):
+        """Σ weight (F(place) − subtracted)² over the points of each row; see :meth:`_sides`."""
+        n_rows, sums, at_once = numbers[0].shape[1], [], max(1, SCORE_ROWS // len(self.weights))
+        for start in range(0, n_rows, at_once):
+            points = [points_of(row) for row in range(start, min(start + at_once, n_rows))]
+            rows = np.repeat(np.arange(len(points)), [part.shape[1] for part in points])
+            places, weights, subtracted = np.concatenate(points, axis=1)
+            F = self._smooth_cdf(places, *(column[:, start + rows] for column in numbers))
+            sums.append(np.bincount(rows, weights * (F - subtracted) ** 2, minlength=len(points)))
+        return np.concatenate(sums) if sums else np.empty(0)
+
     def _draw(self, components, rng):
         # Rows are drawn first, so that the draws of a row do not depend on how many rows come after it.
         uniform = rng.random_sample((len(self), len(components), *self.shape[1:], 3))
@@ -386,40 +425,80 @@ class CountDistribution(_LogLink):
 
     def _crps(self, y, *numbers):
         """Σ_k (F(k) − 1{k ≥ y})². Beyond the first counts, an integral over log k replaces the sum."""
-        return np.array([self._score(t, *(column[:, i] for column in numbers)) for i, t in enumerate(y)])
+        scores, first, tops = np.empty(len(y)), np.ceil(y), self._tops(*numbers)
+        many = tops > ALL_COUNTS
+        scores[many] = self._long_scores(y[many], tops[many], *(column[:, many] for column in numbers))
+        size = LEAST_COUNTS
+        while size <= ALL_COUNTS:
+            together = np.flatnonzero((tops <= size) & ((tops > size // 2) | (size == LEAST_COUNTS)))
+            k, n_rows = np.arange(size), SCORE_NUMBERS // size
+            for rows in (together[start : start + n_rows] for start in range(0, len(together), n_rows)):
+                F = np.cumsum(self._probabilities(size, *(column[:, rows] for column in numbers)), axis=1)
+                beyond = np.maximum(first[rows] - size, 0.0) + np.maximum(-first[rows], 0.0)  # where F is 1 or 0
+                scores[rows] = ((F - (k >= first[rows, None])) ** 2).sum(axis=1) + beyond
+            size *= 2
+        return scores
 
-    def _score(self, y, *numbers):
-        """The score of one row, whose numbers are (S,)."""
-        m, v, d = numbers
-        most = math.exp(min(self._ends(m, v, d, SCORE_REACH, SCORE_DROP)[1].max(), _FARTHEST))
-        top = math.ceil(most + SCORE_DROP / 3 + math.sqrt(SCORE_DROP**2 / 9 + 2 * SCORE_DROP * most))  # Bernstein
-        if top > ALL_COUNTS:
-            return self._long_score(y, float(top), *numbers)
-        k = np.arange(top)
-        n_nodes = _even_number(v, 1 / self._squared_width(float(top), d))
-        if n_nodes.all():  # probabilities take less time than their sums
-            z, weight = even_nodes(n_nodes.max())
-            log_rate = (m + np.sqrt(v) * z).ravel()[:, None]
-            probability = np.exp(self._family_log_density(k, log_rate, np.tile(d, len(z))[:, None]))
-            F = np.cumsum((weight * self.weights).ravel() @ probability)
-        else:
-            F = self._cdf(k, *(each[:, None] for each in numbers))
-        beyond = max(np.ceil(y) - top, 0.0) + max(-np.ceil(y), 0.0)  # where F is 1 or 0
-        return ((F - (k >= y)) ** 2).sum() + beyond
+    def _tops(self, m, v, d):
+        """Numbers of counts (N,) that matter in scores."""
+        most = np.exp(np.minimum(self._ends(m, v, d, SCORE_REACH, SCORE_DROP)[1].max(axis=0), _FARTHEST))
+        return np.ceil(most + SCORE_DROP / 3 + np.sqrt(SCORE_DROP**2 / 9 + 2 * SCORE_DROP * most))  # Bernstein
 
-    def _long_score(self, y, top, *numbers):
+    def _probabilities(self, size, m, v, d):
+        """Probabilities (N, size) of the first counts, of which no others matter.
+
+        A component has few nodes of its own if its variance is small. The others share their nodes with all rows.
+        """
+        curvature, k = 1 / self._squared_width(float(size), d), np.arange(float(size))
+        probabilities, narrow = np.zeros((m.shape[1], size)), (v * curvature <= NARROW) & (v <= LARGEST_EVEN)
+        z, share = even_nodes(EVEN_NODES[0][0])
+        components, rows = np.nonzero(narrow)
+        n_pairs = max(1, SCORE_NUMBERS // (size * len(z)))
+        for start in range(0, len(rows), n_pairs):
+            pair = components[start : start + n_pairs], rows[start : start + n_pairs]
+            log_rate = m[pair] + np.sqrt(v[pair]) * z  # (K, pairs)
+            given = np.exp(self._family_log_density(k, log_rate[..., None], d[pair][:, None]))
+            mean = np.einsum("k,kpc->pc", share[:, 0], given)
+            np.add.at(probabilities, pair[1], self.weights[pair[0]][:, None] * mean)
+        for dispersion in np.unique(d[~narrow]):
+            self._add_shared(probabilities, ~narrow & (d == dispersion), m, v, dispersion)
+        return probabilities
+
+    def _add_shared(self, probabilities, these, m, v, dispersion):
+        """Add those of ``these`` components (S, N), of one dispersion, by the trapezoidal rule.
+
+        The integrand is a product of two bells. The variance of the Gaussian is more than a share ``NARROW`` of the
+        family's squared width, or than 1. A step is at most 0.9 widths of the product. And the family continues far
+        enough into the complex plane for steps of 0.4.
+        """
+        size, s = probabilities.shape[1], np.sqrt(v)
+        curvature = 1 / self._squared_width(float(size), np.asarray(dispersion))
+        step = min(0.4, 0.9 / math.sqrt(1 / LARGEST_EVEN + curvature * (1 + 1 / NARROW)))
+        ends = (m - SHARED_REACH * s)[these].min(), (m + SHARED_REACH * s)[these].max()
+        f = step * np.arange(math.floor(ends[0] / step), math.ceil(ends[1] / step) + 1)
+        given = np.exp(self._family_log_density(np.arange(float(size)), f[:, None], np.full((1, 1), dispersion)))
+        n_rows = max(1, SCORE_NUMBERS // len(f))
+        for component, weight in enumerate(self.weights):
+            some = np.flatnonzero(these[component])
+            for rows in (some[start : start + n_rows] for start in range(0, len(some), n_rows)):
+                z = (f - m[component, rows, None]) / s[component, rows, None]
+                share = np.where(np.abs(z) <= SHARED_REACH, np.exp(-0.5 * z**2), 0.0)  # the same in any company
+                probabilities[rows] += weight * (share / share.sum(axis=1, keepdims=True)) @ given
+
+    def _long_scores(self, y, tops, *numbers):
         """Euler and Maclaurin: Σ g(k) from a to b − 1 is ∫ g from a − ½ to b − ½, less 1/24 of the change of g'."""
-        columns, y = [column[:, None] for column in numbers], math.ceil(y)
-        k = np.arange(FIRST_COUNTS, dtype=float)
-        total = ((self._smooth_cdf(k, *columns) - (k >= y)) ** 2).sum() + max(-y, 0) + max(y - top, 0.0)
-        start, jump = FIRST_COUNTS - 0.5, min(max(y, FIRST_COUNTS), top) - 0.5
-        for first, last, above in ((start, jump, 0.0), (jump, top - 0.5, 1.0)):
-            if last > first:
-                u, weight = panels(self._parts(math.log(first), math.log(last), *numbers))
-                g = (self._smooth_cdf(np.exp(u), *columns) - above) ** 2
-                total += weight @ (g * np.exp(u))
-        inside = FIRST_COUNTS < y < top
-        return total - (np.exp(self._log_density(np.array([float(y)]), *columns))[0] / 12 if inside else 0.0)
+        y, k = np.ceil(y), np.arange(float(FIRST_COUNTS))
+
+        def points_of(row):
+            ends = FIRST_COUNTS - 0.5, min(max(y[row], FIRST_COUNTS), tops[row]) - 0.5, tops[row] - 0.5
+            first = np.stack([k, np.ones(FIRST_COUNTS), k >= y[row]])
+            own = [column[:, row] for column in numbers]
+            return np.concatenate([first, *self._sides(np.log(ends), *own)], axis=1)
+
+        scores = self._sums_of_squares(points_of, *numbers)
+        inside = np.flatnonzero((y > FIRST_COUNTS) & (y < tops))
+        scores[inside] -= np.exp(self._log_density(y[inside], *(column[:, inside] for column in numbers))) / 12
+        return scores + np.maximum(-y, 0.0) + np.maximum(y - tops, 0.0)
 
 
 class GammaDistribution(_LogLink):
@@ -507,21 +586,18 @@ class GammaDistribution(_LogLink):
         return quantiles
 
     def _crps(self, y, *numbers):
-        return np.array([self._score(t, *(column[:, i] for column in numbers)) for i, t in enumerate(y)])
-
-    def _score(self, y, *numbers):
-        """∫ (F(t) − 1{t ≥ y})² dt by an integral over log t, for one row, whose numbers are (S,)."""
-        columns = [column[:, None] for column in numbers]
+        """∫ (F(t) − 1{t ≥ y})² dt by an integral over log t."""
         m, v, d = numbers
         low, high = self._ends(m, v, d, SCORE_REACH, SCORE_DROP)
-        low, high = float(low.min()), float(high.max())
-        jump = min(max(math.log(y), low), high) if y > 0 else low
-        total = max(math.exp(low) - y, 0.0) + max(y - math.exp(high), 0.0)  # where F is 0 or 1
-        for first, last, above in ((low, jump, 0.0), (jump, high, 1.0)):
-            if last > first:
-                u, weight = panels(self._parts(first, last, *numbers))
-                total += weight @ ((self._smooth_cdf(np.exp(u), *columns) - above) ** 2 * np.exp(u))
-        return total
+        low, high = low.min(axis=0), high.max(axis=0)
+        jump = np.clip(np.log(np.where(y > 0, y, LEAST_RATE)), low, high)
+
+        def points_of(row):
+            own = (column[:, row] for column in numbers)
+            return np.concatenate([*self._sides((low[row], jump[row], high[row]), *own)], axis=1)
+
+        beyond = np.maximum(np.exp(low) - y, 0.0) + np.maximum(y - np.exp(high), 0.0)  # where F is 0 or 1
+        return self._sums_of_squares(points_of, *numbers) + beyond
 
 
 def _log_averages(family, *columns):

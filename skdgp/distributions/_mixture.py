@@ -586,7 +586,7 @@ class Mixture:
         return -self.logpdf(y)
 
     def _at(self, points, function: Callable) -> np.ndarray:
-        """Values of ``function(points (N,), *numbers)``, computed one chunk of rows after another; NaN for NaN."""
+        """Values of ``function(points (N,), *numbers)``, computed one chunk after another; NaN for NaN."""
         given = self._broadcast(points)
         unknown = np.isnan(given)
         points = np.where(unknown, 0.0, given)
@@ -594,8 +594,11 @@ class Mixture:
         flat = math.prod(points.shape[: points.ndim - len(self.shape)]), math.prod(self.shape)
         flat_points, flat_values = points.reshape(flat), values.reshape(flat)
         for columns, numbers in self._chunks():
-            for one, out in zip(flat_points, flat_values, strict=True):
-                out[columns] = function(one[columns], *numbers)
+            at_once = max(1, CHUNK_NUMBERS // numbers[0].size)  # few rows have many points
+            for start in range(0, len(flat_points), at_once):
+                some = flat_points[start : start + at_once, columns]
+                repeated = [np.tile(column, len(some)) for column in numbers]
+                flat_values[start : start + at_once, columns] = function(some.ravel(), *repeated).reshape(some.shape)
         values[unknown] = np.nan
         return values
 
