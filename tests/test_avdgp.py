@@ -56,7 +56,7 @@ def test_single_parameters_can_be_searched_alone(wave):
         "early_stopping": False,
     }
     for name, value in values.items():
-        model = AVDGPRegressor(max_iter=1, n_estimators=1, random_state=0).set_params(**{name: value})
+        model = AVDGPRegressor(max_iter=1, n_estimators=1, base=None, random_state=0).set_params(**{name: value})
         assert np.isfinite(model.fit(X, y).predict(X)).all(), name
 
 

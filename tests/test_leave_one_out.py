@@ -281,8 +281,8 @@ def test_they_agree_with_fits_without_the_rows():
     y = y[:, 0]
     dist = SOLVEGPRegressor(random_state=0).fit(X, y).leave_one_out()
     scores = np.empty(len(X))
-    for fold in range(20):
-        out = np.arange(len(X)) % 20 == fold
+    for fold in range(10):
+        out = np.arange(len(X)) % 10 == fold
         scores[out] = SOLVEGPRegressor(random_state=0).fit(X[~out], y[~out]).predict_dist(X[out]).log_score(y[out])
     assert abs(dist.log_score(y).mean() - scores.mean()) < 0.03
     assert np.corrcoef(dist.log_score(y), scores)[0, 1] > 0.95

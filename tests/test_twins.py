@@ -95,7 +95,7 @@ FAMILIES = [
 def test_weights_and_copies_are_no_proof_of_no_noise(model):
     """Weights of two, random weights, and tables that stand twice predict about as the tables themselves."""
     lost = []
-    for seed in range(3):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         X, new = rng.uniform(-1, 1, size=(60, 2)), rng.uniform(-1, 1, size=(500, 2))
         y, truth = (np.sin(3 * x[:, 0]) + x[:, 1] + 0.3 * rng.normal(size=len(x)) for x in (X, new))
