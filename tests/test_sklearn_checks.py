@@ -83,7 +83,7 @@ OTHERS = [
     SOLVEGPRegressor(likelihood="gamma", base=None, **SHALLOW, **EXACT),
     SOLVEGPRegressor(target_transform=PowerTransformer(), max_iter=20, **ALONE),
     SOLVEGPRegressor(inducing="fourier", max_iter=5, **ALONE),
-    SOLVEGPClassifier(inducing="eigen", kernel="rbf", base=None, **SHALLOW),
+    SOLVEGPClassifier(inducing="eigen", kernel="rbf", **SHALLOW),
     DSDGPRegressor((2,), inducing="derivatives", **BUDGET, **ALONE),
     SOLVEGPRegressor(n_latent_outputs=1, **SHALLOW, **EXACT),
     CountRegressor(likelihood="negative_binomial", base=None, **SHALLOW, **EXACT),
