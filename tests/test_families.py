@@ -536,3 +536,32 @@ def test_values_beyond_a_pole_have_no_mean():
 def test_impossible_parts_are_refused(family, parts, message):
     with pytest.raises(ValueError, match=message):
         family(*parts)
+
+
+def test_scores_of_positive_targets_have_their_unit():
+    """Where all targets are tiny, a target of zero is below all of them, too."""
+    y = np.array([0.0, 0.5, 3.0])
+    numbers = np.full((1, 3), 0.4), np.full((1, 3), 0.3), [1.0]
+    plain, tiny = (GammaDistribution(np.full((1, 3), shift), *numbers) for shift in (0.0, -100.0))
+    np.testing.assert_allclose(tiny.crps(y * np.exp(-100.0)) * np.exp(100.0), plain.crps(y), rtol=1e-9)
+
+
+def test_rates_of_zero_do_not_need_many_nodes():
+    """A row of hopelessly small rates beside others leaves their scores as they are."""
+    means, variances = np.array([[-300.0, 1.0, -20.0]]), np.array([[4.0, 0.5, 3.0]])
+    dist = CountDistribution(means, variances, np.zeros((1, 3)), [1.0])
+    scores = dist.crps([2.0, 2.0, 0.0])
+    assert scores[0] == pytest.approx(2.0, rel=1e-12) and 0 <= scores[2] < 1e-6
+    np.testing.assert_allclose(scores[1:2], dist[1:2].crps([2.0]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("rate", [3.0, 90.0, 400.0, 3000.0])
+def test_scores_of_poisson_counts_are_sums(rate):
+    """Few counts and many, and targets beyond all of them, each a step farther from all counts than the last."""
+    dist = CountDistribution(np.log([[rate] * 3]), np.zeros((1, 3)), np.zeros((1, 3)), [1.0])
+    k, y = np.arange(10 * rate + 100), np.round([0.8 * rate, rate, 1.1 * rate])
+    expected = [np.square(poisson.cdf(k, rate) - (k >= target)).sum() for target in y]
+    np.testing.assert_allclose(dist.crps(y), expected, rtol=1e-6)
+    below, above = dist.crps([0.0, -1.0, -3.0]), dist.crps(np.array([0.0, 1.0, 3.0]) + 20 * rate + 1000)
+    np.testing.assert_allclose(below - below[0], [0.0, 1.0, 3.0], atol=1e-6)
+    np.testing.assert_allclose(above - above[0], [0.0, 1.0, 3.0], atol=1e-6)

@@ -474,6 +474,7 @@ class CountDistribution(_LogLink):
         size, s = probabilities.shape[1], np.sqrt(v)
         curvature = 1 / self._squared_width(float(size), np.asarray(dispersion))
         step = min(0.4, 0.9 / math.sqrt(1 / LARGEST_EVEN + curvature * (1 + 1 / NARROW)))
+        m = np.maximum(m, math.log(LEAST_RATE) - SHARED_REACH * s)  # lower rates are zero, too
         ends = (m - SHARED_REACH * s)[these].min(), (m + SHARED_REACH * s)[these].max()
         f = step * np.arange(math.floor(ends[0] / step), math.ceil(ends[1] / step) + 1)
         given = np.exp(self._family_log_density(np.arange(float(size)), f[:, None], np.full((1, 1), dispersion)))
@@ -590,7 +591,7 @@ class GammaDistribution(_LogLink):
         m, v, d = numbers
         low, high = self._ends(m, v, d, SCORE_REACH, SCORE_DROP)
         low, high = low.min(axis=0), high.max(axis=0)
-        jump = np.clip(np.log(np.where(y > 0, y, LEAST_RATE)), low, high)
+        jump = np.where(y > 0, np.clip(np.log(np.where(y > 0, y, 1.0)), low, high), low)
 
         def points_of(row):
             own = (column[:, row] for column in numbers)
