@@ -229,6 +229,38 @@ class TestLevels:
         found = level_means(codes, 20, y, np.ones(2000))[:20]
         assert abs(np.corrcoef(found, effect)[0, 1]) > 0.99
 
+    def test_columns_have_the_units_of_what_models_learn_from(self):
+        """Not those of numbers that know the row's own target: cells of new levels would then be far from all rows."""
+        rng = np.random.default_rng(0)
+        codes, y = np.repeat(np.arange(200), 2), rng.normal(size=(400, 1))
+        X, weight = np.stack([codes.astype(float), y[:, 0] + 0.01 * rng.normal(size=400)], axis=1), np.ones(400)
+        encoding, units = Encoding.learn(X, y, weight, [200, 0], normalize=True)
+        columns = units.standardise(encoding.encode(X, encoding.of_others(X, y, weight)))
+        assert np.allclose(columns.std(axis=0), 1.0) and np.allclose(columns.mean(axis=0), 0.0, atol=1e-9)
+        drawn = units.standardise(encoding.encode_draws(np.column_stack([np.full(400, np.nan), X[:, 1]])))
+        assert 0.5 < drawn[..., 0].std() < 1.2
+
+    @pytest.mark.parametrize(("n_levels", "are_ids"), [(400, True), (390, True), (370, False)])
+    def test_ids_have_one_number(self, n_levels, are_ids):
+        rng = np.random.default_rng(0)
+        codes, y = np.minimum(np.arange(400), n_levels - 1), rng.normal(size=(400, 1))
+        numbers = level_means(codes, n_levels, y, np.ones(400))
+        of_others = means_of_others(codes, n_levels, y, np.ones(400))
+        assert len(numbers) == n_levels + 1 and len(of_others) == 400
+        assert (np.ptp(numbers) == 0.0) == (np.ptp(of_others) == 0.0) == are_ids
+
+    @pytest.mark.parametrize("model", [*REGRESSORS, *CLASSIFIERS])
+    @pytest.mark.filterwarnings("ignore:Column 'name' of X")  # one of ids, or the same in all rows
+    def test_ids_change_no_prediction(self, model):
+        rng = np.random.default_rng(0)
+        X = pd.DataFrame(rng.uniform(-2, 2, size=(180, 2)), columns=["a", "b"])
+        y = X["a"] * X["b"]
+        y = y if hasattr(model, "likelihood") else y > 0
+        ids = X.assign(name=[f"player {i}" for i in range(180)])
+        by_ids = clone(model).fit(ids[:140], y[:140]).predict(ids[140:])
+        plain = clone(model).fit(X[:140].assign(name=0.0), y[:140]).predict(X[140:].assign(name=0.0))
+        assert np.array_equal(by_ids, plain)
+
     @pytest.mark.parametrize("y", [np.zeros((6, 1)), np.arange(6.0)[:, None]])
     def test_constant_targets_and_levels_of_one_row(self, y):
         found = level_means(np.arange(6), 6, y, np.ones(6))

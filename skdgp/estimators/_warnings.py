@@ -15,6 +15,7 @@ from ..inference.linear import linear_score
 from ..inference.plan import Plan, Split
 from ..methods.inducing import INITIAL_ROWS
 from ..tables import Table
+from ..tables.levels import are_ids
 
 #: With fewer rows every fit warns.
 FEW_ROWS = 5
@@ -27,9 +28,6 @@ MARGIN = 0.1
 
 #: With fewer rows than this, a column is not called constant or one of ids.
 ROWS_TO_TELL = 10
-
-#: A category is one of ids if it has at least this many levels for each row.
-LEVELS_OF_IDS = 0.95
 
 #: Number of columns that a warning names; it counts others.
 NAMED = 5
@@ -59,7 +57,7 @@ def warn_of_columns(table: Table, X: np.ndarray, *, by_chunks: bool, chosen: boo
         return
     constant = ~empty & (X == X[0]).all(axis=0)
     _warn_of("has the same value in all rows. Nothing is learnt from it: leave it out.", table, constant)
-    ids = np.array([n_levels >= LEVELS_OF_IDS * len(X) and chosen for n_levels in table.encoding.n_levels])
+    ids = np.array([chosen and are_ids(n_levels, len(X)) for n_levels in table.encoding.n_levels])
     _warn_of(
         "is a category with a level of its own in almost every row, as ids are. New rows have other levels, so that it "
         "tells nothing of them: leave it out, or replace it by columns of what is in it.",

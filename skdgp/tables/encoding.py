@@ -110,8 +110,9 @@ class Encoding:
         values = [
             level_means(X[:, j].astype(int), n, y, weight) if n > MOST_LEVELS else None for j, n in enumerate(n_levels)
         ]
-        empty = np.isnan(X).all(axis=0).tolist()
-        X, is_number = _numbers_for_levels(without_empty(X, empty), values), _is_number(n_levels)
+        empty, is_number = np.isnan(X).all(axis=0).tolist(), _is_number(n_levels)
+        # what a cell may be is what models see, which learn from numbers of other rows
+        X = _numbers_for_levels(without_empty(X, empty), values, _numbers_of_others(X, y, weight, n_levels))
         missing = np.isnan(X)
         units = _units_of_known(X, weight, missing)
         cells = CellsGivenOthers.of(_cells(X, n_levels, is_number, units), weight)
@@ -128,11 +129,7 @@ class Encoding:
 
     def of_others(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> dict[int, np.ndarray]:
         """Numbers (n,) that stand for the levels of training rows, by feature, where they depend on the targets."""
-        return {
-            j: means_of_others(X[:, j].astype(int), n, y, weight)
-            for j, (n, values) in enumerate(zip(self.n_levels, self.values, strict=True))
-            if values is not None
-        }
+        return _numbers_of_others(X, y, weight, self.n_levels)
 
     def encode(self, X: np.ndarray, of_others: Mapping[int, np.ndarray] | None = None) -> np.ndarray:
         """The model's columns (n, width) of rows (n, n_features), in the user's units and of the same dtype."""
@@ -144,7 +141,7 @@ class Encoding:
 
     def without_new_levels(self, X: np.ndarray) -> np.ndarray:
         """Rows to predict, in which new levels of categories that become a single number are missing cells."""
-        many = [j for j, numbers in enumerate(self.values) if numbers is not None]
+        many = [j for j, numbers in enumerate(self.values) if numbers is not None and np.ptp(numbers) > 0]
         if many:
             X = X.copy()
             X[:, many] = np.where(X[:, many] == np.take(self.n_levels, many), np.nan, X[:, many])
@@ -248,6 +245,11 @@ def _normal_numbers(n_draws: int, n_columns: int) -> np.ndarray:
 def _is_number(n_levels: list[int]) -> np.ndarray:
     """Mask of the features that are numbers, or categories that become a single number."""
     return (np.asarray(n_levels) == 0) | (np.asarray(n_levels) > MOST_LEVELS)
+
+
+def _numbers_of_others(X: np.ndarray, y: np.ndarray, weight: np.ndarray, n_levels: list[int]) -> dict[int, np.ndarray]:
+    """Numbers (n,) of the levels of each category that has too many of them, from other rows."""
+    return {j: means_of_others(X[:, j].astype(int), n, y, weight) for j, n in enumerate(n_levels) if n > MOST_LEVELS}
 
 
 def _numbers_for_levels(X: np.ndarray, values: list, of_others: Mapping[int, np.ndarray] | None = None) -> np.ndarray:

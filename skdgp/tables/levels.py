@@ -4,6 +4,8 @@ The mean target of the level's rows is drawn towards the mean target of all rows
 has (Micci-Barreca, "A Preprocessing Scheme for High-Cardinality Categorical Attributes in Classification and Prediction
 Problems", SIGKDD Explorations 2001). The number of a training row is computed from other rows only. Otherwise the row's
 own target would be part of its features.
+
+If nearly every row has a level of its own, as ids are, there are no other rows. Then all levels have the same number.
 """
 
 import numpy as np
@@ -13,6 +15,14 @@ FOLDS = 5
 
 #: Smallest share of the targets' variance that is assumed to lie between levels.
 LEAST_BETWEEN = 1e-3
+
+#: A category is one of ids if it has at least so many levels for each row.
+LEVELS_OF_IDS = 0.95
+
+
+def are_ids(n_levels: int, n_rows: int) -> bool:
+    """Whether nearly every row has a level of its own."""
+    return n_levels >= LEVELS_OF_IDS * n_rows
 
 
 def level_means(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -28,11 +38,15 @@ def level_means(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndar
     weight : ndarray of shape (n,)
         How often each row counts.
     """
+    if are_ids(n_levels, len(codes)):
+        return np.zeros(n_levels + 1)
     return _shrunken(codes, n_levels, *_one_target(codes, n_levels, y, weight))
 
 
 def means_of_others(codes: np.ndarray, n_levels: int, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Number of each row's level (n,), computed from other rows; arguments as of :func:`level_means`."""
+    if are_ids(n_levels, len(codes)):
+        return np.zeros(len(codes))
     target, weight = _one_target(codes, n_levels, y, weight)
     fold = np.random.default_rng(0).permutation(len(codes)) % FOLDS
     means: np.ndarray = np.empty(len(codes))
