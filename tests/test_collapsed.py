@@ -212,3 +212,27 @@ def test_left_out_is_a_posterior_without_the_row(n_orthogonal, n_outputs, beta):
         found = model(data.X[row, None])
         torch.testing.assert_close(mean[row], found.mean[0, 0], rtol=1e-7, atol=1e-9)
         torch.testing.assert_close(variance[row], found.variance[0, 0], rtol=1e-7, atol=1e-9)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("noise", [1e-4, 1e-8, 1e-12, 1e-14])
+@pytest.mark.parametrize("weight", [1.0, 7.0])
+def test_rows_that_no_others_explain_are_predicted_by_the_prior(noise, weight):
+    """With so little noise 1 − h has few digits, or none."""
+    X = 100.0 * torch.arange(1, N_ROWS + 1, dtype=torch.float64)[:, None].expand(-1, N_INPUTS)
+    data = Batch(X, normal(N_ROWS, 1, seed=2), torch.full((N_ROWS,), weight, dtype=torch.float64))
+    kernel = StationaryKernel("matern52", N_INPUTS, lengthscale=0.9, variance=1.4).double()
+    layer = GlobalLayer(
+        kernel, ZeroMean(1), X, torch.zeros(1, N_ROWS).double(), covariance="full", whiten=True, jitter=1e-12
+    )
+    likelihood = Gaussian(1, excess=noise, floor=0.0)
+    model = DeepGP([layer], make_propagation("monte_carlo", (), 1, generator()), likelihood).double()
+    set_posteriors(model, data)
+    mean, variance = module.left_out(model, data, data)
+    of_others = module.leverages(model, data, data, torch.ones(N_ROWS))
+    torch.testing.assert_close(variance, torch.full_like(variance, 1.4), rtol=1e-2, atol=0.0)
+    torch.testing.assert_close(of_others.residual, data.y - mean)
+    if noise > 1e-10:
+        torch.testing.assert_close(mean, torch.zeros_like(mean), rtol=0.0, atol=1e-3)
+    spread = data.y.max() - data.y.min()
+    assert mean.abs().max() <= data.y.abs().max() + spread  # as far as rounding errors leave digits

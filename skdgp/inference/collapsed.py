@@ -47,9 +47,9 @@ MATRICES = 25
 #: Number of whitened cross-covariances of a chunk of rows that it holds at a time.
 CHUNKS = 8
 
-#: Largest leverage of a row: the share of its prediction that its own target decides. With noise of 1e-10, rows that no
-#: others explain come as close to one as 1e-12. Rounding errors of float64 are smaller still.
-MOST_LEVERAGE = 1.0 - 1e-13
+#: If a row's own target decides all of its prediction but this share, rounding errors may decide what is predicted
+#: without it. So that is no farther from the targets than they are from each other.
+ROUGH = 1e-8
 
 #: What the last iteration gains, in nats per row, or as a share of them if they are more than one.
 TOLERANCE = 1e-4
@@ -322,7 +322,8 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
     Let s = φᵀΛ⁻¹φ with Λ = σ²I + G of both sets together, and let h = ws be the leverage of the row, w its weight.
     Without the row the residual of its target is (y − m)/(1 − h). The posteriors of the two sets are independent, and
     the covariance of each is σ²Λ⁻¹ with Λ of this set alone. So each set contributes σ²s/(1 − ws) to the variance, with
-    its own s. Differences of variances would lose all digits if there is hardly any noise. Kernel, noise and inducing
+    its own s. Differences of variances would lose all digits if there is hardly any noise, and so would 1 − ws. But it
+    is not less than σ²/(σ² + wφᵀφ), since Λ is not less than σ²I + wφφᵀ. Kernel, noise and inducing
     points stay as all rows together have determined them. Outputs may have kernels of their own.
 
     Twins of the row are left out together with it (see :mod:`.twins`). They have the same φ and the same y, so that
@@ -358,10 +359,10 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
             variance = unexplained.clamp(min=0.0).mT
             for own, root in zip(sets, roots, strict=True):
                 s = _inverse_form(root, phi[..., own, :])
-                variance = variance + noise[..., 0, 0] * s / _kept(some.weight, s)
+                variance = variance + noise[..., 0, 0] * s / _kept(some.weight, s, _squares(phi[..., own, :]), noise)
             mean = model(some.X).mean[0].double()
-            kept = _kept(some.weight, _inverse_form(L, phi))
-            parts.append((some.y - (some.y - mean) / kept, variance.expand_as(mean)))
+            kept = _kept(some.weight, _inverse_form(L, phi), _squares(phi), noise)
+            parts.append((_without(some.y, mean, kept, data.y), variance.expand_as(mean)))
     means, variances = (torch.cat(column) for column in zip(*parts, strict=True))
     return means, variances
 
@@ -389,16 +390,14 @@ def leverages(model: DeepGP, rows: Batch, data: Batch, learnt: Tensor) -> Levera
         G = _gram(layer, data)
         noise = likelihood.variance.double()[:, None, None]
         L = cholesky(G + noise * torch.eye(G.shape[-1], dtype=G.dtype, device=G.device), NO_JITTER)
-        parts = rows.X.split(max(1, CHUNK_NUMBERS // (len(L) * L.shape[-1])))
-        whitened = torch.cat([_whitened(layer, L, X) for X in parts], dim=-1)
-        mean = torch.cat([model(X).mean[0].double() for X in parts])
-    kept = _kept(weight, whitened.square().sum(-2).mT)
-    return Leverages(whitened, kept, weight, (rows.y - mean) / kept)
-
-
-def _whitened(layer: GlobalLayer, L: Tensor, X: Tensor) -> Tensor:
-    """L⁻¹φ (P or 1, T, n) of rows X."""
-    return torch.linalg.solve_triangular(L, _features(layer, X).expand(len(L), -1, -1), upper=False)
+        parts = []
+        for X in rows.X.split(max(1, CHUNK_NUMBERS // (len(L) * L.shape[-1]))):
+            phi = _features(layer, X)
+            whitened = torch.linalg.solve_triangular(L, phi.expand(len(L), -1, -1), upper=False)
+            parts.append((whitened, _squares(phi), model(X).mean[0].mT.double()))
+    whitened, squares, mean = (torch.cat(columns, dim=-1) for columns in zip(*parts, strict=True))
+    kept = _kept(weight, whitened.square().sum(-2).mT, squares, noise)
+    return Leverages(whitened, kept, weight, rows.y - _without(rows.y, mean.mT, kept, data.y))
 
 
 def _features(layer: GlobalLayer, X: Tensor) -> Tensor:
@@ -422,9 +421,25 @@ def _inverse_form(root: Tensor, phi: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(root, phi.expand(len(root), -1, -1), upper=False).square().sum(-2).mT
 
 
-def _kept(weight: Tensor, s: Tensor) -> Tensor:
-    """1 − ws (n, P or 1): the share of a row's prediction that its own target does not decide."""
-    return 1.0 - (weight[:, None] * s).clamp(max=MOST_LEVERAGE)
+def _squares(phi: Tensor) -> Tensor:
+    """φᵀφ (1 or P, n) for the columns of φ (T, n) or (P, T, n)."""
+    return torch.atleast_2d(phi.square().sum(-2))
+
+
+def _kept(weight: Tensor, s: Tensor, squares: Tensor, noise: Tensor) -> Tensor:
+    """1 − ws (n, P or 1): the share of a row's prediction that its own target does not decide; see :func:`left_out`.
+
+    ``squares`` (1 or P, n) are φᵀφ, and ``noise`` is (P or 1, 1, 1).
+    """
+    weight, noise = weight[:, None], noise[:, 0].mT
+    least = noise / (noise + weight * squares.mT)
+    return torch.maximum(1.0 - weight * s, least)
+
+
+def _without(y: Tensor, mean: Tensor, kept: Tensor, targets: Tensor) -> Tensor:
+    """Means (n, P) without the rows' own targets y, from those with them, for rows among these targets."""
+    without, low, high = y - (y - mean) / kept, targets.amin(0), targets.amax(0)
+    return torch.where(kept < ROUGH, without.clamp(2 * low - high, 2 * high - low), without)
 
 
 def solve_copy(model: DeepGP, rows: Batch, settings: Settings) -> None:
