@@ -178,6 +178,19 @@ def test_a_base_does_without_them_where_they_bring_nothing():
     assert len(fit_base(make_rows(3)).layers[0].kernel.kernels) == 2
 
 
+@pytest.mark.parametrize(("n_features", "n_rows"), [(6, 600), (20, 500), (40, 350)])
+@pytest.mark.parametrize("interactions", [False, True])
+def test_a_search_of_many_features_takes_fewer_rows(n_features, n_rows, interactions, monkeypatch):
+    """The time of a step grows with the number of features and the square of that of rows."""
+    parts = [StationaryKernel("matern52", n_features, ard=True), LinearKernel(n_features)]
+    parts += [InteractionKernel("matern52", n_features)] if interactions else []
+    rows, learnt = Batch(normal(700, n_features), normal(700, 1), torch.ones(700).double()), []
+    monkeypatch.setattr(kernel_search, "most_likely", lambda _, likelihood, rows, *options: learnt.append(len(rows)))
+    search = kernel_search.KernelSearch(rows, torch.tensor([1e-10]).double(), None, fixed=False)
+    search.best_near(SumKernel(parts).double(), Gaussian(1, excess=0.1, floor=1e-10).double())
+    assert learnt == [n_rows if interactions else kernel_search.NOISY_ROWS]
+
+
 def test_categories_are_one_quantity():
     rows, groups = make_rows(), (0, 1, 1, 1, 2, 3)
     kernel = fit_base(rows, groups).layers[0].kernel

@@ -75,6 +75,10 @@ NOISY_ROWS = 600
 #: The same with little noise.
 ROWS = 1000
 
+#: Largest product of the numbers of rows and of quantities in a search for interactions, from ``FIRST_ROWS`` on. The
+#: time of a step grows with the quantities and the square of the rows. With up to 10 quantities there are 1000 rows.
+ROWS_TIMES_QUANTITIES = 10_000
+
 #: How far the logarithms of kernel and noise may move: from a noise of 0.1 to one of 1e-8 and beyond.
 REACH = 16.0
 
@@ -147,12 +151,12 @@ class KernelSearch:
                 candidates, best = [*candidates, joined], joined
         noisy = best.noise > NOISY * self.scale
         if noisy and not self.fixed:  # given noise may differ from row to row, so that some rows tell the kernels apart
-            best.learn(self._last(NOISY_ROWS))
+            best.learn(self._last(NOISY_ROWS, best))
             if best.noise <= NOISY * self.scale:
-                _learn_with_less_noise(best, self._last(ROWS))
+                _learn_with_less_noise(best, self._last(ROWS, best))
             return best.kernel, best.likelihood
         close = [candidate for candidate in candidates if candidate.score >= best.score - MARGIN]
-        last = self._last(NOISY_ROWS if noisy else ROWS)
+        last = self._last(NOISY_ROWS if noisy else ROWS, *close)
         if len(close) > 1 and len(last) > FIRST_ROWS:
             scores = [candidate.learn(self._last(FIRST_ROWS)) for candidate in close]
             highest = max(scores)
@@ -168,7 +172,7 @@ class KernelSearch:
             linear.low, linear.high = _box(self.rows.X, self.groups)
             noise.log_excess.copy_(likelihood.log_excess)
         candidate = Candidate(math.nan, kernel, noise)
-        candidate.learn(self._last(NOISY_ROWS if candidate.noise > NOISY * self.scale else ROWS))
+        candidate.learn(self._last(NOISY_ROWS if candidate.noise > NOISY * self.scale else ROWS, candidate))
         return kernel, noise
 
     def candidate(self, profile: str, excess: float, shorter: float = 1.0, *, interactions: bool = False) -> Candidate:
@@ -197,8 +201,10 @@ class KernelSearch:
             likelihood.fix(self.floor)
         return likelihood
 
-    def _last(self, number: int) -> Batch:
-        """The last rows."""
+    def _last(self, number: int, *candidates: Candidate) -> Batch:
+        """The last rows: so many, or fewer if one of the candidates that learn from them has interactions."""
+        if any(has_interactions(candidate.kernel) for candidate in candidates):
+            number = min(number, max(FIRST_ROWS, ROWS_TIMES_QUANTITIES // self.n_quantities))
         return self.rows.rows(slice(-number, None))
 
 
@@ -210,6 +216,11 @@ def smooth_of(kernel: SumKernel) -> StationaryKernel:
 def linear_of(kernel: SumKernel) -> LinearKernel:
     """The linear part of a base's kernel."""
     return cast(LinearKernel, kernel.kernels[1])
+
+
+def has_interactions(kernel: SumKernel) -> bool:
+    """Whether a base's kernel has a part for interactions."""
+    return any(isinstance(part, InteractionKernel) for part in kernel.kernels)
 
 
 def _learn_with_less_noise(candidate: Candidate, rows: Batch) -> None:
