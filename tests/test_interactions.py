@@ -178,7 +178,7 @@ def test_a_base_does_without_them_where_they_bring_nothing():
     assert len(fit_base(make_rows(3)).layers[0].kernel.kernels) == 2
 
 
-@pytest.mark.parametrize(("n_features", "n_rows"), [(6, 600), (20, 500), (40, 350)])
+@pytest.mark.parametrize(("n_features", "n_rows"), [(6, 600), (32, 500), (50, 350)])
 @pytest.mark.parametrize("interactions", [False, True])
 def test_a_search_of_many_features_takes_fewer_rows(n_features, n_rows, interactions, monkeypatch):
     """The time of a step grows with the number of features and the square of that of rows."""

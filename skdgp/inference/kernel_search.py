@@ -76,8 +76,8 @@ NOISY_ROWS = 600
 ROWS = 1000
 
 #: Largest product of the numbers of rows and of quantities in a search for interactions, from ``FIRST_ROWS`` on. The
-#: time of a step grows with the quantities and the square of the rows. With up to 10 quantities there are 1000 rows.
-ROWS_TIMES_QUANTITIES = 10_000
+#: time of a step grows with the quantities and the square of the rows. With up to 16 quantities there are 1000 rows.
+ROWS_TIMES_QUANTITIES = 16_000
 
 #: How far the logarithms of kernel and noise may move: from a noise of 0.1 to one of 1e-8 and beyond.
 REACH = 16.0
