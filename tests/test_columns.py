@@ -848,6 +848,16 @@ class TestColumnsThatTellNothing:
     def test_no_false_alarm(self, frame, column):
         self.fit(frame.assign(e=column))  # a warning would be an error
 
+    @pytest.mark.parametrize("how", ["chosen", "array", "chunk"])
+    def test_ids_that_are_left_out_are_named(self, how):
+        """Also where a column of few ids would not be, since it has an effect then."""
+        X = pd.DataFrame({"a": np.linspace(-1, 1, 150), "e": [f"id {i}" for i in range(150)]})
+        X, chosen = (X.to_numpy(), [1]) if how == "array" else (X, ["e"] if how == "chosen" else "from_dtype")
+        model = SOLVEGPRegressor(4, 0, base=None, n_neighbors=0, max_iter=1, categorical_features=chosen)
+        with pytest.warns(UserWarning, match="^Column .* of X is a category with a level of its own") as caught:
+            (model.partial_fit if how == "chunk" else model.fit)(X, np.linspace(-1, 1, 150))
+        assert len(caught) == 1
+
     def test_few_rows_arrays_and_chunks_are_not_called_constant(self, frame):
         self.fit(frame[:8].assign(e=1.0))
         self.fit(frame.assign(e=1.0).to_numpy())

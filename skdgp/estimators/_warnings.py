@@ -15,6 +15,7 @@ from ..inference.linear import linear_score
 from ..inference.plan import Plan, Split
 from ..methods.inducing import INITIAL_ROWS
 from ..tables import Table
+from ..tables.encoding import MOST_LEVELS
 from ..tables.levels import are_ids
 
 #: With fewer rows every fit warns.
@@ -44,20 +45,21 @@ def warn_of_columns(table: Table, X: np.ndarray, *, by_chunks: bool, chosen: boo
     by_chunks : bool
         Whether other rows follow, in which columns may vary.
     chosen : bool
-        Whether dtypes have chosen the categories. If the user has, none of them is called an id.
+        Whether dtypes have chosen the categories. If the user has, they are called ids only if models do without them.
     """
     levels = table.n_features * [None] if table.columns is None else table.columns.levels
     empty = np.array(table.encoding.empty) | [of_column == [None] for of_column in levels]
     _warn_of(
         "is empty: no row has a value in it. Nothing is learnt from it: leave it out, or fill it in.", table, empty
     )
-    if (
-        by_chunks or len(X) < ROWS_TO_TELL or table.names is None
-    ):  # arrays of pixels or of indicators are often constant
-        return
-    constant = ~empty & (X == X[0]).all(axis=0)
-    _warn_of("has the same value in all rows. Nothing is learnt from it: leave it out.", table, constant)
-    ids = np.array([chosen and are_ids(n_levels, len(X)) for n_levels in table.encoding.n_levels])
+    ids = np.array([are_ids(n_levels, len(X)) for n_levels in table.encoding.n_levels])
+    left_out = ids & (np.array(table.encoding.n_levels) > MOST_LEVELS)  # whoever has chosen it
+    if by_chunks or len(X) < ROWS_TO_TELL or table.names is None:  # arrays of pixels or indicators are often constant
+        ids = left_out
+    else:
+        constant = ~empty & (X == X[0]).all(axis=0)
+        _warn_of("has the same value in all rows. Nothing is learnt from it: leave it out.", table, constant)
+        ids = left_out | (ids & chosen)
     _warn_of(
         "is a category with a level of its own in almost every row, as ids are. New rows have other levels, so that it "
         "tells nothing of them: leave it out, or replace it by columns of what is in it.",

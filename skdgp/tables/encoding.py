@@ -111,7 +111,7 @@ class Encoding:
             level_means(X[:, j].astype(int), n, y, weight) if n > MOST_LEVELS else None for j, n in enumerate(n_levels)
         ]
         empty, is_number = np.isnan(X).all(axis=0).tolist(), _is_number(n_levels)
-        # what a cell may be is what models see, which learn from numbers of other rows
+        # models learn from numbers of other rows, so that units and missing cells have to be like these
         X = _numbers_for_levels(without_empty(X, empty), values, _numbers_of_others(X, y, weight, n_levels))
         missing = np.isnan(X)
         units = _units_of_known(X, weight, missing)
