@@ -17,6 +17,7 @@ from skdgp.gp.kernels import LinearKernel, StationaryKernel, SumKernel
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.waves import Streams
 from skdgp.inference import base as base_module
+from skdgp.inference import hyperparameters
 from skdgp.inference.base import Base, base_for, fit_base, left_out_moments, with_alternatives
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.evidence import log_evidence, observations
@@ -77,6 +78,58 @@ def test_where_no_density_can_be_computed_all_draws_are_the_most_likely_one(monk
     for kernel, likelihood in posterior.draws(3):
         assert torch.equal(kernel.kernels[0].log_lengthscale, posterior.kernel.kernels[0].log_lengthscale)
         assert torch.equal(likelihood.log_excess, posterior.likelihood.log_excess)
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """A posterior of which a single proposal has nearly all of the weight: proposals are rare there."""
+    posterior = make_posterior(make_data(25))
+    theta = posterior.start + 0.8 * normal(256, len(posterior.start), seed=5)
+    log_q = torch.zeros(256).double()
+    log_q[17] = -15.0
+    monkeypatch.setattr(posterior, "_proposals", lambda: (theta, log_q, posterior.start))
+    monkeypatch.setattr(posterior, "log_density", lambda theta: -2.0 * (theta - posterior.start).square().sum(1))
+    return posterior
+
+
+def drawn_by(posterior, number=20):
+    """Logarithms (number, d) that draws have."""
+    pairs = posterior.draws(number)
+    return torch.stack([torch.cat([part.flatten() for part in (*k.parameters(), n.log_excess)]) for k, n in pairs])
+
+
+def test_a_single_proposal_does_not_have_all_of_the_weight(narrow, monkeypatch):
+    theta, log_q, mode = narrow._proposals()
+    log_p = narrow._by_parts(theta)
+    assert hyperparameters._effective_number(hyperparameters._weights(log_p - log_q)) < 1.5
+    draws = drawn_by(narrow)
+    distinct = len(draws.unique(dim=0))
+    half = 0.5 * len(mode)
+    assert distinct > 5
+    assert (narrow._by_parts(draws) >= narrow._by_parts(mode[None]) - half - 3 * math.sqrt(half)).all()
+    monkeypatch.setattr(hyperparameters, "FEWEST_EFFECTIVE", 1.0)
+    assert len(drawn_by(narrow).unique(dim=0)) < 0.5 * distinct
+
+
+@pytest.mark.parametrize("name, value", [("FEWEST_PLAUSIBLE", 1000), ("LEAST_NOISE", 1.0)])
+def test_where_tempering_tells_nothing_draws_are_the_most_likely_one(narrow, monkeypatch, name, value):
+    monkeypatch.setattr(hyperparameters, name, value)
+    assert len(drawn_by(narrow).unique(dim=0)) == 1
+
+
+@pytest.mark.parametrize("effective", [2.0, 20.0, 60.0])
+def test_tempered_weights_are_as_effective_as_asked_for(effective):
+    log_weight = 30.0 * normal(100, seed=4)
+    weight = hyperparameters._levelled(log_weight, effective)
+    assert weight.sum() ** 2 / (weight**2).sum() == pytest.approx(effective, rel=1e-6)
+    powers = weight.log()[1:].sub(weight.log()[0]) / (log_weight[1:] - log_weight[0])
+    torch.testing.assert_close(powers, powers[:1].expand(99))  # one power for all
+    assert 0 < powers[0] < 1
+
+
+def test_weights_that_are_even_enough_are_not_tempered():
+    log_weight = 0.1 * normal(100, seed=4)
+    torch.testing.assert_close(hyperparameters._levelled(log_weight, 20.0), hyperparameters._weights(log_weight))
 
 
 def test_draws_are_the_same_each_time_and_differ_from_each_other():

@@ -92,8 +92,8 @@ POSTERIOR_ROWS = 20_000
 #: drawing from it would take more than a second.
 UNCERTAIN_ROWS = 200
 
-#: Largest number of hyperparameters that are drawn. With more of them importance sampling would need more proposals.
-MOST_DIMENSIONS = 16
+#: Largest number of hyperparameters that are drawn. Their curvature takes twice as many gradients.
+MOST_DIMENSIONS = 64
 
 #: Number of GPs that the base then consists of.
 ALTERNATIVES = 20

@@ -9,6 +9,11 @@ the mode, with the curvature there (Laplace's approximation), some of them twice
 
 cut off where single ones are far above the mean (Ionides, 2008). Proposals are spread evenly, so that few of them do,
 and so that nothing is random.
+
+With ten hyperparameters or more the posterior may be so unlike its approximation that a single proposal has nearly all
+of the weight. Then weights are *tempered*: raised to a power below one, so that several proposals count (Koblents and
+Míguez, "A Population Monte Carlo Scheme with Transformed Weights", Statistics and Computing 2015). Proposals that are
+too unlikely for draws from the posterior have no weight.
 """
 
 import math
@@ -59,8 +64,25 @@ DIGITS = 1
 #: Largest number of its steps.
 MODE_STEPS = 10
 
-#: Smallest effective number of proposals, (Σ w)²/Σ w².
+#: Smallest effective number of proposals, (Σ w)²/Σ w², with which weights stay as they are.
 FEWEST_EFFECTIVE = 1.5
+
+#: The number that tempered weights have, or half that of the plausible proposals.
+TEMPERED_EFFECTIVE = 20.0
+
+#: Where a Gaussian of d dimensions has its draws, the logarithm of its density is lower than at its mode by d/2 on
+#: average, with the deviation √(d/2). A proposal is plausible up to so many of these deviations below this average.
+PLAUSIBLE_DEVIATIONS = 3.0
+
+#: Fewer plausible proposals than these say nothing of what is possible.
+FEWEST_PLAUSIBLE = 5
+
+#: Weights are not tempered if the noise is below this share of the targets' variance. Many rows of an exact function
+#: tell it well, and a draw that tempering makes possible would be far worse than the most likely kernel.
+LEAST_NOISE = 1e-6
+
+#: How often the interval is halved in which the power is.
+BISECTIONS = 30
 
 #: Smallest variance of targets. They may all be zero.
 TINY = 1e-10
@@ -95,7 +117,8 @@ class HyperparameterPosterior:
         self.free = torch.cat(free).bool()  # (d,), what is no lengthscale
         self.n_noises = 0 if likelihood.fixed else self.sizes[-1]
         self.centre = self.start[self.free]
-        size = ((rows.weight @ rows.y.square()).mean() / rows.weight.sum()).clamp(min=TINY).log()
+        self.size = ((rows.weight @ rows.y.square()).mean() / rows.weight.sum()).clamp(min=TINY)
+        size = self.size.log()
         self.centre[0] = torch.maximum(self.centre[0], size + math.log(LARGER))
         known = observed.number / (observed.number + USUAL_ROWS)
         noise = self.centre[len(self.centre) - self.n_noises :]
@@ -132,22 +155,35 @@ class HyperparameterPosterior:
     def draws(self, number: int) -> list[tuple[SumKernel, Gaussian]]:
         """Kernels and noises, each of which counts the same.
 
-        They are all the most likely ones if hardly any proposal has a density that counts. This happens with many rows
-        of an exact function, where rounding errors decide how likely a kernel is.
+        They are all the most likely ones if hardly any proposal has a density that counts, and weights cannot be
+        tempered. This happens with many rows of an exact function, where rounding errors decide how likely a kernel is.
         """
-        theta, log_q = self._proposals()
-        log_weight = self._by_parts(theta) - log_q
-        weight = (log_weight - log_weight.max()).exp()
-        if not weight.sum().square() > FEWEST_EFFECTIVE * weight.square().sum():  # also if there is no density at all
+        theta, log_q, mode = self._proposals()
+        log_p = self._by_parts(theta)
+        weight = _weights(log_p - log_q)
+        if _effective_number(weight) > FEWEST_EFFECTIVE:  # not if there is no density at all
+            weight = weight.clamp(max=weight.mean() * math.sqrt(len(weight)))
+        else:
+            theta, weight = self._tempered(theta, log_p, log_q, mode)
+        if not len(theta):
             return [(deepcopy(self.kernel), deepcopy(self.likelihood)) for _ in range(number)]
-        weight = weight.clamp(max=weight.mean() * math.sqrt(len(weight)))
         steps = weight.cumsum(0) / weight.sum()
         at = (torch.arange(number, dtype=steps.dtype, device=steps.device) + 0.5) / number
         chosen = theta[torch.searchsorted(steps, at).clamp(max=len(theta) - 1)]
         return [self._one(vector) for vector in chosen]
 
-    def _proposals(self) -> tuple[Tensor, Tensor]:
-        """Proposals (S, d), evenly spread, with the logarithms (S,) of their density up to a constant."""
+    def _tempered(self, theta: Tensor, log_p: Tensor, log_q: Tensor, mode: Tensor) -> tuple[Tensor, Tensor]:
+        """Plausible proposals (S, d), of those (…, d), and their tempered weights (S,); none if these tell nothing."""
+        half = 0.5 * len(mode)
+        least = self._by_parts(mode[None]) - half - PLAUSIBLE_DEVIATIONS * math.sqrt(half)
+        plausible = log_p > least
+        number = int(plausible.sum())
+        if number < FEWEST_PLAUSIBLE or self.likelihood.variance.min() < LEAST_NOISE * self.size:
+            return theta[:0], log_p[:0]
+        return theta[plausible], _levelled((log_p - log_q)[plausible], min(TEMPERED_EFFECTIVE, 0.5 * number))
+
+    def _proposals(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Proposals (S, d), evenly spread, the logarithms (S,) of their density up to a constant, and the mode (d,)."""
         mode = self._mode(self._laplace(self.start))
         root, n_dims = self._laplace(mode), len(mode)
         points = spread(Streams([0], mode.device), 1, PROPOSALS, n_dims + 1)[0, 0].to(mode)
@@ -158,7 +194,7 @@ class HyperparameterPosterior:
         standard = normal * (width / gamma.sqrt())[:, None]
         squares = standard.square().sum(-1, keepdim=True)  # (S, 1)
         log_t = -0.5 * (FREEDOM + n_dims) * (squares / (FREEDOM * widths.square())).log1p() - n_dims * widths.log()
-        return mode + standard @ root.mT, log_t.logsumexp(-1)
+        return mode + standard @ root.mT, log_t.logsumexp(-1), mode
 
     def _mode(self, root: Tensor) -> Tensor:
         """The mode (d,), by steps of Newton's method with the curvature at the start, whose inverse has this root."""
@@ -217,6 +253,25 @@ class HyperparameterPosterior:
         for parameter, value in zip(_parameters(kernel, likelihood), vector.split(self.sizes), strict=True):
             parameter.copy_(value.reshape(parameter.shape))
         return kernel, likelihood
+
+
+def _weights(log_weight: Tensor) -> Tensor:
+    """Weights (S,), of which the largest is 1; NaN if all logarithms are −∞."""
+    return (log_weight - log_weight.max()).exp()
+
+
+def _effective_number(weight: Tensor) -> float:
+    """How many proposals of equal weight would tell as much: (Σ w)²/Σ w²."""
+    return (weight.sum().square() / weight.square().sum()).item()
+
+
+def _levelled(log_weight: Tensor, effective: float) -> Tensor:
+    """Weights (S,) to the largest power of at most 1 with which so many of them are effective."""
+    low, high = 0.0, 1.0
+    for _ in range(BISECTIONS):  # the effective number falls as the power rises, from S
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _effective_number(_weights(middle * log_weight)) >= effective else (low, middle)
+    return _weights(low * log_weight)
 
 
 def _places(kernel: SumKernel) -> list[tuple[nn.Module, str]]:
