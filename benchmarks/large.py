@@ -8,7 +8,8 @@ interactions, and one with jumps. Every cell (function, number of rows, estimato
 its peak memory is its own; the import of PyTorch is in all of them. Times are CPU seconds. A cell takes at most
 ``--seconds``; one that takes longer, or fails, is said and left out. Cells that the file already has are not run again.
 All models have their defaults. Those without a predictive distribution get a Gaussian with the deviation of
-cross-validated residuals, so their time is that of six fits.
+cross-validated residuals, so their time is that of six fits. "avdgp-streamed" and "solvegp-streamed" learn by
+``fit_chunks`` from chunks that are made while they learn, so that no process holds the table.
 """
 
 import argparse
@@ -30,9 +31,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from uci import ESTIMATORS, MODULES, Data, fit_with_constant_variance, scores
 
+from skdgp import AVDGPRegressor, SOLVEGPRegressor
+from skdgp.streaming import fit_chunks
+
 KEYS = ("problem", "n_rows", "estimator")
 VALUES = ("noise_nll", "rmse", "nll", "crps", "coverage", "fit_s", "predict_s", "peak_mb")
 TEST_ROWS, FEATURES = 10_000, 10
+CHUNK_ROWS = 100_000
 
 #: Deviation of the noise of the second and the third function; that of the first is one.
 NOISE = 0.3
@@ -67,6 +72,21 @@ def make(problem, n_rows):
     return Data(X[TEST_ROWS:], y[TEST_ROWS:], X[:TEST_ROWS], y[:TEST_ROWS])
 
 
+def chunks(problem, n_rows):
+    """Other rows of the same kind, in chunks that are the same each time."""
+    function, deviation = PROBLEMS[problem]
+    for number in range(-(-n_rows // CHUNK_ROWS)):
+        rng = np.random.default_rng([1, number])
+        X = rng.uniform(size=(min(CHUNK_ROWS, n_rows - number * CHUNK_ROWS), FEATURES))
+        yield X, function(X) + rng.normal(scale=deviation, size=len(X))
+
+
+def fit_stream(name, problem, n_rows):
+    """One of ours that learns chunk by chunk."""
+    model = STREAMED[name](random_state=0)
+    return fit_chunks(model, lambda: chunks(problem, n_rows)).predict_dist
+
+
 def noise_nll(problem, data):
     """What a model that knows the function has on the test rows, whose noise is not the same for all tables."""
     function, deviation = PROBLEMS[problem]
@@ -82,15 +102,17 @@ def fit_network(data, seed):
 
 FITS = {name: ESTIMATORS[name] for name in ("avdgp", "dsdgp", "solvegp", "hgb", "lightgbm", "catboost")}
 FITS |= {"mlp": fit_network}
+STREAMED = {"avdgp-streamed": AVDGPRegressor, "solvegp-streamed": SOLVEGPRegressor}
 
 
 def cell(problem, n_rows, estimator):
     """Fit one estimator to one table in this process; its line of the file."""
-    data = make(problem, n_rows)
+    streamed = estimator in STREAMED
+    data = make(problem, 0 if streamed else n_rows)
     if estimator in MODULES:
         importlib.import_module(MODULES[estimator])
     start = time.process_time()
-    predict = FITS[estimator](data, 0)
+    predict = fit_stream(estimator, problem, n_rows) if streamed else FITS[estimator](data, 0)
     fitted = time.process_time()
     dist = predict(data.X_test)
     times = {"fit_s": fitted - start, "predict_s": time.process_time() - fitted}
@@ -167,7 +189,7 @@ def parse_arguments():
     measuring = modes.add_parser("measure", help="run cells")
     measuring.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000])
     measuring.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
-    measuring.add_argument("--estimators", nargs="+", choices=FITS, default=list(FITS))
+    measuring.add_argument("--estimators", nargs="+", choices=[*FITS, *STREAMED], default=list(FITS))
     measuring.add_argument("--seconds", type=float, default=900, help="longer cells are left out")
     drawing = modes.add_parser("picture", help="draw what is saved")
     drawing.add_argument("--picture", type=Path, default=Path("large.png"))

@@ -670,6 +670,26 @@ README_DATASETS = {
 }
 
 
+def test_pages_say_what_tables_that_chance_chose_gave():
+    cells, held = {}, {}
+    for row in saved_rows(ROOT / "benchmarks/results/many.csv"):
+        cells.setdefault(row["estimator"], {})[row["dataset"]] = float(row["nll"])
+        held.setdefault(row["estimator"], []).append(float(row["coverage"]))
+    page, readme = (
+        (ROOT / name).read_text(encoding="utf-8").replace("−", "-") for name in ("doc/benchmarks.rst", "README.rst")
+    )
+    assert f"{len(held['hgb'])} data frames" in page and f"{len(held['hgb'])} data frames" in readme
+    for family in ("avdgp", "dsdgp", "solvegp"):
+        (line,) = re.findall(rf"^{family} +(\d.*%)$", page, flags=re.MULTILINE | re.IGNORECASE)
+        *pairs, share = re.split("  +", line)
+        assert share == f"{100 * np.mean(held[family]):.1f} %"
+        for rival, pair in zip(("hgb", "forest", "ridge"), pairs, strict=True):
+            apart = [cells[family][name] - cells[rival][name] for name in cells[family]]
+            assert pair == f"{np.mean(np.less(apart, 0)):.0%}, {np.median(apart):.2f}".replace("%", " %", 1)
+    said = re.findall(r"SOLVEGP\s+has.*?on\s(\d+) %.*?on\s(\d+) %.*?on\s(\d+) %.*?hold\s([\d.]+) %", readme, re.DOTALL)
+    assert said == [tuple(re.findall(r"([\d.]+) %", line))]  # of SOLVEGP, the last one
+
+
 def test_published_figures_say_where_they_come_from():
     rows = saved_rows(ROOT / "benchmarks/results/published.csv")
     assert len({(row["dataset"], row["estimator"]) for row in rows}) == len(rows)
@@ -754,13 +774,13 @@ def test_pages_say_how_often_rivals_are_better(benchmark):
 
 @pytest.mark.slow
 def test_benchmark_of_many_rows(benchmark):
-    options = "--rows 1000 --estimators hgb mlp --output large.csv".split()
+    options = "--rows 1000 --estimators hgb solvegp-streamed --output large.csv".split()
     first = benchmark("large.py", "measure", *options, *"--problems friedman jumps".split())
     again = benchmark("large.py", "measure", *options, *"--problems jumps --seconds 0.01".split())
     assert len(first.splitlines()) == 4 and again == ""  # what is there is not run again
     rows = saved_rows("large.csv")
     assert [(row["problem"], row["estimator"]) for row in rows] == [
-        (problem, estimator) for problem in ("friedman", "jumps") for estimator in ("hgb", "mlp")
+        (problem, estimator) for problem in ("friedman", "jumps") for estimator in ("hgb", "solvegp-streamed")
     ]
     for row in rows:
         assert float(row["noise_nll"]) < float(row["nll"]) < 3 and float(row["peak_mb"]) > 50
