@@ -106,6 +106,7 @@ def test_a_single_proposal_does_not_have_all_of_the_weight(narrow, monkeypatch):
     distinct = len(draws.unique(dim=0))
     half = 0.5 * len(mode)
     assert distinct > 5
+    assert (draws == theta[17]).all(1).any()  # where proposals are rare, they count for more
     assert (narrow._by_parts(draws) >= narrow._by_parts(mode[None]) - half - 3 * math.sqrt(half)).all()
     monkeypatch.setattr(hyperparameters, "FEWEST_EFFECTIVE", 1.0)
     assert len(drawn_by(narrow).unique(dim=0)) < 0.5 * distinct
