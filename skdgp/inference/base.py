@@ -92,7 +92,7 @@ POSTERIOR_ROWS = 20_000
 #: drawing from it would take more than a second.
 UNCERTAIN_ROWS = 200
 
-#: Largest number of hyperparameters that are drawn. Their curvature takes twice as many gradients.
+#: Largest number of hyperparameters that are drawn. The curvature of their density takes two gradients for each.
 MOST_DIMENSIONS = 64
 
 #: Number of GPs that the base then consists of.

@@ -173,7 +173,7 @@ class HyperparameterPosterior:
         return [self._one(vector) for vector in chosen]
 
     def _tempered(self, theta: Tensor, log_p: Tensor, log_q: Tensor, mode: Tensor) -> tuple[Tensor, Tensor]:
-        """Plausible proposals (S, d), of those (…, d), and their tempered weights (S,); none if these tell nothing."""
+        """The plausible ones (T, d) of some proposals, and their tempered weights (T,); none if these tell nothing."""
         half = 0.5 * len(mode)
         least = self._by_parts(mode[None]) - half - PLAUSIBLE_DEVIATIONS * math.sqrt(half)
         plausible = log_p > least
