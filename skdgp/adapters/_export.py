@@ -9,10 +9,12 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from ..estimators._fitted import built_with, fitted, learnt, query
 from ..estimators._parameters import method_of
 from ..estimators._regression import DeepGPRegressor
+from ..gp.deep_gp import Marginals
 from ..gp.neighbours import PlainNeighbours
 from ..tables import Table
 from ..tables.table import FARTHEST
@@ -150,7 +152,9 @@ class MomentsModule(nn.Module):
         numbers = {"shift": table.units.shift, "scale": table.units.scale, "noise": regressor._mean_noise_variance()}
         numbers |= {"target_shift": likelihood.units.shift, "target_scale": likelihood.units.scale}
         shares, mixtures = zip(*(one.noise() for one in self.predictor.likelihoods), strict=True)
-        numbers |= {"noise_share": torch.stack(shares).softmax(-1), "noise_mixture": torch.stack(mixtures)}
+        # Members may have noise of one Gaussian or two. The second one then has no share.
+        numbers["noise_share"] = pad_sequence([share.softmax(-1) for share in shares], batch_first=True)
+        numbers["noise_mixture"] = pad_sequence(list(mixtures), batch_first=True, padding_value=1.0)
         numbers["member_share"] = self.predictor.weights
         beside = likelihood.at({"lacking": np.eye(len(table.may_lack))}).beside
         numbers["beside"] = np.zeros((len(table.may_lack), likelihood.n_targets)) if beside is None else beside
@@ -199,15 +203,21 @@ class MomentsModule(nn.Module):
 
     def _of_targets(self, back: Back, X: Tensor, beside: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances (n, n_outputs) of targets, from those of each component of what models predict."""
-        members = self.predictor.marginals(X)
-        mean, variance, log_weight = (torch.stack([values[i] for values in members])[:, None] for i in range(3))
-        share = self.member_share[:, None, None, None] * self.noise_share[..., None, None] * log_weight.exp()
-        noise = self.noise_mixture[:, :, None, None] + beside  # (E, K, 1, n, P)
-        variance = (variance + noise) * self.target_scale.square()  # (E, K, S, n, P)
+        members = zip(self.predictor.marginals(X), self.member_share, self.noise_share, self.noise_mixture, strict=True)
+        parts = [self._of_member(back, *member, beside) for member in members]
+        mean = sum((share * within).sum((0, 1)) for share, within, _ in parts)
+        variance = sum((share * (inner + (within - mean).square())).sum((0, 1)) for share, within, inner in parts)
+        return mean, variance
+
+    def _of_member(
+        self, back: Back, marginals: Marginals, member_share: Tensor, noise_share: Tensor, noise: Tensor, beside: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights, means and variances (K, S, n, P) of targets, for each component of a member and of its noise."""
+        mean, variance, log_weight = marginals[:3]
+        variance = (variance + noise[:, None, None] + beside) * self.target_scale.square()
         within, inner = back((mean * self.target_scale + self.target_shift).expand(variance.shape), variance)
-        share = share[..., None].expand(variance.shape)
-        total = (share * within).sum((0, 1, 2))
-        return total, (share * (inner + (within - total).square())).sum((0, 1, 2))
+        share = member_share * noise_share[:, None, None] * log_weight.exp()
+        return share[..., None].expand(variance.shape), within, inner
 
 
 @contextmanager

@@ -1,11 +1,12 @@
 """Training of an estimator: a table is learnt, an ensemble learns from its rows, and the results are stored."""
 
+import warnings
 from collections.abc import Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -19,9 +20,10 @@ from ..gp.likelihoods import Gaussian, Likelihood, Regression
 from ..gp.units import Units
 from ..inference.batches import Batch
 from ..inference.calibration import MAX_ROWS
+from ..inference.callers import users_level
 from ..inference.clock import Clock
 from ..inference.conditioning import conditioned
-from ..inference.ensemble import Ensemble, Start, Training, stacked
+from ..inference.ensemble import Ensemble, Start, Training, beside, stacked
 from ..inference.ensemble import learn as learn_chunk
 from ..inference.leave_one_out import LeftOutRows, few_enough
 from ..inference.plan import Plan, Split
@@ -59,6 +61,12 @@ FAR_FROM_ONE = 1e6
 #: If a trend leaves over less than this share of the targets' deviation, this share is the unit of what is left over.
 LEAST_LEFT_OVER = 1e-6
 
+#: With fewer rows than this, no member is tried that learns densities. It gains little there.
+FEWEST_TO_LEARN_DENSITIES = 4000
+
+#: Weight of the penalty in this member. It is no ensemble, whose members would otherwise have to differ.
+PENALTY_OF_DENSITIES = 1.0
+
 #: Largest number of rows that are held out only to judge.
 MAX_VALIDATION_ROWS = 1000
 
@@ -87,7 +95,8 @@ def fit(estimator, X, y, sample_weight, X_val, y_val, *, known=None, known_val=N
                 table, parts = starting_points(table, rows, held_out, kinds, order, sees=sees)
         judged = held_out is not None or estimator.early_stopping
         plan = method.plan(len(rows), held_out=judged, corrected=_is_corrected(estimator, rows.given))
-        trainings = _Trainings(estimator, method, before, table, order, seeds, plan, device, dtype, wishes, clock)
+        how = How(method, plan, seeds, base=_has_base(estimator), n_neighbors=_n_neighbors(estimator))
+        trainings = _Trainings(estimator, how, before, table, order, device, dtype, wishes, clock)
         hooks = {"X": rows.given.X, "y": rows.given.y, "metadata": {"sample_weight": rows.given.weight}}
 
         def attributes(ensemble: Ensemble) -> dict:
@@ -96,7 +105,10 @@ def fit(estimator, X, y, sample_weight, X_val, y_val, *, known=None, known_val=N
                 course["outliers_"] = np.sort(rows.given.number[ensemble.outliers])
             return Learnt(ensemble, table, structure, len(rows)).attributes() | course
 
-        n_epochs = len(parts) * plan.n_epochs(len(seeds))
+        n_epochs = len(parts) * how.n_epochs
+        if _learns_densities(estimator, rows):
+            trainings.densities = how.of_densities(len(rows), held_out=judged)
+            n_epochs += trainings.densities.n_epochs
         with Monitor(estimator, n_epochs, hooks, lambda ensemble: attributes(trainings.together(ensemble))) as monitor:
             ensemble, bound = trainings.run(parts, monitor)
         ensemble.clock = clock
@@ -106,32 +118,61 @@ def fit(estimator, X, y, sample_weight, X_val, y_val, *, known=None, known_val=N
         return keep(estimator, attributes(ensemble) | {"lower_bound_": bound})
 
 
+class How(NamedTuple):
+    """How an ensemble is trained, whether it has a base, and how many neighbours (None if the gain decides)."""
+
+    method: Any
+    plan: Plan
+    seeds: Sequence[int]
+    base: bool
+    n_neighbors: int | None
+
+    @property
+    def n_epochs(self) -> int:
+        """Largest number of epochs."""
+        return self.plan.n_epochs(len(self.seeds))
+
+    def of_densities(self, n_rows: int, *, held_out: bool) -> "How":
+        """How a member learns densities. It is alone: a base and neighbours would tell what its means are."""
+        method = replace(self.method, objective="predictive", n_estimators=1, beta=PENALTY_OF_DENSITIES)
+        return How(method, method.plan(n_rows, held_out=held_out), self.seeds[:1], base=False, n_neighbors=0)
+
+
+class Lesson(NamedTuple):
+    """What an ensemble learns from: rows with what a trend leaves over, and the rows that judge it."""
+
+    part: StartingPoint
+    likelihood: Likelihood
+    data: Batch
+    split: Split
+
+
 @dataclass
 class _Trainings:
-    """The trainings of a fit, which are as many as there are trends to compare.
+    """The trainings of a fit, which are as many as there are trends to compare, and perhaps one that learns densities.
 
-    ``ended`` has the ensembles of those that have ended, and ``views`` what these and the present one see.
+    ``densities`` says how that one is trained. ``ended`` has the ensembles of those that have ended, and ``views`` what
+    these and the present one see.
     """
 
     estimator: Any
-    method: Any
+    how: How
     before: Learnt | None
     table: Table
     order: np.ndarray
-    seeds: Sequence[int]
-    plan: Plan
     device: torch.device
     dtype: np.dtype
     wishes: Wishes
     clock: Clock
+    densities: How | None = None
     ended: list[Ensemble] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
 
     def together(self, ensemble: Ensemble) -> Ensemble:
         """The ensembles that have ended, with the present one, as one."""
-        if not self.table.trends:
-            return ensemble
-        return stacked([*self.ended[: len(self.views) - 1], ensemble], self.views)
+        if self.table.trends:
+            return stacked([*self.ended[: len(self.views) - 1], ensemble], self.views)
+        return beside(self.ended[0], ensemble, self.views[0]) if self.ended else ensemble
 
     def run(self, parts: Sequence[StartingPoint], monitor: Monitor) -> tuple[Ensemble, float]:
         """All ensembles as one, and its evidence lower bound in the user's units."""
@@ -145,12 +186,16 @@ class _Trainings:
             X = part.rows.given.X
             with clock.timing("gaps") if has_missing(X) or self.table.lacking(X).any() else nullcontext():
                 batches, like = self.batches(part.rows, likelihood)
-            judge = len(parts) > 1
-            ensemble, bound = self.train(part, likelihood, batches, monitor, clock, judge=judge, like=like)
+            lesson = self.lesson(part, likelihood, batches)
+            judge = len(parts) > 1 or self.densities is not None
+            ensemble, bound = self.train(lesson, monitor, clock, judge=judge, like=like)
             self.ended.append(ensemble)
             bounds.append(bound)
-        ensemble = self.together(self.ended[-1])
-        return ensemble, float(np.dot(ensemble.predictor.shares, bounds))
+        ensemble = stacked(self.ended, self.views) if self.table.trends else self.ended[0]
+        bound = float(np.dot(ensemble.predictor.shares, bounds))
+        if self.densities is not None and not any(history.interrupted for history in ensemble.histories):
+            ensemble = self.with_densities(lesson, self.densities, monitor)
+        return ensemble, bound
 
     def batches(self, rows: Encoded, likelihood: Likelihood) -> tuple[Batches, DeepGP | None]:
         """How the models of the present view learn from rows, and a base of these if that needed one."""
@@ -159,43 +204,40 @@ class _Trainings:
         groups = groups_of(self.table, rows.X.shape[1])
         return batches_to_learn(rows, likelihood, self.table, self.views[-1], self.order, groups, self.device)
 
+    def lesson(self, part: StartingPoint, likelihood: Likelihood, batches: Batches) -> Lesson:
+        """The rows of a part, encoded, and those that judge."""
+        data = batches(part.rows, self.dtype)
+        held_out = None if part.held_out is None else batches(part.held_out, self.dtype)
+        split = _hold_out(self.estimator, data, self.order, held_out, likelihood, self.how.plan)
+        return Lesson(part, likelihood, data, split._replace(distinct=part.trend is not None))
+
     def train(
-        self,
-        part: StartingPoint,
-        likelihood: Likelihood,
-        batches: Batches,
-        monitor: Monitor,
-        clock: Clock,
-        *,
-        judge: bool,
-        like: DeepGP | None,
+        self, lesson: Lesson, monitor: Monitor, clock: Clock, *, judge: bool, like: DeepGP | None
     ) -> tuple[Ensemble, float]:
         """The ensemble of a trend, and its bound. With ``judge`` left-out rows compare it with others.
 
         ``like`` is the base of almost the same rows, if there is one. Only the first training warns of what holds for
         all.
         """
-        estimator, table, plan, first = self.estimator, self.table, self.plan, not self.ended
-        data = batches(part.rows, self.dtype)
-        held_out = None if part.held_out is None else batches(part.held_out, self.dtype)
-        split = _hold_out(estimator, data, self.order, held_out, likelihood, plan)
-        split = split._replace(distinct=part.trend is not None)
+        part, likelihood, data, split = lesson
+        estimator, table, first = self.estimator, self.table, not self.ended
+        method, plan, seeds, base, n_neighbors = self.how
         if first:
             known = {"table": table, "likelihood": likelihood, "plan": plan, "split": split}
-            warn_of_idle(self.wishes, **known, n_members=len(self.seeds))
+            warn_of_idle(self.wishes, **known, n_members=len(seeds))
         start = (
-            _start(estimator, self.method, table, data, self.order, likelihood)
+            _start(estimator, method, table, data, self.order, likelihood)
             if self.before is None
-            else self.before.predictor.continued
+            else self.before.predictor.main.continued
         )
         with _blaming_units(likelihood, data):
             training = Training(data, split, plan, monitor, self.device, clock)
             ensemble = training.run(
                 start,
-                self.seeds,
-                base=_has_base(estimator),
+                seeds,
+                base=base,
                 groups=groups_of(table, data.X.shape[1]),
-                n_neighbors=_n_neighbors(estimator),
+                n_neighbors=n_neighbors,
                 judge=judge,
                 robust=likelihood.mixes and table.targets.transformer is None,
                 like=like,
@@ -209,6 +251,30 @@ class _Trainings:
         data = training.data  # without outliers
         bound = ensemble.objective(data, plan.settings.batch_size)
         return ensemble, bound + likelihood.log_jacobian(data.y, data.weight)
+
+    def with_densities(self, lesson: Lesson, how: How, monitor: Monitor) -> Ensemble:
+        """The ensemble that has ended, with a member beside it that learns densities, if rows gain by that."""
+        first, data = self.ended[0], lesson.data
+        weight = data.weight.index_fill(0, torch.from_numpy(first.outliers), 0.0)
+        data = Batch(data.X, data.y, weight)
+        before = None if self.before is None else self.before.predictor
+        start = (
+            before.predictors[1].continued
+            if isinstance(before, Stack)
+            else _start(self.estimator, how.method, self.table, data, self.order, lesson.likelihood)
+        )
+        training = Training(data, lesson.split, how.plan, monitor, self.device, self.clock)
+        try:
+            ensemble = training.run(start, how.seeds, judge=True, first=first.judged)
+        except KeyboardInterrupt:
+            warnings.warn(
+                "Training was interrupted before the member that learns densities had begun. Predictions do without "
+                "it: fit again if you want it.",
+                UserWarning,
+                stacklevel=users_level(),
+            )
+            return first
+        return self.together(ensemble)
 
 
 def learn_again(estimator, X, y, sample_weight, total_size, classes=None):
@@ -249,9 +315,9 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool
                 split = _split(chunk, order, min(_n_held_out(estimator, chunk), MAX_ROWS))
             warn_of_idle(wishes, table=table, likelihood=likelihood, plan=plan, split=split, n_members=n_members)
         else:
-            losses, n_members = estimator.loss_curve_, len(before.predictor)
-            start = before.predictor.continued
-        earlier = None if before is None else before.ensemble
+            main = before.predictor.main  # without a member that learns densities
+            losses, n_members, start = estimator.loss_curve_, len(main), main.continued
+        earlier = None if before is None else replace(before.ensemble, predictor=main)
         with _blaming_units(likelihood, chunk):
             with_base = _has_base(estimator) and suits(likelihood) and current().size == 1
             seeds = _seeds(rng, n_members)
@@ -273,7 +339,7 @@ def condition(estimator, X, y, sample_weight, *, known=None):
         table = before.table
         predictor, generator = before.predictor, torch.Generator("cpu").manual_seed(before.n_rows)
         exact = np.dtype(np.float64)
-        if isinstance(predictor, Stack):
+        if isinstance(predictor, Stack) and table.trends:
             parts = [
                 conditioned(part, batches_of(part, table, view)(without_trend(rows, table, view), exact), generator)
                 for part, view in zip(predictor.predictors, predictor.views, strict=True)
@@ -281,7 +347,8 @@ def condition(estimator, X, y, sample_weight, *, known=None):
             predictor = Stack(parts, predictor.views, predictor.shares)
         else:
             view = View(table.encoding.width)
-            predictor = conditioned(predictor, batches_of(predictor, table, view)(rows, exact), generator)
+            main = conditioned(predictor.main, batches_of(predictor, table, view)(rows, exact), generator)
+            predictor = predictor.with_main(main)
         ensemble = Ensemble(predictor, before.ensemble.plan_name, left_out="update")
         return keep(estimator, Learnt(ensemble, table, structure, before.n_rows + len(rows)).attributes())
 
@@ -452,6 +519,21 @@ def _n_neighbors(estimator) -> int | None:
     if is_classifier(estimator) or _is_alone(estimator):
         return 0
     return None if estimator.n_neighbors == "auto" else int(estimator.n_neighbors)
+
+
+def _learns_densities(estimator, rows: Encoded) -> bool:
+    """Whether a member is tried that learns densities: rows are many, and all else is as usual."""
+    return (
+        getattr(estimator, "objective", None) == "auto"
+        and len(rows) >= FEWEST_TO_LEARN_DENSITIES
+        and estimator.early_stopping
+        and estimator.max_time is None
+        and _has_base(estimator)
+        and getattr(estimator, "likelihood", None) == "gaussian"
+        and estimator.trend is None
+        and not rows.given.known
+        and current().size == 1
+    )
 
 
 def _is_corrected(estimator, rows: Rows) -> bool:

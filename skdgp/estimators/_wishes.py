@@ -25,7 +25,7 @@ from ..tables import Table
 from ._parameters import same
 
 #: Values that ask for nothing.
-NOTHING = {"base": None, "n_neighbors": 0, "cuda_graphs": False}
+NOTHING = {"base": None, "n_neighbors": 0, "cuda_graphs": False, "objective": "elbo"}
 
 
 @dataclass(frozen=True)

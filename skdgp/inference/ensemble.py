@@ -20,6 +20,7 @@ from .blending import Gain
 from .calibration import FIRST_PRIOR_ROWS, MAX_ROWS, PRIOR_ROWS, recalibrate
 from .callers import users_level
 from .clock import Clock
+from .judged import Judged, share_beside
 from .leave_one_out import REASONS, LeftOutRows, leave_one_out
 from .objectives import elbo
 from .plan import HeldOut, Plan, Split
@@ -31,7 +32,7 @@ from .streamed_base import first_blend, next_blend
 from .streaming import Stream
 from .threads import threads_for
 from .trusted import refuse
-from .validation import Foundation, Judged, Validation
+from .validation import Foundation, Validation
 
 #: Share of the epochs after which held-out rows decide whether the base is good enough alone.
 TRIAL = 0.2
@@ -47,7 +48,10 @@ PROMISING = 4e-3
 #: stay as they are after the trial, and the blend decides their weight.
 CHANCE = 2.0
 
-#: With fewer epochs there is no trial.
+#: Share of the epochs after which they decide whether a member beside another ensemble gains anything: it shows early.
+TRIAL_BESIDE = 0.1
+
+#: With fewer epochs there is no trial beside a base.
 LEAST_EPOCHS = 20
 
 #: Makes the untrained member with a given number, with a generator on the CPU.
@@ -161,6 +165,20 @@ def stacked(ensembles: Sequence[Ensemble], views: Sequence[View]) -> Ensemble:
     )
 
 
+def beside(first: Ensemble, second: Ensemble, view: View) -> Ensemble:
+    """An ensemble with another one of the same rows beside it, if rows gain by that; else the first one.
+
+    The second one knows densities better than means, and has no more weight than means allow; see :mod:`.judged`.
+    """
+    if first.judged is None or second.judged is None:
+        return first
+    share = share_beside(first.judged, second.judged)
+    if share.gain <= CHANCE:
+        return first
+    stack = Stack([first.predictor, second.predictor], [view, view], [1.0 - share.weight, share.weight])
+    return replace(first, predictor=stack, left_out="minibatches")
+
+
 class Watcher(Protocol):
     """An object that follows the training."""
 
@@ -213,6 +231,7 @@ class Training:
         judge: bool = False,
         robust: bool = False,
         like: DeepGP | None = None,
+        first: Judged | None = None,
     ) -> Ensemble:
         """Train a member for each seed, and calibrate the members together.
 
@@ -236,6 +255,9 @@ class Training:
             has heavy tails.
         like : DeepGP, default=None
             The base of almost the same rows, if there is one; see :func:`.fit_base`.
+        first : Judged, default=None
+            What rows say of another ensemble, beside which this one is to predict. Training ends after a trial if rows
+            gain nothing by that.
 
         Raises
         ------
@@ -254,7 +276,7 @@ class Training:
             rows, held_out = self.split.of(near, index)
             training.append(Member(model, rows, generator, None if self.split.for_validation else held_out))
         with self.clock.timing("training"):
-            histories = self._train(training, foundation)
+            histories = self._train(training, foundation, first)
             trained = [member for member, history in zip(training, histories, strict=True) if history.loss]
             begun = [history for history in histories if history.loss]
             predictor = Predictor([self._finished(member.model, index) for index, member in enumerate(trained)])
@@ -297,16 +319,16 @@ class Training:
         predictor.blend.robust = foundation.robust
         return self.validation.tails(predictor, foundation) if robust and self.validation.possible else None
 
-    def _train(self, members: Sequence[Member], foundation: Foundation | None) -> list[History]:
+    def _train(self, members: Sequence[Member], foundation: Foundation | None, first: Judged | None) -> list[History]:
         """Train the members. Meanwhile the watcher can ask what they would be if training ended.
 
         If they are blended with a base, training ends early if this gains hardly anything after a trial, or no more
-        than may be chance.
+        than may be chance. If they are to predict beside another ensemble, it ends if that gains no more than this.
         """
         settings = self.plan.settings
-        tried = foundation is not None and self.plan.name == "svi" and settings.until == math.inf
-        if tried and settings.max_iter >= LEAST_EPOCHS:
-            settings = replace(settings, trial=round(TRIAL * settings.max_iter))
+        if self.plan.name == "svi" and settings.until == math.inf:
+            trial = _trial(settings.max_iter, with_base=foundation is not None, beside=first is not None)
+            settings = replace(settings, trial=trial)
 
         def copied(index: int) -> DeepGP:
             member = members[index]
@@ -329,6 +351,8 @@ class Training:
                 by_chance, foreseen = gain.of_all_rows <= CHANCE, members[0].model.likelihood.additive
                 ended = by_chance or gain.at_most(LITTLE, PROMISING)
                 self.base_is_enough = ended and (foreseen or not by_chance)
+            if first is not None and at_trial and not ended:
+                ended = self._gain_beside(first, so_far(histories), members) <= CHANCE
             if settings.out_of_time():
                 self.clock.left_out.append("training")
             return ended or settings.out_of_time()
@@ -341,6 +365,14 @@ class Training:
             begun = zip(members, ensemble.histories, strict=True)
             self._calibrate(ensemble, [member.held_out for member, history in begun if history.loss])
             return self.validation.gain_of_members(ensemble.models, foundation)
+
+    def _gain_beside(self, first: Judged, ensemble: Ensemble, members: Sequence[Member]) -> float:
+        """What rows gain by members beside another ensemble, in nats of all of them together."""
+        with self.clock.timing("judging"), shared_among(ALONE):
+            begun = zip(members, ensemble.histories, strict=True)
+            self._calibrate(ensemble, [member.held_out for member, history in begun if history.loss])
+            judged = self.validation.judge(ensemble.predictor, None)
+        return 0.0 if judged is None else share_beside(first, judged).gain
 
     def _finished(self, model: DeepGP, index: int) -> DeepGP:
         """The trained model of this number, in the precision of predictions."""
@@ -379,10 +411,12 @@ class Training:
                 self.clock.left_out.append("neighbors")
             else:
                 with self.clock.timing("neighbors"):
-                    predictor.correction = self.validation.correction(predictor, foundation, n_neighbors, tails)
+                    best = self.validation.correction(predictor, foundation, n_neighbors, tails)
+                if best is not None:
+                    predictor.correction, ensemble.judged = best
         if tails is not None:
             cast(Blend, predictor.blend).likelihood = tails
-        if judge:
+        if judge and ensemble.judged is None:
             with self.clock.timing("judging"):
                 ensemble.judged = self.validation.judge(predictor, foundation)
         if self.split.for_validation and self.plan.solve is not None:
@@ -412,6 +446,13 @@ def _untrained(
 def _ready(model: DeepGP, dtype: torch.dtype) -> DeepGP:
     """The model in the precision of predictions."""
     return model.to(dtype).requires_grad_(False)
+
+
+def _trial(n_epochs: int, *, with_base: bool, beside: bool) -> int:
+    """Number of epochs after which rows decide whether training goes on; 0 if they do not."""
+    if beside and n_epochs > 1:
+        return max(1, round(TRIAL_BESIDE * n_epochs))
+    return round(TRIAL * n_epochs) if with_base and n_epochs >= LEAST_EPOCHS else 0
 
 
 def _warn_if_interrupted(histories: Sequence[History]) -> None:

@@ -94,7 +94,7 @@ def mean_gradient(
         with threads_for(frozen.products(len(block))):
             pairs = zip(likelihoods, frozen.marginals(block), strict=True)
             slopes = torch.stack([row_gradients(mean(*pair), block)[used] for pair in pairs])  # (E, B, P, Q)
-        gradients.append(slopes.mean(0).cpu().numpy())
+        gradients.append(torch.einsum("e,ebpq->bpq", slopes.new_tensor(frozen.weights), slopes).cpu().numpy())
         within = None if scale is None else frozen.gradient_variance(block.detach()[used])
         if within is not None:
             within = within * block.new_tensor(scale).square()[:, None]

@@ -15,6 +15,7 @@ from ..gp.likelihoods import AdditiveNoise, rounding_variance
 from ..gp.neighbours import Correction, Neighbourhood, Neighbours
 from ..gp.noise import Contaminated
 from .batches import Batch
+from .judged import Judged
 from .lbfgs import going_back
 from .tails import Errors, gaussian, log_mixture, noise_of, with_tails
 
@@ -123,8 +124,10 @@ def best_correction(
     n_neighbors: int = N_NEIGHBORS,
     change: Callable[[Tensor, Tensor], Tensor] | None = None,
     tails: Contaminated | None = None,
-) -> Correction | None:
-    """The best correction there is; None if there are no rows to judge.
+) -> tuple[Correction, Judged] | None:
+    """The best correction there is, and how likely rows are with it; None if there are no rows to judge.
+
+    Log densities are in the model's units. Rows have their numbers among those that are given.
 
     Parameters
     ----------
@@ -146,7 +149,7 @@ def best_correction(
 
     Returns
     -------
-    Correction or None
+    tuple of Correction and Judged, or None
     """
     affordable = VALIDATION_NUMBERS // min(n_neighbors, len(stored.rows)) ** 2
     n_rows = max(FEWEST_VALIDATION_ROWS, min(MOST_VALIDATION_ROWS, affordable))
@@ -181,9 +184,9 @@ def best_correction(
     scale, best = min(((scale, candidate(scale, first)) for scale in scales), key=lambda pair: pair[1].value)
     if len(first) < len(everything):
         best = candidate(scale, everything, best.optimum.x)
-    if len(everything) < FEWEST_BY_FEATURE:
-        return best.result()
-    return max(best.result(), _by_feature(best, partial(candidate, rows=everything)).result(), key=lambda c: c.gain)
+    other = [_by_feature(best, partial(candidate, rows=everything))] if len(everything) >= FEWEST_BY_FEATURE else []
+    correction, judged = max((one.result() for one in (best, *other)), key=lambda result: result[0].gain)
+    return correction, judged._replace(number=index.cpu().numpy())
 
 
 def _as_of_unseen_rows(stored: Predicted) -> Tensor:
@@ -308,20 +311,24 @@ class _Candidate:
         return value.item(), torch.autograd.grad(value, free)[0].cpu().numpy()
 
     @torch.no_grad()
-    def result(self) -> Correction:
-        """The correction with the gain that new rows can expect.
+    def result(self) -> tuple[Correction, Judged]:
+        """The correction with the gain that new rows can expect, and how likely the rows that judge are.
 
         These rows have chosen k numbers and gain k/(2n) nats by that on average, and new ones lose as much (Akaike,
         1974). With a dozen rows that is more than neighbours usually are worth.
         """
         self._set(torch.as_tensor(self.optimum.x, device=self.noise.device))
-        gain = self._density() - self._density_before()
+        density = self._density()
+        gain = density - self._density_before()
         mean = (self.weight * gain).sum()
         n_before = 0 if self.tails is None else 1 + 2 * len(self.noise)
         chosen = (len(self.optimum.x) - n_before) / self.total_weight
         error = ((self.weight * (gain - mean)).square().sum()).sqrt()
         likelihood = with_tails(self.likelihood, self.odds.sigmoid().item(), self.local.noise, self.wide)
-        return Correction(self.local, likelihood, (mean - chosen).item(), error.item())
+        shift, _ = self.local.moments(self.held_out.rows.X, self.near)
+        left = self.held_out.errors().error - shift
+        columns = (values.cpu().numpy() for values in (density, self.held_out.rows.weight, left))
+        return Correction(self.local, likelihood, (mean - chosen).item(), error.item()), Judged(np.empty(0), *columns)
 
     def _density_before(self) -> Tensor:
         """Log densities (n,) of held-out rows without neighbours."""

@@ -133,6 +133,10 @@ class Predictor(nn.Module):
         """The part of it whose base, neighbours and lengthscales are shown to users: itself."""
         return self
 
+    def with_main(self, main: "Predictor") -> "Predictor":
+        """The same with another main part."""
+        return main
+
     @property
     def base_weight(self) -> float:
         """Weight of the base near the training rows; 0 if there is no base."""

@@ -103,15 +103,26 @@ class Stack(Predictor):
         """The predictors, with their type."""
         return [part for part in self.stacked if isinstance(part, Predictor)]
 
+    def with_main(self, main: Predictor) -> "Stack":
+        """See :meth:`.Predictor.with_main`."""
+        predictors = self.predictors
+        predictors[self._main] = main
+        return Stack(predictors, self.views, self.shares)
+
     @property
     def main(self) -> Predictor:
-        """The predictor of the largest weight."""
-        return self.predictors[int(np.argmax(self.shares))]
+        """The predictor of the largest weight; if some have a base, among these."""
+        return self.predictors[self._main]
 
     @property
     def main_view(self) -> View:
         """What it sees."""
-        return self.views[int(np.argmax(self.shares))]
+        return self.views[self._main]
+
+    @property
+    def _main(self) -> int:
+        blended = [predictor.blend is not None for predictor in self.predictors]
+        return int(np.argmax(np.where(blended, self.shares, -1.0) if any(blended) else self.shares))
 
     @property
     def likelihoods(self) -> list[Likelihood]:
@@ -165,8 +176,16 @@ class Stack(Predictor):
         return marginals
 
     def joint(self, X: Tensor, *, joint: bool = True, observed: bool = False) -> tuple[Tensor, Tensor]:
-        """It has none, since its members have different units; see :meth:`joint_response`."""
-        raise NotImplementedError
+        """See :meth:`.Predictor.joint`. Predictors of different trends have none, since their units differ."""
+        if any(view.first is not None for view in self.views):
+            raise NotImplementedError("Predictors of different trends have joint_response alone.")
+        parts = zip(self.predictors, self.views, strict=True)
+        means, spreads = zip(
+            *(part.joint(view.inputs(X), joint=joint, observed=observed) for part, view in parts), strict=True
+        )
+        within = sum(share * spread for share, spread in zip(self.shares, spreads, strict=True))
+        product = "kpi,kpj->pij" if joint else "kpi,kpi->pi"
+        return _mixed(torch.stack(means), X.new_tensor(self.shares), within, product)
 
     def joint_response(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Means (P, B) and covariances (P, B, B) of observations without noise, in the user's units."""

@@ -31,6 +31,7 @@ from .batches import Batch, Part, as_of_complete, in_least_squares
 from .blending import Gain, OutOfSample, blend, gain_of_members
 from .calibration import MAX_ROWS, marginals_of
 from .callers import users_level
+from .judged import Judged
 from .locality import (
     ERRORS,
     LEAST_GAIN,
@@ -41,6 +42,7 @@ from .locality import (
     Predicted,
     best_correction,
 )
+from .objectives import log_mixture
 from .outliers import PREDICT_ROWS, reach_of
 from .pairs import Pairs
 from .plan import HeldOut, LeftOut, Plan, Split
@@ -99,20 +101,6 @@ class Foundation(NamedTuple):
             others = torch.ones_like(far).index_fill(0, index, False)
             far[others] = (error[others].abs() > reach_of(error[index])).any(-1).to(far.device)
         return far
-
-
-class Judged(NamedTuple):
-    """Rows (n,) that a predictor has not learnt from: numbers, log densities in the user's units, and weights."""
-
-    number: np.ndarray
-    log_density: np.ndarray
-    weight: np.ndarray
-
-    def of(self, number: np.ndarray) -> "Judged":
-        """The rows of these numbers, which are among them."""
-        order = self.number.argsort()
-        rows = order[np.searchsorted(self.number, number, sorter=order)]
-        return Judged(*(column[rows] for column in self))
 
 
 class Validation(NamedTuple):
@@ -280,8 +268,10 @@ class Validation(NamedTuple):
         foundation: Foundation | None,
         n_neighbors: int | None,
         tails: Contaminated | None = None,
-    ) -> Correction | None:
-        """The correction of a predictor that has none, by nearest rows; None if no rows judge it.
+    ) -> tuple[Correction, Judged] | None:
+        """The correction of a predictor that has none, by nearest rows, and how likely rows are with it.
+
+        It is None if no rows judge it.
 
         With ``n_neighbors=None`` it is also None if it does not gain, beyond what ``tails`` of the noise do. If it
         cannot be computed, it is None after a warning.
@@ -304,26 +294,23 @@ class Validation(NamedTuple):
         if others is not None:
             others = others._replace(rows=as_of_complete(likelihood, others.rows))
         change = None if others is not None else self._change(predictor, foundation, stored, predicted.rows.X)
-        try:
-            correction = best_correction(
-                predicted, others, likelihood, scales, n_neighbors or N_NEIGHBORS, change, tails
-            )
-        except np.linalg.LinAlgError:
-            warnings.warn(
-                "The correction by nearest rows could not be computed, and predictions do without it: a covariance "
-                "matrix has no Cholesky factor. The likely cause is features or targets with values far from all "
-                "others: remove or transform these, or set n_neighbors=0.",
-                RuntimeWarning,
-                stacklevel=users_level(),
-            )
+        best = _best_correction(predicted, others, likelihood, scales, n_neighbors or N_NEIGHBORS, change, tails)
+        if best is None:
             return None
-        if correction is None:
-            return None
+        correction, judged = best
         if n_neighbors is None and correction.gain <= max(ERRORS * correction.error, LEAST_GAIN):
             return None
         if n_neighbors is None and self._leads_away(predictor, correction, stored.spread(SEARCH_ROWS)):
             return None
-        return correction
+        source = stored if others is None else Part(cast(Batch, self.split.rows)).spread(MOST_VALIDATION_ROWS)
+        number = judged.number if source.index is None else source.index.cpu().numpy()[judged.number]
+        per_row = self._log_jacobian(correction.likelihood, predicted.rows.y)
+        return correction, judged._replace(number=number, log_density=judged.log_density + per_row)
+
+    @staticmethod
+    def _log_jacobian(likelihood: Likelihood, y: Tensor) -> float:
+        """What is added to the log density of a row, so that it is in the user's units."""
+        return float(likelihood.log_jacobian(y[:1], torch.ones_like(y[:1, 0])))
 
     @torch.no_grad()
     def _change(
@@ -376,7 +363,8 @@ class Validation(NamedTuple):
     def judge(self, predictor: Predictor, foundation: Foundation | None) -> Judged | None:
         """How likely rows are that members have not learnt from; None if there are none.
 
-        Neighbours count by what they gain on average. Predictions count as Gaussian, even if they are mixtures.
+        Neighbours count by what they gain on average. Predictions count as Gaussian, even if they are mixtures, unless
+        there are members alone.
         """
         if not self.possible:
             return None
@@ -390,12 +378,25 @@ class Validation(NamedTuple):
         predicted, blend = self._predicted(predictor, foundation, part), predictor.blend
         likelihood = predictor.models[0].likelihood if blend is None else blend.likelihood
         y, weight = predicted.rows.y, predicted.rows.weight
-        density = likelihood.log_predictive(y, predicted.mean[None], predicted.variance[None])[0]
-        density = density + likelihood.log_jacobian(y[:1], torch.ones_like(weight[:1]))
+        if blend is None and predictor.correction is None and not self._by_plan(part):
+            density = self._of_mixtures(predictor, part)
+        else:
+            density = likelihood.log_predictive(y, predicted.mean[None], predicted.variance[None])[0]
+        density = density + self._log_jacobian(likelihood, y)
         if predictor.correction is not None:
             density = density + predictor.correction.gain
-        columns = (cast(Tensor, part.index), density, weight)
+        columns = (cast(Tensor, part.index), density, weight, y - predicted.mean)
         return Judged(*(column[predicted.unseen.to(column.device)].cpu().numpy() for column in columns))
+
+    def _of_mixtures(self, predictor: Predictor, part: Part) -> Tensor:
+        """Log densities (n,) of rows by the members that have not learnt from them, in the models' units."""
+        rows, size = part.rows().to(self.device, self.dtype), max(self.plan.settings.batch_size, PREDICT_ROWS)
+        unseen = torch.stack([self._unseen(index, part) for index in range(len(predictor))]).to(self.device)
+        of_members = torch.stack(
+            [log_mixture(marginals_of(model, rows, size), model.likelihood, rows.y) for model in predictor.models]
+        ).double()
+        counts = unseen | ~unseen.any(0)
+        return of_members.masked_fill(~counts, -torch.inf).logsumexp(0) - counts.sum(0).double().log()
 
     def stored(self) -> tuple[Part, Tensor, Tensor | None]:
         """Rows that may become neighbours, with their weights, and shares of these with which they are neighbours.
@@ -478,3 +479,18 @@ class Validation(NamedTuple):
 def _n_points(model: DeepGP) -> int:
     """Number of inducing variables of a model of one layer."""
     return sum(cast(GlobalLayer, model.layers[0]).sizes)
+
+
+def _best_correction(*arguments) -> tuple[Correction, Judged] | None:
+    """The best correction; see :func:`.best_correction`. If it cannot be computed, it is None after a warning."""
+    try:
+        return best_correction(*arguments)
+    except np.linalg.LinAlgError:
+        warnings.warn(
+            "The correction by nearest rows could not be computed, and predictions do without it: a covariance "
+            "matrix has no Cholesky factor. The likely cause is features or targets with values far from all "
+            "others: remove or transform these, or set n_neighbors=0.",
+            RuntimeWarning,
+            stacklevel=users_level(),
+        )
+        return None

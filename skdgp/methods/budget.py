@@ -86,7 +86,7 @@ def plan_minibatches(
     max_iter = budget.max_iter(n_rows, batch_size, by_chunks=n_chunk is not None)
     max_iter = max_iter if method.max_iter == "auto" else method.max_iter
     settings = Settings(
-        objective=OBJECTIVES[method.objective],
+        objective=OBJECTIVES["elbo" if method.objective == "auto" else method.objective],
         beta=method.beta if beta is None else beta,
         max_iter=max_iter,
         batch_size=batch_size,

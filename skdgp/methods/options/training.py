@@ -63,6 +63,19 @@ OBJECTIVE = Option(
     """,
 )
 
+OBJECTIVE_AVDGP = OBJECTIVE.but(
+    values=[StrOptions({"auto", *OBJECTIVES})],
+    kind='{"auto", "elbo", "predictive"}',
+    text="""
+    What training maximises. "elbo" is an approximation of the evidence lower bound. "predictive" is the log predictive
+    density of the targets, minus the same penalty on the inducing variables. It can make predicted densities better,
+    but predicted means worse. "auto" is "elbo". A regressor with 4000 rows or more then also trains a member by
+    "predictive". If held-out rows gain by it, predictions are a mixture with this member. Its weight is limited, so
+    that means stay about as good. This needs Gaussian noise, ``early_stopping`` and a base, and neither ``trend`` nor
+    ``max_time``. ``partial_fit`` goes on without the member.
+    """,
+)
+
 MAX_TIME = Option(
     [Interval(Real, 0, None, closed="neither"), None],
     "float or None",
