@@ -128,6 +128,18 @@ def test_means_that_agree_leave_the_weight_to_densities():
     assert share_beside(second, first).gain <= 0
 
 
+def test_densities_that_are_no_numbers_have_no_member(few, monkeypatch):
+    monkeypatch.setattr(ensembles, "share_beside", lambda *_: Share(np.nan, np.nan))
+    assert type(predictor_of(small().fit(X, Y))) is Predictor
+
+
+@pytest.mark.parametrize("n_estimators", [1, 3])
+def test_one_row_and_any_number_of_members(n_estimators, mixed):
+    model = small(n_estimators=n_estimators).fit(X, Y)
+    assert len(predictor_of(model).models) == n_estimators + 1
+    close(model.predict(NEW[:1], return_std=True), np.array(model.predict(NEW, return_std=True))[:, :1], 1e-5)
+
+
 def test_only_rows_that_both_have_count_and_weights_are_copies():
     first, second = make_judged()
     weight = np.resize([1.0, 2.0, 0.0], len(first.number))
@@ -324,7 +336,10 @@ def test_predictions_are_those_of_the_mixture(model):
 
 
 def test_rows_alone_and_together_are_the_same(model):
-    many = np.concatenate([NEW, forked(500, seed=4)[0]])
+    far = np.full((1, 2), 1e6)
+    many = np.concatenate([NEW, forked(500, seed=4)[0], far])
+    near, deviation = model.predict(many, return_std=True)[1][[0, -1]]
+    assert np.isfinite(deviation) and deviation > near
     close(model.predict(many)[: len(NEW)], model.predict(NEW), 1e-5)
     close([model.predict(row[None])[0] for row in NEW], model.predict(NEW), 1e-5)
 

@@ -173,7 +173,7 @@ def beside(first: Ensemble, second: Ensemble, view: View) -> Ensemble:
     if first.judged is None or second.judged is None:
         return first
     share = share_beside(first.judged, second.judged)
-    if share.gain <= CHANCE:
+    if not share.gain > CHANCE:  # nor if it is no number
         return first
     stack = Stack([first.predictor, second.predictor], [view, view], [1.0 - share.weight, share.weight])
     return replace(first, predictor=stack, left_out="minibatches")
@@ -352,7 +352,7 @@ class Training:
                 ended = by_chance or gain.at_most(LITTLE, PROMISING)
                 self.base_is_enough = ended and (foreseen or not by_chance)
             if first is not None and at_trial and not ended:
-                ended = self._gain_beside(first, so_far(histories), members) <= CHANCE
+                ended = not self._gain_beside(first, so_far(histories), members) > CHANCE
             if settings.out_of_time():
                 self.clock.left_out.append("training")
             return ended or settings.out_of_time()

@@ -293,18 +293,21 @@ class _Candidate:
         self.local.lengthscale, self.local.variance = self.scale * length.exp(), variance.exp()
         self.local.noise, self.wide = noise.exp(), self.noise * width.exp()
 
-    def _density(self) -> Tensor:
-        """Log densities (n,) of held-out rows; the model's own distribution counts as a Gaussian with its moments."""
+    def _left(self) -> Errors:
+        """Errors of held-out rows with neighbours, before noise."""
         mean, variance = self.local.moments(self.held_out.rows.X, self.near)
         errors = self.held_out.errors()
-        left = errors._replace(error=errors.error - mean, variance=errors.variance + variance)
+        return errors._replace(error=errors.error - mean, variance=errors.variance + variance)
+
+    def _density(self, left: Errors) -> Tensor:
+        """Log densities (n,) of held-out rows; the model's own distribution counts as a Gaussian with its moments."""
         return log_mixture(left, self.odds, self.local.noise, self.wide)
 
     def _negative(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         free = torch.tensor(vector, device=self.noise.device, requires_grad=True)
         self._set(free)
         counted = PSEUDO_COUNT * (logsigmoid(self.odds) + logsigmoid(-self.odds)).sum() / self.total_weight
-        value = -(self.weight * self._density()).sum() - counted
+        value = -(self.weight * self._density(self._left())).sum() - counted
         if self.usual is not None:
             unusual = (self.local.lengthscale / self.usual).log()
             value = value + unusual.square().log1p().sum() / self.total_weight
@@ -318,16 +321,15 @@ class _Candidate:
         1974). With a dozen rows that is more than neighbours usually are worth.
         """
         self._set(torch.as_tensor(self.optimum.x, device=self.noise.device))
-        density = self._density()
+        left = self._left()
+        density = self._density(left)
         gain = density - self._density_before()
         mean = (self.weight * gain).sum()
         n_before = 0 if self.tails is None else 1 + 2 * len(self.noise)
         chosen = (len(self.optimum.x) - n_before) / self.total_weight
         error = ((self.weight * (gain - mean)).square().sum()).sqrt()
         likelihood = with_tails(self.likelihood, self.odds.sigmoid().item(), self.local.noise, self.wide)
-        shift, _ = self.local.moments(self.held_out.rows.X, self.near)
-        left = self.held_out.errors().error - shift
-        columns = (values.cpu().numpy() for values in (density, self.held_out.rows.weight, left))
+        columns = (values.cpu().numpy() for values in (density, self.held_out.rows.weight, left.error))
         return Correction(self.local, likelihood, (mean - chosen).item(), error.item()), Judged(np.empty(0), *columns)
 
     def _density_before(self) -> Tensor:
