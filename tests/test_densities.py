@@ -13,7 +13,7 @@ from sklearn.linear_model import Ridge
 
 from skdgp import AVDGPClassifier, AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.adapters import MomentsModule
-from skdgp.estimators import _training
+from skdgp.estimators import _ensembles
 from skdgp.inference import ensemble as ensembles
 from skdgp.inference.judged import CREDIT, GROWTH, Judged, Share, share_beside
 from skdgp.inference.predictor import Predictor
@@ -40,7 +40,7 @@ NEW, NEW_Y = forked(9, seed=1)
 @pytest.fixture
 def few(monkeypatch):
     """Let tables of few rows be tried, too."""
-    monkeypatch.setattr(_training, "FEWEST_TO_LEARN_DENSITIES", 100)
+    monkeypatch.setattr(_ensembles, "FEWEST_TO_LEARN_DENSITIES", 100)
 
 
 @pytest.fixture
@@ -55,8 +55,9 @@ def close(found, expected, tolerance=1e-6):
 
 def parts_of(model):
     """A regressor that predicts by the members of each part alone."""
-    regressors = []
-    for part in predictor_of(model).predictors:
+    regressors, stack = [], predictor_of(model)
+    for part, view in zip(stack.predictors, stack.views, strict=True):
+        part = part if view.guide is None else Stack([part], [view], [1.0])
         regressor = clone(model)
         vars(regressor).update(vars(model))
         learnt = model._learnt
@@ -214,7 +215,7 @@ def test_no_such_member_is_tried(options, mixed):
 
 
 def test_few_rows_are_not_tried(monkeypatch):
-    monkeypatch.setattr(_training, "FEWEST_TO_LEARN_DENSITIES", N_ROWS + 1)
+    monkeypatch.setattr(_ensembles, "FEWEST_TO_LEARN_DENSITIES", N_ROWS + 1)
     assert type(predictor_of(small().fit(X, Y))) is Predictor
 
 
@@ -311,7 +312,7 @@ def test_outliers_are_no_rows_to_learn_from(mixed, monkeypatch):
 def model():
     """A regressor with such a member, which tests may not change."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_training, "FEWEST_TO_LEARN_DENSITIES", 100)
+        patch.setattr(_ensembles, "FEWEST_TO_LEARN_DENSITIES", 100)
         patch.setattr(ensembles, "share_beside", lambda *_: Share(SHARE, 100.0))
         return small(n_neighbors=5).fit(X, Y)
 

@@ -27,7 +27,8 @@ from ..tables.columns import as_array_or_frame
 from ._fitted import Learnt, keep
 from ._parameters import structure_of
 from ._rows import checker_of
-from ._training import likelihood_of, wishes_of
+from ._setup import likelihood_of
+from ._training import wishes_of
 
 #: Targets where functions are zero, by likelihood. For other likelihoods, targets decide what the prior is.
 NEUTRAL = {"gaussian": 0.0, "student_t": 0.0, "heteroskedastic": 0.0}

@@ -10,6 +10,7 @@ from typing import Protocol, Self, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..gp.blend import Blend
 from ..gp.deep_gp import DeepGP
@@ -20,6 +21,8 @@ from .blending import Gain
 from .calibration import FIRST_PRIOR_ROWS, MAX_ROWS, PRIOR_ROWS, recalibrate
 from .callers import users_level
 from .clock import Clock
+from .guide import Guide
+from .guiding import guide_of
 from .judged import Judged, share_beside
 from .leave_one_out import REASONS, LeftOutRows, leave_one_out
 from .objectives import elbo
@@ -165,17 +168,19 @@ def stacked(ensembles: Sequence[Ensemble], views: Sequence[View]) -> Ensemble:
     )
 
 
-def beside(first: Ensemble, second: Ensemble, view: View) -> Ensemble:
+def beside(first: Ensemble, second: Ensemble, view: View, guide: Guide | None = None) -> Ensemble:
     """An ensemble with another one of the same rows beside it, if rows gain by that; else the first one.
 
-    The second one knows densities better than means, and has no more weight than means allow; see :mod:`.judged`.
+    The second one knows densities better than means, and has no more weight than means allow; see :mod:`.judged`. It
+    sees what the guide makes of rows, if there is one.
     """
     if first.judged is None or second.judged is None:
         return first
     share = share_beside(first.judged, second.judged)
     if not share.gain > CHANCE:  # nor if it is no number
         return first
-    stack = Stack([first.predictor, second.predictor], [view, view], [1.0 - share.weight, share.weight])
+    views = [view, view._replace(guide=guide)]
+    stack = Stack([first.predictor, second.predictor], views, [1.0 - share.weight, share.weight])
     return replace(first, predictor=stack, left_out="minibatches")
 
 
@@ -217,7 +222,7 @@ class Training:
         plan = plan._replace(settings=replace(plan.settings, until=clock.end_of_training))
         self.data, self.split, self.plan, self.watcher, self.device = data, split, plan, watcher, device
         self.clock, self.base_is_enough = clock, False
-        self.outliers = np.empty(0, np.int64)
+        self.outliers, self.foundation = np.empty(0, np.int64), cast(Foundation | None, None)
         self.validation = Validation(data, split, plan, device, data.X.dtype)
 
     def run(
@@ -269,12 +274,7 @@ class Training:
         with self.clock.timing("base"):
             likelihood = untrained[0][0].likelihood
             foundation = self._foundation(likelihood, groups, robust=robust, like=like) if base else None
-        near, training = self.data.to("cpu", self.plan.precision).near(self.device), []
-        for index, (model, generator) in enumerate(untrained):
-            if foundation is not None and foundation.level is not None:
-                model.likelihood.fix_level(foundation.level)
-            rows, held_out = self.split.of(near, index)
-            training.append(Member(model, rows, generator, None if self.split.for_validation else held_out))
+        training = self._members(untrained, foundation)
         with self.clock.timing("training"):
             histories = self._train(training, foundation, first)
             trained = [member for member, history in zip(training, histories, strict=True) if history.loss]
@@ -287,7 +287,8 @@ class Training:
                 self._calibrate(ensemble, [member.held_out for member in trained])
                 if foundation is not None:
                     tails = self._blend(ensemble, foundation, robust=robust)
-            self._correct(ensemble, foundation, n_neighbors, tails, judge=judge)
+            self._correct(ensemble, n_neighbors, tails)
+            self._judge(ensemble, first, judge=judge)
             basis = None if foundation is None else foundation.rows
             with self.clock.timing("leave_one_out"):
                 ensemble.left_out = leave_one_out(predictor, learnt_with, basis, self.validation)
@@ -297,6 +298,29 @@ class Training:
         _warn_if_interrupted(histories)
         self.watcher.end(ensemble)
         return ensemble
+
+    def _members(
+        self, untrained: Sequence[tuple[DeepGP, torch.Generator]], foundation: Foundation | None
+    ) -> list[Member]:
+        """Untrained models with the rows that each learns from."""
+        near, members = self.data.to("cpu", self.plan.precision).near(self.device), []
+        for index, (model, generator) in enumerate(untrained):
+            if foundation is not None and foundation.level is not None:
+                model.likelihood.fix_level(foundation.level)
+            rows, held_out = self.split.of(near, index)
+            members.append(Member(model, rows, generator, None if self.split.for_validation else held_out))
+        return members
+
+    def guide(self, predictor: Predictor) -> tuple[Guide, Tensor] | None:
+        """A guide of this training's base and of the predictor's neighbours, and its values (N, 2P) at all rows.
+
+        None if there is no base; see :func:`.guide_of`.
+        """
+        if self.foundation is None:
+            return None
+        with self.clock.timing("base"):
+            shared = predictor.models[0] if predictor.blend is None else predictor.blend
+            return guide_of(self.validation, self.foundation, predictor.correction, shared.likelihood)
 
     def _foundation(
         self, likelihood: Likelihood, groups: Sequence[int] | None, *, robust: bool, like: DeepGP | None
@@ -308,6 +332,7 @@ class Training:
             self.outliers = torch.nonzero(outliers)[:, 0].cpu().numpy()
             self.validation = self.validation.without(outliers)
             self.data = self.validation.data
+        self.foundation = foundation
         return foundation
 
     def _blend(self, ensemble: Ensemble, foundation: Foundation, *, robust: bool) -> Contaminated | None:
@@ -371,7 +396,7 @@ class Training:
         with self.clock.timing("judging"), shared_among(ALONE):
             begun = zip(members, ensemble.histories, strict=True)
             self._calibrate(ensemble, [member.held_out for member, history in begun if history.loss])
-            judged = self.validation.judge(ensemble.predictor, None)
+            judged = self.validation.judge(ensemble.predictor, None, first)
         return 0.0 if judged is None else share_beside(first, judged).gain
 
     def _finished(self, model: DeepGP, index: int) -> DeepGP:
@@ -394,33 +419,31 @@ class Training:
         n_rows = sum(map(len, rows)) if self.split.rows is None else len(rows[0])
         ensemble.held_out = HeldOut(float(np.mean(scores)), n_rows) if scores else None
 
-    def _correct(
-        self,
-        ensemble: Ensemble,
-        foundation: Foundation | None,
-        n_neighbors: int | None,
-        tails: Contaminated | None,
-        *,
-        judge: bool,
-    ) -> None:
-        """Let rows decide on neighbours. Members then learn from rows that were held out to judge them alone."""
-        predictor, models = ensemble.predictor, ensemble.models
-        if n_neighbors != 0 and self.validation.possible and models[0].likelihood.kriged:
+    def _correct(self, ensemble: Ensemble, n_neighbors: int | None, tails: Contaminated | None) -> None:
+        """Let rows decide on neighbours."""
+        predictor = ensemble.predictor
+        if n_neighbors != 0 and self.validation.possible and ensemble.models[0].likelihood.kriged:
             # They take about as long as a base.
             if self.clock.left < self.clock.seconds["base"]:
                 self.clock.left_out.append("neighbors")
             else:
                 with self.clock.timing("neighbors"):
-                    best = self.validation.correction(predictor, foundation, n_neighbors, tails)
+                    best = self.validation.correction(predictor, self.foundation, n_neighbors, tails)
                 if best is not None:
                     predictor.correction, ensemble.judged = best
         if tails is not None:
             cast(Blend, predictor.blend).likelihood = tails
+
+    def _judge(self, ensemble: Ensemble, first: Judged | None, *, judge: bool) -> None:
+        """Let rows judge all of it, those that judge the first ensemble if there is one.
+
+        Members then learn from rows that were held out to judge them alone.
+        """
         if judge and ensemble.judged is None:
             with self.clock.timing("judging"):
-                ensemble.judged = self.validation.judge(predictor, foundation)
+                ensemble.judged = self.validation.judge(ensemble.predictor, self.foundation, first)
         if self.split.for_validation and self.plan.solve is not None:
-            for model in models:
+            for model in ensemble.models:
                 self.plan.solve(model, self.data.to(self.device, self.data.X.dtype), self.plan.settings)
 
 

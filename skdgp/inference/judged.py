@@ -23,7 +23,8 @@ from scipy.optimize import minimize_scalar
 CREDIT = 0.75
 
 #: By what share squared errors may grow. This decides where the second mean explains nothing, but is near the first.
-GROWTH = 0.01
+#: The rows have decided about neighbours of the first one, so that its errors there are too small by about as much.
+GROWTH = 0.03
 
 #: How exact the weight is, as a share of the largest one.
 TOLERANCE = 1e-4

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ..gp.deep_gp import Marginals
 from ..gp.likelihoods import Likelihood
 from ..gp.waves import Streams
+from .guide import Guide
 from .predictor import Predictor
 from .trusted import refuse
 
@@ -49,16 +50,20 @@ class View(NamedTuple):
         For each target, by what the trend's column has to be multiplied in the predictor's units.
     sees : bool
         Whether its models see the trend.
+    guide : Guide or None
+        What makes features for its models from those of rows; see :mod:`.guide`.
     """
 
     n_features: int
     first: int | None = None
     slope: tuple[float, ...] = ()
     sees: bool = True
+    guide: Guide | None = None
 
     def inputs(self, X: Tensor) -> Tensor:
         """What the models see of rows X (B, Q)."""
         features = X[:, : self.n_features]
+        features = features if self.guide is None else self.guide(features)
         return torch.cat([features, self._columns(X)], dim=1) if self.first is not None and self.sees else features
 
     def trend(self, X: Tensor, n_outputs: int) -> Tensor:
@@ -67,6 +72,14 @@ class View(NamedTuple):
             return X.new_zeros(len(X), n_outputs)
         values = self._columns(X) * X.new_tensor(self.slope)
         return nn.functional.pad(values, (0, n_outputs - len(self.slope)))
+
+    def alone(self, *, as_one: bool) -> "View":
+        """A copy with a memory of its own; see :meth:`.Predictor.alone`."""
+        return self if self.guide is None else self._replace(guide=self.guide.alone(as_one=as_one))
+
+    def frozen(self, *, turned: bool, as_one: bool) -> "View":
+        """A copy that is faster in many calls; see :meth:`.Predictor.frozen`."""
+        return self if self.guide is None else self._replace(guide=self.guide.frozen(turned=turned, as_one=as_one))
 
     def _columns(self, X: Tensor) -> Tensor:
         start = 0 if self.first is None else self.first
@@ -145,7 +158,8 @@ class Stack(Predictor):
     def frozen(self, dtype: torch.dtype = torch.float64, *, turned: bool = False, as_one: bool = False) -> "Stack":
         """See :meth:`.Predictor.frozen`."""
         parts = [part.frozen(dtype, turned=turned, as_one=as_one) for part in self.predictors]
-        return Stack(parts, self.views, self.shares)
+        views = [view.frozen(turned=turned, as_one=as_one) for view in self.views]
+        return Stack(parts, views, self.shares)
 
     def alone(self, *numbers: int, as_one: bool = False) -> "Stack":
         """See :meth:`.Predictor.alone`. Members keep their order."""
@@ -157,7 +171,7 @@ class Stack(Predictor):
         kept = [(k, own) for k, own in kept if own]
         return Stack(
             [self.predictors[k].alone(*own, as_one=as_one) for k, own in kept],
-            [self.views[k] for k, _ in kept],
+            [self.views[k].alone(as_one=as_one) for k, _ in kept],
             [self.shares[k] for k, _ in kept],
         )
 
@@ -235,15 +249,21 @@ class Stack(Predictor):
 
     def numbers_per_row(self) -> int:
         """See :meth:`.Predictor.numbers_per_row`."""
-        return max(predictor.numbers_per_row() for predictor in self.predictors)
+        return max(predictor.numbers_per_row() for predictor in self.predictors + self._guides)
 
     def numbers_per_draw(self) -> int:
         """See :meth:`.Predictor.numbers_per_draw`."""
-        return max(predictor.numbers_per_draw() for predictor in self.predictors)
+        functions = [predictor.numbers_per_draw() for predictor in self.predictors]
+        return max(functions + [guide.numbers_per_row() for guide in self._guides])  # one for all functions
 
     def products(self, n_rows: int) -> int:
         """See :meth:`.Predictor.products`."""
-        return max(predictor.products(n_rows) for predictor in self.predictors)
+        return max(predictor.products(n_rows) for predictor in self.predictors + self._guides)
+
+    @property
+    def _guides(self) -> list[Predictor]:
+        """What guides compute with."""
+        return [view.guide.predictor for view in self.views if view.guide is not None]
 
     # Storage.
 
@@ -253,13 +273,19 @@ class Stack(Predictor):
             "stack": [predictor.to_plain() for predictor in self.predictors],
             "views": [[view.n_features, view.first, list(view.slope), view.sees] for view in self.views],
             "shares": self.shares,
+            "guides": [None if view.guide is None else view.guide.to_plain() for view in self.views],
         }
 
     @classmethod
     def from_plain(cls, state: dict) -> "Stack":
         """The stack, on the CPU, from the state that :meth:`to_plain` returned."""
         predictors = [Predictor.from_plain(part) for part in state["stack"]]
-        views = [View(n, first, tuple(slope), sees) for n, first, slope, sees in state["views"]]
+        none = len(state["views"]) * [None]  # files of earlier versions do not say
+        guides = [None if guide is None else Guide.from_plain(guide) for guide in state.get("guides", none)]
+        views = [
+            View(n, first, tuple(slope), sees, guide)
+            for (n, first, slope, sees), guide in zip(state["views"], guides, strict=True)
+        ]
         shares = np.asarray(state["shares"], dtype=np.float64)
         whole = shares.shape == (len(predictors),) and shares.min() >= 0 and abs(shares.sum() - 1) < ROUNDING
         if not predictors or len(views) != len(predictors) or not whole:

@@ -50,6 +50,14 @@ def side_by_side(order: np.ndarray, group: np.ndarray) -> np.ndarray:
     return order[np.argsort(first[number], kind="stable")]
 
 
+def folds(order: np.ndarray, group: np.ndarray, number: int) -> np.ndarray:
+    """Number of the fold of each row (n,). Rows of a group share a fold; groups come in the order of the rows."""
+    _, first, place = np.unique(group[order], return_index=True, return_inverse=True)
+    fold = np.empty(len(order), dtype=int)
+    fold[order] = first.argsort().argsort()[place] % number
+    return fold
+
+
 def weight_of_twins(rows: Batch, data: Batch) -> Tensor:
     """For some rows (n,) of a table, the weight that they have together with their twins there."""
     group = twins(data.joined(rows))

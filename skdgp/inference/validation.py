@@ -330,7 +330,7 @@ class Validation(NamedTuple):
             judged.append((1.0 - of_members, [foundation.base], foundation.rows))
         if self._by_plan(stored) and predictor.with_members:
             judged.append((of_members, [Base(model) for model in predictor.models], Part(self.data)))
-        if all(_n_points(bases[0].model) <= MOST_OWN_SHARE * len(rows) for _, bases, rows in judged):
+        if all(n_points(bases[0].model) <= MOST_OWN_SHARE * len(rows) for _, bases, rows in judged):
             return None
         pairs = [(share, Pairs.of(bases, stored, rows)) for share, bases, rows in judged]
 
@@ -360,11 +360,11 @@ class Validation(NamedTuple):
         return bool(farther and z2 > 1)
 
     @torch.no_grad()
-    def judge(self, predictor: Predictor, foundation: Foundation | None) -> Judged | None:
+    def judge(self, predictor: Predictor, foundation: Foundation | None, beside: Judged | None = None) -> Judged | None:
         """How likely rows are that members have not learnt from; None if there are none.
 
-        Neighbours count by what they gain on average. Predictions count as Gaussian, even if they are mixtures, unless
-        there are members alone.
+        They are those that judge another predictor ``beside`` this one, if there is one. Neighbours count by what they
+        gain on average. Predictions count as Gaussian, even if they are mixtures, unless there are members alone.
         """
         if not self.possible:
             return None
@@ -374,7 +374,10 @@ class Validation(NamedTuple):
         elif self.split.n_rows:
             held_out = [self.split.parts(index)[1] for index in range(len(predictor))]
             part = Part(self.data, torch.as_tensor(np.unique(np.concatenate(held_out)), device=self.data.X.device))
-        part = part.spread(MAX_ROWS)
+        if beside is None:
+            part = part.spread(MAX_ROWS)
+        else:
+            part = Part(part.data, torch.as_tensor(beside.number, device=part.data.X.device))
         predicted, blend = self._predicted(predictor, foundation, part), predictor.blend
         likelihood = predictor.models[0].likelihood if blend is None else blend.likelihood
         y, weight = predicted.rows.y, predicted.rows.weight
@@ -476,7 +479,7 @@ class Validation(NamedTuple):
         return torch.full((len(part),), self._by_plan(part) or not own, device=self.data.X.device)
 
 
-def _n_points(model: DeepGP) -> int:
+def n_points(model: DeepGP) -> int:
     """Number of inducing variables of a model of one layer."""
     return sum(cast(GlobalLayer, model.layers[0]).sizes)
 

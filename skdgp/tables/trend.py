@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from ..gp.units import Units
+from ..inference.twins import folds
 
 #: Number of folds.
 N_FOLDS = 10
@@ -82,15 +83,11 @@ def folds_of(order: np.ndarray, group: np.ndarray) -> np.ndarray:
 
     ValueError if there is only one group, since then no row can be left out.
     """
-    _, first, number = np.unique(group[order], return_index=True, return_inverse=True)
-    n_groups = len(first)
+    n_groups = len(np.unique(group))
     if n_groups < 2:
         got = "1 sample" if len(order) == 1 else f"{len(order)} copies of 1 sample"
         raise ValueError(f"A trend needs at least 2 different rows, got {got}: give more, or set trend=None.")
-    rank = first.argsort().argsort()
-    fold = np.empty(len(order), dtype=int)
-    fold[order] = rank[number] % min(N_FOLDS, n_groups)
-    return fold
+    return folds(order, group, min(N_FOLDS, n_groups))
 
 
 def _predicted(regressor, columns: np.ndarray) -> np.ndarray:
