@@ -250,11 +250,10 @@ def test_a_base_of_alternatives_is_a_mixture(made):
     close(values_of(guide.predictor, rows), torch.cat([expected[0], 0.5 * expected[1].log()], dim=1))
 
 
-def test_beyond_a_number_of_rows_the_base_speaks_alone(made, monkeypatch):
+def test_beyond_a_number_of_rows_there_is_none(monkeypatch):
     monkeypatch.setattr(guiding, "MOST_ROWS", N_ROWS - 1)
     model = small(n_neighbors=5).fit(X, Y)
-    assert predictor_of(model).main.correction is not None
-    assert made[0][2][0].predictor.correction is None
+    assert [view.guide for view in predictor_of(model).views] == [None, None]
     assert np.isfinite(model.predict(NEW)).all()
 
 
@@ -267,6 +266,31 @@ def test_without_a_factor_the_member_does_without_it(monkeypatch):
         model = small().fit(X, Y)
     assert [view.guide for view in predictor_of(model).views] == [None, None]
     assert np.isfinite(model.predict(NEW)).all()
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_update_tells_it_of_new_rows(far):
+    """It knows what the base then knows, also where no row was before."""
+    model = small(n_neighbors=0).fit(X, Y)
+    rows = NEW + 10.0 * far
+    asked = torch.as_tensor(np.concatenate([rows, NEW, rows + 0.01]))
+    before = values_of(predictor_of(model).views[1].guide.predictor, asked)
+    stack = predictor_of(model.update(rows, NEW_Y + 1.0))
+    values = values_of(stack.views[1].guide.predictor, asked)
+    close(values[:, :1], stack.main.blend.base(asked).mean[0].detach(), 1e-8)
+    assert (values - before)[: len(NEW)].abs().max() > 0.01
+
+
+def test_update_gives_it_neighbours_but_no_outliers():
+    X, y = waves()
+    y[17] = 1e3
+    model = small(n_neighbors=5).fit(X, y)
+    before = predictor_of(model).views[1].guide.predictor
+    outlier = np.where(np.arange(len(NEW)) == 3, 1e3, NEW_Y)
+    after = predictor_of(model.update(NEW, outlier)).views[1].guide.predictor
+    n_before, n_after = (len(guide.correction.local.X) for guide in (before, after))
+    assert n_after == n_before + len(NEW) - 1
+    assert np.abs(model.predict(NEW)).max() < 10
 
 
 def test_a_warm_start_from_a_member_that_saw_less_starts_anew(monkeypatch):

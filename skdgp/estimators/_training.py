@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from ..inference.calibration import MAX_ROWS
 from ..inference.clock import Clock
-from ..inference.conditioning import conditioned
+from ..inference.conditioning import conditioned, conditioned_stack
 from ..inference.ensemble import Ensemble
 from ..inference.ensemble import learn as learn_chunk
 from ..inference.leave_one_out import LeftOutRows, few_enough
@@ -156,9 +156,11 @@ def condition(estimator, X, y, sample_weight, *, known=None):
             ]
             predictor = Stack(parts, predictor.views, predictor.shares)
         else:
-            view = View(table.encoding.width)
-            main = conditioned(predictor.main, batches_of(predictor, table, view)(rows, exact), generator)
-            predictor = predictor.with_main(main)
+            batch = batches_of(predictor, table, View(table.encoding.width))(rows, exact)
+            if isinstance(predictor, Stack):
+                predictor = conditioned_stack(predictor, batch, generator)
+            else:
+                predictor = conditioned(predictor, batch, generator)
         ensemble = Ensemble(predictor, before.ensemble.plan_name, left_out="update")
         return keep(estimator, Learnt(ensemble, table, structure, before.n_rows + len(rows)).attributes())
 

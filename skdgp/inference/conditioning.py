@@ -38,6 +38,7 @@ from .collapsed import CHUNK_NUMBERS
 from .locality import MOST_ROWS
 from .outliers import FAR_OUT
 from .predictor import Predictor
+from .stack import Stack
 from .threads import threads_for
 
 #: Kinds of bases that learn from new rows: those whose numbers are the targets, or stand for classes.
@@ -91,6 +92,20 @@ def conditioned(predictor: Predictor, rows: Batch, generator: torch.Generator) -
         residual = rows.y - _means(predictor, rows)
         correction = _with_neighbours(correction, rows, residual, generator)
     return Predictor(models, blend, correction)
+
+
+def conditioned_stack(stack: Stack, rows: Batch, generator: torch.Generator) -> Stack:
+    """The same of predictors without trends: the main one learns, and so do guides, but not from its outliers."""
+    stack, blend = stack.with_main(conditioned(stack.main, rows, generator)), stack.main.blend
+    if blend is not None:
+        rows = _without_outliers(blend, rows.to(stack.device, torch.float64))
+        rows = in_least_squares(blend.likelihood, rows)
+    views = list(stack.views)
+    for number, view in enumerate(views):
+        if view.guide is not None and len(rows):
+            learnt = conditioned(view.guide.predictor, rows, generator)
+            views[number] = view._replace(guide=view.guide._replace(predictor=learnt))
+    return Stack(stack.predictors, views, stack.shares)
 
 
 def _means(predictor: Predictor, rows: Batch) -> Tensor:

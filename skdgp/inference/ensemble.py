@@ -314,7 +314,7 @@ class Training:
     def guide(self, predictor: Predictor) -> tuple[Guide, Tensor] | None:
         """A guide of this training's base and of the predictor's neighbours, and its values (N, 2P) at all rows.
 
-        None if there is no base; see :func:`.guide_of`.
+        None if there is no base, or as :func:`.guide_of` says.
         """
         if self.foundation is None:
             return None

@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 
 from ..gp.alternatives import side_by_side
-from ..gp.likelihoods import Likelihood
+from ..gp.deep_gp import DeepGP
+from ..gp.global_layer import GlobalLayer
+from ..gp.likelihoods import Gaussian, Likelihood
 from ..gp.neighbours import Correction, Neighbours
 from .base import Base, left_out_moments
 from .batches import Batch, Part, as_of_complete
@@ -34,7 +36,7 @@ from .validation import MOST_OWN_SHARE, Foundation, Validation, n_points
 #: Number of folds.
 N_FOLDS = 4
 
-#: With more rows the base is a guide without neighbours. To find those of all rows would take too long.
+#: With more rows there is no guide. To predict them all by base and neighbours would take longer than the member.
 MOST_ROWS = 50_000
 
 #: Number that stands for the fold of rows that judge.
@@ -64,10 +66,12 @@ def guide_of(
     Returns
     -------
     tuple of Guide and Tensor, or None
-        None, after a warning, if a matrix has no Cholesky factor without some of the rows.
+        None if there are too many rows; and, after a warning, if a matrix has no Cholesky factor without some of them.
     """
     data, device = validation.data, validation.device
-    makers = _Makers(validation, foundation, None if len(data) > MOST_ROWS else correction, likelihood)
+    if len(data) > MOST_ROWS:
+        return None
+    makers = _Makers(validation, foundation, correction, likelihood)
     fold = _folds(validation)
     try:
         whole, values = makers.predictor(), []
@@ -123,8 +127,9 @@ class _Makers(NamedTuple):
             for model in models:
                 set_posteriors(model, rows)
             base = Base(side_by_side(models), len(models))
+        members = [_ready_to_learn(model) for model in base.alternatives()]
         if self.correction is None:
-            return Predictor(base.alternatives())
+            return Predictor(members)
         stored, weight, worth = self.validation.stored()
         weight = weight if worth is None else weight * worth
         if learnt is not None:
@@ -137,7 +142,7 @@ class _Makers(NamedTuple):
         numbers = {"lengthscale": before.lengthscale, "variance": before.variance, "noise": before.noise}
         local = Neighbours(rows.X, rows.y - of_base.mean, rows.weight, **numbers, n_neighbors=n_neighbors)
         gain, error = self.correction.gain, self.correction.error
-        return Predictor(base.alternatives(), None, Correction(local, self.correction.likelihood, gain, error))
+        return Predictor(members, None, Correction(local, self.correction.likelihood, gain, error))
 
     def left_out(self, whole: Predictor, index: Tensor) -> Tensor:
         """Values (n, 2P) at some of the rows that the whole predictor has learnt from, each left out by itself."""
@@ -156,3 +161,11 @@ class _Makers(NamedTuple):
             shift, added = local.moments(X, near)
             mean, variance = mean + shift, variance + added
         return torch.cat([mean, 0.5 * variance.log()], dim=1)
+
+
+def _ready_to_learn(model: DeepGP) -> DeepGP:
+    """A copy of a base that knows what its posterior needs, so that rows which come later can be inducing points."""
+    model = deepcopy(model)
+    layer, noise = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood).variance
+    layer.remember(noise, noise.new_empty(layer.sizes[0], 0))
+    return model
