@@ -1,6 +1,7 @@
 """Guides: what a base and its neighbours say of rows, as features of a member that learns densities."""
 
 import pickle
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -9,10 +10,12 @@ from helpers import predictor_of
 
 from skdgp import AVDGPRegressor
 from skdgp.estimators import _ensembles
+from skdgp.gp.neighbours import Neighbours
 from skdgp.inference import ensemble as ensembles
 from skdgp.inference import guiding
 from skdgp.inference.base import Base
 from skdgp.inference.batches import Batch
+from skdgp.inference.collapsed import left_out, left_out_by_fold, set_posteriors
 from skdgp.inference.ensemble import Training
 from skdgp.inference.guide import LEAST_SCALE, Guide, values_of
 from skdgp.inference.judged import Share
@@ -136,6 +139,26 @@ def test_targets_of_a_fold_say_nothing_of_it(made, n_neighbors):
     assert (others - values)[fold != 2].abs().max() > 0.01
 
 
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_moments_without_a_fold_are_those_of_a_posterior_without_it(made, n_outputs):
+    """With weights, twins, and rows that the posterior never learns from."""
+    features, targets = waves(n_outputs=n_outputs)
+    small(n_neighbors=0).fit(features, targets)
+    [model] = made[0][0].foundation.base.alternatives()
+    rng = np.random.default_rng(0)
+    X, y = (np.concatenate([values, values[:40]]) for values in (features, targets.reshape(N_ROWS, -1)))
+    rows = Batch.of(X, y, rng.choice([0.0, 0.5, 1.0, 3.0], len(X)), np.float64)
+    learnt, fold = torch.from_numpy(rng.random(len(X)) < 0.8), torch.from_numpy(rng.integers(4, size=len(X)))
+    found = left_out_by_fold(model, rows, learnt, fold, 3)
+    for number in range(4):
+        among = learnt & ((fold != number) | (number == 3))
+        other, some = deepcopy(model), rows.rows(among)
+        set_posteriors(other, some)
+        for moments, left, alone in zip(found, left_out(other, some, some), other(rows.X)[:2], strict=True):
+            close(moments[number][among], left, 1e-7)
+            close(moments[number][~among], alone[0].detach()[~among], 1e-7)
+
+
 @pytest.mark.parametrize("n_neighbors", [0, 5])
 @pytest.mark.parametrize("n_rows", [150, N_ROWS])
 def test_rows_that_judge_are_left_out_one_by_one(made, n_neighbors, n_rows):
@@ -144,11 +167,24 @@ def test_rows_that_judge_are_left_out_one_by_one(made, n_neighbors, n_rows):
     [(training, predictor, (_, values))] = made
     judges = np.flatnonzero(fold_of(training) == guiding.JUDGES)
     assert set(judges) == set(training.split.parts(0)[1])
-    makers = guiding._Makers(training.validation, training.foundation, predictor.correction, predictor.blend.likelihood)
+    data, foundation = training.validation.data, training.foundation
     for row in judges[:4]:
         others = torch.arange(n_rows) != row
-        alone = values_of(makers.predictor(others), training.validation.data.X[row : row + 1])
-        close(values[row], alone[0], 1e-4)
+        rows = foundation.rows.data.rows(others).to("cpu", torch.float64)
+        models = [deepcopy(model) for model in foundation.base.alternatives()]
+        for model in models:
+            set_posteriors(model, rows)
+        moments = [model(data.X[row : row + 1].double()).moments() for model in models]
+        means, variances = (torch.stack(column) for column in zip(*moments, strict=True))
+        mean, variance = means.mean(0), variances.mean(0) + means.var(0, correction=0)
+        if predictor.correction is not None:
+            left = torch.stack([left_out(model, rows, rows)[0] for model in models]).mean(0)
+            before = predictor.correction.local
+            numbers = {name: getattr(before, name) for name in ("lengthscale", "variance", "noise", "n_neighbors")}
+            local = Neighbours(rows.X, rows.y - left, rows.weight, **numbers)
+            shift, added = local.moments(data.X[row : row + 1].double())
+            mean, variance = mean + shift, variance + added
+        close(values[row], torch.cat([mean, 0.5 * variance.log()], dim=1)[0].detach(), 1e-4)
 
 
 @pytest.mark.parametrize("n_repeated", [80, 200])
@@ -261,7 +297,7 @@ def test_without_a_factor_the_member_does_without_it(monkeypatch):
     def fail(*_, **__):
         raise np.linalg.LinAlgError("no factor")
 
-    monkeypatch.setattr(guiding, "set_posteriors", fail)
+    monkeypatch.setattr(guiding, "left_out_by_fold", fail)
     with pytest.warns(RuntimeWarning, match="does not see what the base predicts, since a covariance matrix has no"):
         model = small().fit(X, Y)
     assert [view.guide for view in predictor_of(model).views] == [None, None]

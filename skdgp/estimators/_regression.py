@@ -252,7 +252,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         * the base, if the noise is Gaussian or Student's t;
         * the posterior of the last layer, if the noise is Gaussian and layers have inducing points that rows share. So
           it does for SOLVEGPRegressor, exactly, and for DSDGPRegressor, where hidden layers stay as they are. It does
-          not for AVDGPRegressor, whose members stay as they are;
+          not for AVDGPRegressor, whose members stay as they are. But a member that learns densities sees what base
+          and neighbours then know;
         * the neighbours, which new rows join.
 
         New rows that the inducing points of the base, or of a SOLVEGPRegressor, do not explain become inducing points,

@@ -18,7 +18,7 @@ and the bound, with its terms in the order of Eq. 9, is
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise, product
 from typing import NamedTuple
@@ -361,10 +361,78 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
                 s = _inverse_form(root, phi[..., own, :])
                 variance = variance + noise[..., 0, 0] * s / _kept(some.weight, s, _squares(phi[..., own, :]), noise)
             mean = model(some.X).mean[0].double()
-            kept = _kept(some.weight, _inverse_form(L, phi), _squares(phi), noise)
+            of_both = s if len(sets) == 1 else _inverse_form(L, phi)
+            kept = _kept(some.weight, of_both, _squares(phi), noise)
             parts.append((_without(some.y, mean, kept, data.y), variance.expand_as(mean)))
     means, variances = (torch.cat(column) for column in zip(*parts, strict=True))
     return means, variances
+
+
+@torch.no_grad()
+def left_out_by_fold(model: DeepGP, rows: Batch, learnt: Tensor, fold: Tensor, n_folds: int) -> tuple[Tensor, Tensor]:
+    """Means and variances (K + 1, n, P) of function values if one fold after another is not learnt from, and none.
+
+    Kernel, noise and inducing points stay as they are. A row that is learnt from is left out for its own moments, as in
+    :func:`left_out`. The features of a row are computed twice, however many folds there are.
+
+    Parameters
+    ----------
+    model : DeepGP
+        A model of one whitened layer with one set of inducing points, a kernel that outputs share, and mean zero.
+    rows : Batch
+        All rows.
+    learnt : Tensor of shape (n,)
+        Which of them the posterior learns from at all.
+    fold : Tensor of shape (n,)
+        Number of the fold of each row. The number K stands for rows in no fold.
+    n_folds : int
+        K.
+    """
+    rows = in_least_squares(model.likelihood, rows)
+    with threads_for(model.products(len(rows))):
+        layer, likelihood = parts_of(model.frozen())
+        noise, n_points = likelihood.variance.double()[:, None, None], sum(layer.sizes)
+        chunks = torch.arange(len(rows), device=rows.X.device).split(max(1, CHUNK_NUMBERS // n_points))
+        G, b = (rows.y.new_zeros(n_folds + 1, n_points, m) for m in (n_points, rows.y.shape[1]))
+        for index in chunks:
+            phi = _features(layer, rows.X[index])
+            for number in fold[index].unique().tolist():
+                at = (fold[index] == number) & learnt[index]
+                weighted = phi[:, at] * rows.weight[index][at]
+                G[number] += weighted @ phi[:, at].mT
+                b[number] += weighted @ rows.y[index][at]
+        posteriors, weights = [], []
+        for number in range(n_folds + 1):
+            kept = [k for k in range(n_folds + 1) if k != number or k == n_folds]  # no differences, for their digits
+            L = cholesky(G[kept].sum(0) + noise * torch.eye(n_points, dtype=G.dtype, device=G.device), NO_JITTER)
+            posteriors.append((L, torch.cholesky_solve(b[kept].sum(0).mT[..., None], L)[..., 0].mT))  # (T, P)
+            among = learnt & ((fold != number) | (number == n_folds))
+            weights.append(weight_of_twins(rows, rows.rows(among)) * among)
+        moments = [
+            _moments_of_chunk(layer, rows.rows(index), [weight[index] for weight in weights], posteriors, noise, rows.y)
+            for index in chunks
+        ]
+    means, variances = (torch.cat(column, dim=1) for column in zip(*moments, strict=True))
+    return means, variances
+
+
+def _moments_of_chunk(
+    layer: GlobalLayer,
+    rows: Batch,
+    weights: Sequence[Tensor],
+    posteriors: Sequence[tuple[Tensor, Tensor]],
+    noise: Tensor,
+    targets: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Means and variances (K, n, P) of some rows by K posteriors, each without the row if that is one of its own."""
+    phi, means, variances = _features(layer, rows.X), [], []
+    unexplained = (layer.kernel.diagonal(rows.X) - phi.square().sum(-2)).clamp(min=0.0).mT
+    for weight, (L, solved) in zip(weights, posteriors, strict=True):
+        s = _inverse_form(L, phi)
+        kept = _kept(weight, s, _squares(phi), noise)
+        means.append(_without(rows.y, phi.mT @ solved, kept, targets))
+        variances.append((unexplained + noise[..., 0, 0] * s / kept).expand_as(means[-1]))
+    return torch.stack(means), torch.stack(variances)
 
 
 class Leverages(NamedTuple):

@@ -12,22 +12,20 @@ learn, are left out one by one, as they are when they judge others.
 
 import warnings
 from copy import deepcopy
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..gp.alternatives import side_by_side
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.likelihoods import Gaussian, Likelihood
-from ..gp.neighbours import Correction, Neighbours
-from .base import Base, left_out_moments
-from .batches import Batch, Part, as_of_complete
+from ..gp.neighbours import Correction, Neighbourhood, Neighbours
+from .batches import Batch, as_of_complete
 from .callers import users_level
-from .collapsed import set_posteriors
-from .guide import Guide, values_of
+from .collapsed import left_out_by_fold
+from .guide import Guide
 from .pairs import Pairs
 from .predictor import Predictor
 from .twins import folds, mostly_twins, twins
@@ -68,20 +66,12 @@ def guide_of(
     tuple of Guide and Tensor, or None
         None if there are too many rows; and, after a warning, if a matrix has no Cholesky factor without some of them.
     """
-    data, device = validation.data, validation.device
+    data = validation.data
     if len(data) > MOST_ROWS:
         return None
-    makers = _Makers(validation, foundation, correction, likelihood)
     fold = _folds(validation)
     try:
-        whole, values = makers.predictor(), []
-        for number in fold.unique().tolist():
-            rows = torch.nonzero(fold == number)[:, 0]
-            if number == JUDGES:
-                values.append(makers.left_out(whole, rows))
-                continue
-            without = makers.predictor(fold != number).frozen(turned=True)
-            values += [values_of(without, data.X[some].to(device)) for some in rows.split(CHUNK_ROWS)]
+        of_base = _of_base(foundation, fold)
     except np.linalg.LinAlgError:
         warnings.warn(
             "The member that learns densities does not see what the base predicts, since a covariance matrix has no "
@@ -91,8 +81,15 @@ def guide_of(
             stacklevel=users_level(),
         )
         return None
-    of_rows = torch.cat(values)[fold.argsort(stable=True).argsort().to(device)]
-    return Guide.of(whole, of_rows, data.weight), of_rows
+    everywhere = fold.to(of_base[0].device), torch.arange(len(fold), device=of_base[0].device)
+    (mean, variance), near = (moments[everywhere] for moments in of_base), None
+    if correction is not None:
+        local, shift, added = _of_neighbours(validation, foundation, correction, likelihood, fold, of_base[0])
+        mean, variance = mean + shift, variance + added
+        near = Correction(local, correction.likelihood, correction.gain, correction.error)
+    values = torch.cat([mean, 0.5 * variance.log()], dim=1)
+    members = [_ready_to_learn(model) for model in foundation.base.alternatives()]
+    return Guide.of(Predictor(members, None, near), values, data.weight), values
 
 
 def _folds(validation: Validation) -> Tensor:
@@ -109,58 +106,66 @@ def _groups(data: Batch) -> Tensor:
     return twins(data) if mostly_twins(data) else torch.arange(len(data), device=data.X.device)
 
 
-class _Makers(NamedTuple):
-    """What predictors are made of, each of some of the rows; see :func:`guide_of`."""
+def _of_base(foundation: Foundation, fold: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and variances (K + 1, N, P) of the base at all rows, without one fold after another, and with all."""
+    models, basis = foundation.base.alternatives(), foundation.rows
+    like = next(models[0].parameters())
+    rows, fold = basis.data.to(like.device, like.dtype), fold.to(like.device)
+    learnt = torch.zeros_like(fold, dtype=torch.bool).index_fill(0, cast(Tensor, basis.index).to(fold.device), True)
+    moments = [left_out_by_fold(model, rows, learnt, fold, N_FOLDS) for model in models]
+    means, variances = (torch.stack(column) for column in zip(*moments, strict=True))
+    return means.mean(0), variances.mean(0) + means.var(0, correction=0)
 
-    validation: Validation
-    foundation: Foundation
-    correction: Correction | None
-    likelihood: Likelihood
 
-    def predictor(self, learnt: Tensor | None = None) -> Predictor:
-        """The base and its neighbours if they have learnt from some rows (N,) alone, or from all."""
-        base, basis = self.foundation.base, self.foundation.rows
-        if learnt is not None:
-            index, (like, *_) = cast(Tensor, basis.index), base.model.parameters()
-            basis = Part(basis.data, index[learnt[index]])
-            rows, models = basis.rows().to(like.device, like.dtype), [deepcopy(model) for model in base.alternatives()]
-            for model in models:
-                set_posteriors(model, rows)
-            base = Base(side_by_side(models), len(models))
-        members = [_ready_to_learn(model) for model in base.alternatives()]
-        if self.correction is None:
-            return Predictor(members)
-        stored, weight, worth = self.validation.stored()
-        weight = weight if worth is None else weight * worth
-        if learnt is not None:
-            index = cast(Tensor, stored.index)
-            stored, weight = Part(stored.data, index[learnt[index]]), weight[learnt[index]]
-        rows = stored.rows().to(self.validation.device, torch.float64)
-        rows = as_of_complete(self.likelihood, Batch(rows.X, rows.y, weight.to(rows.weight)))
-        [of_base] = left_out_moments(base, [stored], basis)
-        before, n_neighbors = self.correction.local, self.correction.local.n_neighbors
-        numbers = {"lengthscale": before.lengthscale, "variance": before.variance, "noise": before.noise}
-        local = Neighbours(rows.X, rows.y - of_base.mean, rows.weight, **numbers, n_neighbors=n_neighbors)
-        gain, error = self.correction.gain, self.correction.error
-        return Predictor(members, None, Correction(local, self.correction.likelihood, gain, error))
+def _of_neighbours(
+    validation: Validation,
+    foundation: Foundation,
+    correction: Correction,
+    likelihood: Likelihood,
+    fold: Tensor,
+    of_base: Tensor,
+) -> tuple[Neighbours, Tensor, Tensor]:
+    """Neighbours of the base, and their means and variances (N, P) at all rows.
 
-    def left_out(self, whole: Predictor, index: Tensor) -> Tensor:
-        """Values (n, 2P) at some of the rows that the whole predictor has learnt from, each left out by itself."""
-        data, foundation = self.validation.data, self.foundation
-        [of_base] = foundation.left_out_moments([Part(data, index)])
-        mean, variance = of_base.mean, of_base.variance
-        if whole.correction is not None:
-            local, (stored, *_) = whole.correction.local, self.validation.stored()
-            group, place = _groups(data), torch.empty(len(data), dtype=torch.int64, device=data.X.device)
-            place[group[stored.index]] = torch.arange(len(stored), device=place.device)  # twins have one neighbour
-            own, X = place[group[index]].to(mean.device), data.X[index].to(mean)
-            near, residual = local.neighbourhood(X, own), local.residual
-            if n_points(foundation.base.model) > MOST_OWN_SHARE * len(foundation.rows):
-                pairs = Pairs.of([foundation.base], stored, foundation.rows)
-                near = near._replace(residual=residual[near.rows] + pairs.change(own, near.rows))
-            shift, added = local.moments(X, near)
-            mean, variance = mean + shift, variance + added
-        return torch.cat([mean, 0.5 * variance.log()], dim=1)
+    ``of_base`` (K + 1, N, P) are the means of the base; see :func:`_of_base`.
+    """
+    (stored, weight, worth), device = validation.stored(), of_base.device
+    index, fold, X = cast(Tensor, stored.index).to(device), fold.to(device), validation.data.X.to(of_base)
+    rows = stored.rows().to(device, torch.float64)
+    weight = (weight if worth is None else weight * worth).to(rows.weight)
+    rows = as_of_complete(likelihood, Batch(rows.X, rows.y, weight))
+    before, judges = correction.local, _Judges(validation, foundation)
+    numbers = {"lengthscale": before.lengthscale, "variance": before.variance, "noise": before.noise}
+    mean, variance = torch.empty_like(of_base[0]), torch.empty_like(of_base[0])
+    for number in range(N_FOLDS + 1):
+        kept = (fold[index] != number) | (number == JUDGES)
+        residual = (rows.y - of_base[number][index])[kept]
+        local = Neighbours(rows.X[kept], residual, rows.weight[kept], **numbers, n_neighbors=before.n_neighbors)
+        ready = local.frozen()
+        for some in torch.nonzero(fold == number)[:, 0].split(CHUNK_ROWS):
+            near = judges.near(ready, X[some], some) if number == JUDGES else ready.neighbourhood(X[some])
+            mean[some], variance[some] = ready.moments(X[some], near)
+    return local, mean, variance
+
+
+class _Judges:
+    """Rows that are left out one by one, and their neighbours."""
+
+    def __init__(self, validation: Validation, foundation: Foundation):
+        (stored, *_), data = validation.stored(), validation.data
+        index = cast(Tensor, stored.index)
+        self.group, self.place = _groups(data), torch.empty(len(data), dtype=torch.int64, device=data.X.device)
+        self.place[self.group[index]] = torch.arange(len(stored), device=data.X.device)  # twins have one neighbour
+        few_points = n_points(foundation.base.model) <= MOST_OWN_SHARE * len(foundation.rows)
+        self.pairs = None if few_points else Pairs.of([foundation.base], stored, foundation.rows)
+
+    def near(self, local: Neighbours, X: Tensor, index: Tensor) -> Neighbourhood:
+        """The neighbours of some rows (B, Q) of these numbers, with residuals that have not learnt from the row."""
+        own = self.place[self.group[index.to(self.group.device)]].to(X.device)
+        near = local.neighbourhood(X, own)
+        if self.pairs is None:
+            return near
+        return near._replace(residual=local.residual[near.rows] + self.pairs.change(own, near.rows))
 
 
 def _ready_to_learn(model: DeepGP) -> DeepGP:
