@@ -51,8 +51,9 @@ PROMISING = 4e-3
 #: stay as they are after the trial, and the blend decides their weight.
 CHANCE = 2.0
 
-#: Share of the epochs after which they decide whether a member beside another ensemble gains anything: it shows early.
-TRIAL_BESIDE = 0.1
+#: Share of the epochs after which they decide whether a member beside another ensemble gains anything. After a tenth it
+#: may not have found yet that targets have two branches.
+TRIAL_BESIDE = 0.2
 
 #: With fewer epochs there is no trial beside a base.
 LEAST_EPOCHS = 20
