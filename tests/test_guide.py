@@ -17,10 +17,11 @@ from skdgp.inference.base import Base
 from skdgp.inference.batches import Batch
 from skdgp.inference.collapsed import left_out, left_out_by_fold, set_posteriors
 from skdgp.inference.ensemble import Training
-from skdgp.inference.guide import LEAST_SCALE, Guide, values_of
+from skdgp.inference.guide import LEAST_SCALE, Guide, values_from, values_of
 from skdgp.inference.judged import Share
 from skdgp.inference.predictor import Predictor
 from skdgp.inference.stack import Stack
+from skdgp.inference.twins import mostly_twins, twins
 
 SMALL = {"hidden_dims": (2,), "n_inducing": 6, "n_estimators": 1, "n_samples": 4, "max_iter": 3, "random_state": 0}
 N_ROWS = 240
@@ -80,7 +81,9 @@ def again(training, predictor, data=None):
 
 
 def fold_of(training):
-    return guiding._folds(training.validation).numpy()
+    data = training.validation.data
+    group = twins(data) if mostly_twins(data) else torch.arange(len(data))
+    return guiding._folds(training.validation, group).numpy()
 
 
 # What a guide says
@@ -293,13 +296,14 @@ def test_beyond_a_number_of_rows_there_is_none(monkeypatch):
     assert np.isfinite(model.predict(NEW)).all()
 
 
-def test_without_a_factor_the_member_does_without_it(monkeypatch):
+@pytest.mark.parametrize("part", ["left_out_by_fold", "Neighbours"])
+def test_without_a_factor_the_member_does_without_it(part, monkeypatch):
     def fail(*_, **__):
         raise np.linalg.LinAlgError("no factor")
 
-    monkeypatch.setattr(guiding, "left_out_by_fold", fail)
+    monkeypatch.setattr(guiding, part, fail)
     with pytest.warns(RuntimeWarning, match="does not see what the base predicts, since a covariance matrix has no"):
-        model = small().fit(X, Y)
+        model = small(n_neighbors=5).fit(X, Y)
     assert [view.guide for view in predictor_of(model).views] == [None, None]
     assert np.isfinite(model.predict(NEW)).all()
 
@@ -339,6 +343,24 @@ def test_a_warm_start_from_a_member_that_saw_less_starts_anew(monkeypatch):
     model.fit(X, Y)
     assert predictor_of(model).views[1].guide is not None
     assert np.isfinite(model.predict(NEW)).all()
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_functions_without_noise_leave_a_deviation(made, scale):
+    y = scale * (X[:, 0] + np.sin(X[:, 1]))
+    model = small().fit(X, y)
+    [(_, _, (guide, values))] = made
+    assert torch.isfinite(values).all()
+    assert np.isfinite(model.predict_dist(np.concatenate([X, NEW, 1e6 * NEW])).logpdf(scale)).all()
+    exact = values_from(torch.zeros(3, 1), torch.zeros(3, 1))
+    assert torch.isfinite(guide.beside(torch.zeros(3, 2), exact)).all()
+
+
+def test_a_damaged_file_is_refused():
+    state = predictor_of(small().fit(X, Y)).to_plain()
+    state["guides"].pop()
+    with pytest.raises(ValueError, match="has guides of another number of predictors"):
+        Stack.from_plain(state)
 
 
 def test_outliers_gaps_categories_and_weights():

@@ -21,6 +21,11 @@ from .predictor import Predictor
 LEAST_SCALE = 0.1
 
 
+#: Smallest variance of which a feature tells, in the same units. Where a base meets a function without noise, rounding
+#: errors may leave none.
+LEAST_VARIANCE = 1e-14
+
+
 class Guide(NamedTuple):
     """A predictor whose mean and log deviation are features of others.
 
@@ -71,4 +76,9 @@ class Guide(NamedTuple):
 def values_of(predictor: Predictor, X: Tensor) -> Tensor:
     """Means and log deviations (B, 2P) of function values at rows X (B, Q), in float64."""
     mean, variance = (column.mT for column in predictor.joint(X.double(), joint=False))
-    return torch.cat([mean, 0.5 * variance.log()], dim=1)
+    return values_from(mean, variance)
+
+
+def values_from(mean: Tensor, variance: Tensor) -> Tensor:
+    """The same from means and variances (B, P)."""
+    return torch.cat([mean, 0.5 * variance.clamp(min=LEAST_VARIANCE).log()], dim=1)

@@ -22,10 +22,10 @@ from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.likelihoods import Gaussian, Likelihood
 from ..gp.neighbours import Correction, Neighbourhood, Neighbours
-from .batches import Batch, as_of_complete
+from .batches import Batch, Part, as_of_complete
 from .callers import users_level
 from .collapsed import left_out_by_fold
-from .guide import Guide
+from .guide import Guide, values_from
 from .pairs import Pairs
 from .predictor import Predictor
 from .twins import folds, mostly_twins, twins
@@ -69,9 +69,17 @@ def guide_of(
     data = validation.data
     if len(data) > MOST_ROWS:
         return None
-    fold = _folds(validation)
+    group = twins(data) if mostly_twins(data) else torch.arange(len(data), device=data.X.device)
+    fold, near = _folds(validation, group), None
     try:
         of_base = _of_base(foundation, fold)
+        everywhere = fold.to(of_base[0].device), torch.arange(len(fold), device=of_base[0].device)
+        mean, variance = (moments[everywhere] for moments in of_base)
+        if correction is not None:
+            asked = fold, group, of_base[0]
+            local, shift, added = _of_neighbours(validation, foundation, correction, likelihood, *asked)
+            mean, variance = mean + shift, variance + added
+            near = Correction(local, correction.likelihood, correction.gain, correction.error)
     except np.linalg.LinAlgError:
         warnings.warn(
             "The member that learns densities does not see what the base predicts, since a covariance matrix has no "
@@ -81,29 +89,18 @@ def guide_of(
             stacklevel=users_level(),
         )
         return None
-    everywhere = fold.to(of_base[0].device), torch.arange(len(fold), device=of_base[0].device)
-    (mean, variance), near = (moments[everywhere] for moments in of_base), None
-    if correction is not None:
-        local, shift, added = _of_neighbours(validation, foundation, correction, likelihood, fold, of_base[0])
-        mean, variance = mean + shift, variance + added
-        near = Correction(local, correction.likelihood, correction.gain, correction.error)
-    values = torch.cat([mean, 0.5 * variance.log()], dim=1)
+    values = values_from(mean, variance)
     members = [_ready_to_learn(model) for model in foundation.base.alternatives()]
     return Guide.of(Predictor(members, None, near), values, data.weight), values
 
 
-def _folds(validation: Validation) -> Tensor:
-    """Number of the fold of each row (N,). Rows that the first member holds out are in none."""
-    data, split = validation.data, validation.split
-    fold = folds(split.order, _groups(data).cpu().numpy(), N_FOLDS)
+def _folds(validation: Validation, group: Tensor) -> Tensor:
+    """Number of the fold of each row (N,). Groups stay together, and rows that the first member holds out judge."""
+    split = validation.split
+    fold = folds(split.order, group.cpu().numpy(), N_FOLDS)
     if split.n_rows:
         fold[split.parts(0)[1]] = JUDGES
-    return torch.from_numpy(fold).to(data.X.device)
-
-
-def _groups(data: Batch) -> Tensor:
-    """Numbers (N,) of groups of rows that are left out together."""
-    return twins(data) if mostly_twins(data) else torch.arange(len(data), device=data.X.device)
+    return torch.from_numpy(fold).to(group.device)
 
 
 def _of_base(foundation: Foundation, fold: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,18 +120,20 @@ def _of_neighbours(
     correction: Correction,
     likelihood: Likelihood,
     fold: Tensor,
+    group: Tensor,
     of_base: Tensor,
 ) -> tuple[Neighbours, Tensor, Tensor]:
     """Neighbours of the base, and their means and variances (N, P) at all rows.
 
-    ``of_base`` (K + 1, N, P) are the means of the base; see :func:`_of_base`.
+    Rows of a ``group`` (N,) have one neighbour. ``of_base`` (K + 1, N, P) are the means of the base; see
+    :func:`_of_base`.
     """
     (stored, weight, worth), device = validation.stored(), of_base.device
     index, fold, X = cast(Tensor, stored.index).to(device), fold.to(device), validation.data.X.to(of_base)
     rows = stored.rows().to(device, torch.float64)
     weight = (weight if worth is None else weight * worth).to(rows.weight)
     rows = as_of_complete(likelihood, Batch(rows.X, rows.y, weight))
-    before, judges = correction.local, _Judges(validation, foundation)
+    before, judges = correction.local, _Judges(foundation, stored, group)
     numbers = {"lengthscale": before.lengthscale, "variance": before.variance, "noise": before.noise}
     mean, variance = torch.empty_like(of_base[0]), torch.empty_like(of_base[0])
     for number in range(N_FOLDS + 1):
@@ -151,17 +150,16 @@ def _of_neighbours(
 class _Judges:
     """Rows that are left out one by one, and their neighbours."""
 
-    def __init__(self, validation: Validation, foundation: Foundation):
-        (stored, *_), data = validation.stored(), validation.data
-        index = cast(Tensor, stored.index)
-        self.group, self.place = _groups(data), torch.empty(len(data), dtype=torch.int64, device=data.X.device)
-        self.place[self.group[index]] = torch.arange(len(stored), device=data.X.device)  # twins have one neighbour
+    def __init__(self, foundation: Foundation, stored: Part, group: Tensor):
+        self.place = torch.empty_like(group)
+        self.place[group[cast(Tensor, stored.index)]] = torch.arange(len(stored), device=group.device)
+        self.place = self.place[group]  # of each row, or of the one that stands for its group, among those stored
         few_points = n_points(foundation.base.model) <= MOST_OWN_SHARE * len(foundation.rows)
         self.pairs = None if few_points else Pairs.of([foundation.base], stored, foundation.rows)
 
     def near(self, local: Neighbours, X: Tensor, index: Tensor) -> Neighbourhood:
         """The neighbours of some rows (B, Q) of these numbers, with residuals that have not learnt from the row."""
-        own = self.place[self.group[index.to(self.group.device)]].to(X.device)
+        own = self.place[index.to(self.place.device)].to(X.device)
         near = local.neighbourhood(X, own)
         if self.pairs is None:
             return near

@@ -280,8 +280,10 @@ class Stack(Predictor):
     def from_plain(cls, state: dict) -> "Stack":
         """The stack, on the CPU, from the state that :meth:`to_plain` returned."""
         predictors = [Predictor.from_plain(part) for part in state["stack"]]
-        none = len(state["views"]) * [None]  # files of earlier versions do not say
-        guides = [None if guide is None else Guide.from_plain(guide) for guide in state.get("guides", none)]
+        stored = state.get("guides", len(state["views"]) * [None])  # files of earlier versions do not say
+        guides = [None if guide is None else Guide.from_plain(guide) for guide in stored]
+        if len(guides) != len(state["views"]):
+            refuse("has guides of another number of predictors")
         views = [
             View(n, first, tuple(slope), sees, guide)
             for (n, first, slope, sees), guide in zip(state["views"], guides, strict=True)
