@@ -24,9 +24,11 @@ from skdgp.inference import base as base_module
 from skdgp.inference import kernel_search, validation
 from skdgp.inference.base import (
     Base,
+    base_for,
     fit_base,
     fit_base_of_classes,
     left_out_moments,
+    left_out_of_basis,
     rows_of_posterior,
 )
 from skdgp.inference.batches import Batch, Part
@@ -174,6 +176,22 @@ def test_rows_that_it_does_not_know_are_predicted(monkeypatch):
         torch.testing.assert_close(found, model(others.X).mean[0])
     for found, _, _ in left_out_moments(Base(model), 2 * [Part(others).spread(30)], basis):
         torch.testing.assert_close(found, model(others.X[::3]).mean[0])
+
+
+@pytest.mark.parametrize("n_rows", [30, 260])
+def test_what_is_known_of_its_rows_is_not_computed_again(n_rows, monkeypatch):
+    """Few rows have alternatives. Parts of its rows, in any order, and rows that it does not know."""
+    monkeypatch.setattr(base_module, "POSTERIOR_ROWS", n_rows - 10)
+    data = make_data(n_rows)
+    order = np.random.default_rng(0).permutation(n_rows)
+    basis = rows_of_posterior(data, order)
+    base, _ = base_for(Gaussian(1).double(), basis.rows())
+    known = left_out_of_basis(base, basis)
+    parts = [Part(data, torch.as_tensor(order[3:25])), Part(data, torch.as_tensor(order[::-1].copy()))]
+    expected = left_out_moments(base, parts, basis)
+    monkeypatch.setattr(base_module, "left_out", lambda *_: pytest.fail("computed again"))
+    for found, moments in zip(left_out_moments(base, parts, basis, known), expected, strict=True):
+        torch.testing.assert_close(tuple(found), tuple(moments))
 
 
 def test_many_rows_of_the_user_judge(monkeypatch):

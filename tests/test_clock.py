@@ -3,6 +3,7 @@
 import math
 import time
 from copy import deepcopy
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -191,7 +192,7 @@ class TestTrial:
             before = deepcopy(foundation.base)  # a blend changes the base
 
             def score_of(models):
-                return self.blend(models, foundation._replace(base=deepcopy(before)))[1].score
+                return self.blend(models, replace(foundation, base=deepcopy(before)))[1].score
 
             gains.append((real(self, models, foundation).now, score_of))
             return Gain(0.0, 0.0, 1.0)  # so that the members stay as they are

@@ -215,6 +215,28 @@ def test_left_out_is_a_posterior_without_the_row(n_orthogonal, n_outputs, beta):
 
 
 @torch.no_grad()
+@every_split
+@pytest.mark.parametrize("weighted", [False, True])
+def test_features_are_computed_once_if_there_is_room(n_orthogonal, weighted, monkeypatch):
+    """All rows by themselves, some of them, and chunks of which none is kept say the same."""
+    data = make_data(2, weighted=weighted)
+    model = make_model(data, n_orthogonal)
+    set_posteriors(model, data)
+    seen, features = [], module._features
+    monkeypatch.setattr(module, "_features", lambda layer, X: seen.append(len(X)) or features(layer, X))
+    monkeypatch.setattr(module, "CHUNK_NUMBERS", 7 * sum(model.layers[0].sizes))
+    expected = module.left_out(model, data, data)
+    assert sum(seen) == N_ROWS and max(seen) == 7
+    some = torch.tensor([3, 20, 11])
+    found = module.left_out(model, data.rows(some), data)
+    torch.testing.assert_close(found, tuple(values[some] for values in expected))
+    seen.clear()
+    monkeypatch.setattr(module, "KEPT_NUMBERS", 0)
+    torch.testing.assert_close(module.left_out(model, data, data), expected)
+    assert sum(seen) == 2 * N_ROWS
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("noise", [1e-4, 1e-8, 1e-12, 1e-14])
 @pytest.mark.parametrize("weight", [1.0, 7.0])
 def test_rows_that_no_others_explain_are_predicted_by_the_prior(noise, weight):

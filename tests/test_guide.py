@@ -2,6 +2,7 @@
 
 import pickle
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def again(training, predictor, data=None):
         rows = foundation.rows
         y = rows.data.y.clone()
         y[rows.index] = data.y[rows.index].to(y)
-        foundation = foundation._replace(rows=type(rows)(Batch(data.X, y, rows.data.weight), rows.index))
+        foundation = replace(foundation, rows=type(rows)(Batch(data.X, y, rows.data.weight), rows.index))
     return guiding.guide_of(validation, foundation, predictor.correction, predictor.blend.likelihood)
 
 

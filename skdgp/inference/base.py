@@ -105,6 +105,10 @@ FEWEST_ALTERNATIVES = 5
 ALTERNATIVE_NUMBERS = 500_000
 
 
+#: Means and variances of some rows.
+Moments = tuple[Tensor, Tensor]
+
+
 class Variances(NamedTuple):
     """A model of one layer for the logarithms of the noise's variances, less their mean over rows.
 
@@ -527,7 +531,9 @@ class BaseMoments(NamedTuple):
 
 
 @torch.no_grad()
-def left_out_moments(base: Base, parts: Sequence[Part], basis: Part) -> list[BaseMoments]:
+def left_out_moments(
+    base: Base, parts: Sequence[Part], basis: Part, of_basis: Moments | None = None
+) -> list[BaseMoments]:
     """Moments of function values at rows, as if the base had not learnt from the row itself.
 
     Parameters
@@ -538,8 +544,10 @@ def left_out_moments(base: Base, parts: Sequence[Part], basis: Part) -> list[Bas
         Some rows of the table that ``basis`` belongs to, by their numbers; or rows of another table.
     basis : Part
         Rows that the posterior has learnt from. If their targets differ from those of ``parts``, these count.
+    of_basis : pair of Tensors, default=None
+        What :func:`left_out_of_basis` says of all of these, if it is known.
     """
-    mean, within = left_out_of_each(base, parts, basis)
+    mean, within = left_out_of_each(base, parts, basis, of_basis)
     total = BaseMoments(mean.mean(0), within.mean(0), mean.var(0, correction=0))
     if parts[0].data.X is not basis.data.X:  # the same rows for all members
         return len(parts) * [total]
@@ -548,15 +556,22 @@ def left_out_moments(base: Base, parts: Sequence[Part], basis: Part) -> list[Bas
 
 
 @torch.no_grad()
-def left_out_of_each(base: Base, parts: Sequence[Part], basis: Part) -> tuple[Tensor, Tensor]:
+def left_out_of_each(base: Base, parts: Sequence[Part], basis: Part, of_basis: Moments | None = None) -> Moments:
     """Means and variances (A, n, P) that each alternative predicts for the rows of all parts, in the same way."""
-    mean, variance = (
-        moments.unflatten(-1, (base.n_alternatives, -1)).movedim(1, 0) for moments in _moments(base, parts, basis)
-    )
+    moments = _moments(base, parts, basis, of_basis)
+    mean, variance = (values.unflatten(-1, (base.n_alternatives, -1)).movedim(1, 0) for values in moments)
     return mean, variance
 
 
-def _moments(base: Base, parts: Sequence[Part], basis: Part) -> tuple[Tensor, Tensor]:
+@torch.no_grad()
+def left_out_of_basis(base: Base, basis: Part) -> Moments:
+    """Means and variances (n, AP) of all alternatives at the rows that they have learnt from, each without the row."""
+    like = cast(GlobalLayer, base.model.layers[0]).Z
+    everything = base.repeated(basis.rows().to(like.device, like.dtype))
+    return left_out(base.model, everything, everything)
+
+
+def _moments(base: Base, parts: Sequence[Part], basis: Part, of_basis: Moments | None) -> Moments:
     """Means and variances (n, AP) of all alternatives at the rows of all parts, or at another table's rows once."""
     model = base.model
     like = cast(GlobalLayer, model.layers[0]).Z
@@ -568,8 +583,17 @@ def _moments(base: Base, parts: Sequence[Part], basis: Part) -> tuple[Tensor, Te
     mean, variance = like.new_empty(rows.y.shape), like.new_empty(rows.y.shape)
     learnt = torch.isin(index, cast(Tensor, basis.index)).to(like.device)
     if learnt.any():
-        everything = base.repeated(basis.rows().to(like.device, like.dtype))
-        mean[learnt], variance[learnt] = left_out(model, rows.rows(learnt), everything)
+        known = of_basis
+        if known is None:
+            everything = base.repeated(basis.rows().to(like.device, like.dtype))
+            known = left_out(model, rows.rows(learnt), everything)
+        else:
+            own = cast(Tensor, basis.index)
+            place = torch.zeros(len(basis.data), dtype=own.dtype, device=own.device)
+            place[own] = torch.arange(len(own), device=own.device)
+            there = place[index].to(like.device)[learnt]
+            known = known[0][there], known[1][there]
+        mean[learnt], variance[learnt] = known
     if not learnt.all():
         marginals = marginals_of(model, rows.rows(~learnt), PREDICT_ROWS)
         mean[~learnt], variance[~learnt] = marginals.mean[0], marginals.variance[0]

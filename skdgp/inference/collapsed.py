@@ -18,7 +18,7 @@ and the bound, with its terms in the order of Eq. 9, is
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, pairwise, product
 from typing import NamedTuple
@@ -62,6 +62,9 @@ EXCESSES = (0.01, 0.1, 0.5, 0.9)
 
 #: Largest number of entries in the whitened cross-covariances of a chunk of rows: 32 MiB in float64.
 CHUNK_NUMBERS = 2**22
+
+#: Largest number of them that are kept for a second pass over the rows: 256 MiB.
+KEPT_NUMBERS = 2**25
 
 
 class Statistics(NamedTuple):
@@ -340,30 +343,27 @@ def left_out(model: DeepGP, rows: Batch, data: Batch, beta: float = 1.0) -> tupl
     beta : float, default=1.0
         The value with which the posteriors were set.
     """
-    rows, data = (in_least_squares(model.likelihood, some) for some in (rows, data))
-    parts, rows = [], Batch(rows.X, rows.y, weight_of_twins(rows, data))
+    rows, data = _in_least_squares(model, rows, data)
+    parts, weight = [], weight_of_twins(rows, data)
     with threads_for(model.products(len(data))):
-        model = model.frozen()
-        layer, likelihood = parts_of(model)
-        G = _gram(layer, data)
+        layer, likelihood = parts_of(model.frozen())
+        features, of_data = _features_of_both(layer, rows, data)
+        G = of_data.gram(data.weight)
         noise = beta * likelihood.variance.double()[:, None, None]
         Lambda = G + noise * torch.eye(G.shape[-1], dtype=G.dtype, device=G.device)  # (P, T, T)
         L, ends = cholesky(Lambda, NO_JITTER), list(accumulate(layer.sizes, initial=0))
         sets = [slice(start, stop) for start, stop in pairwise(ends) if stop > start]
         roots = [L if len(sets) == 1 else cholesky(Lambda[:, own, own], NO_JITTER) for own in sets]
-        n_chunk = max(1, CHUNK_NUMBERS // (len(L) * L.shape[-1]))
-        for start in range(0, len(rows), n_chunk):
-            some = rows.rows(slice(start, start + n_chunk))
-            phi = _features(layer, some.X)
-            unexplained = layer.kernel.diagonal(some.X) - phi.square().sum(-2)  # by all inducing variables
+        for at, phi in features:
+            unexplained = layer.kernel.diagonal(rows.X[at]) - phi.square().sum(-2)  # by all inducing variables
             variance = unexplained.clamp(min=0.0).mT
             for own, root in zip(sets, roots, strict=True):
                 s = _inverse_form(root, phi[..., own, :])
-                variance = variance + noise[..., 0, 0] * s / _kept(some.weight, s, _squares(phi[..., own, :]), noise)
-            mean = model(some.X).mean[0].double()
+                variance = variance + noise[..., 0, 0] * s / _kept(weight[at], s, _squares(phi[..., own, :]), noise)
             of_both = s if len(sets) == 1 else _inverse_form(L, phi)
-            kept = _kept(some.weight, of_both, _squares(phi), noise)
-            parts.append((_without(some.y, mean, kept, data.y), variance.expand_as(mean)))
+            kept = _kept(weight[at], of_both, _squares(phi), noise)
+            mean = _means(layer, phi, rows.X[at])
+            parts.append((_without(rows.y[at], mean, kept, data.y), variance.expand_as(mean)))
     means, variances = (torch.cat(column) for column in zip(*parts, strict=True))
     return means, variances
 
@@ -450,19 +450,18 @@ def leverages(model: DeepGP, rows: Batch, data: Batch, learnt: Tensor) -> Levera
 
     Parameters are those of :func:`left_out`, and ``learnt`` (n,), which of the rows are among ``data``.
     """
-    rows, data = (in_least_squares(model.likelihood, some) for some in (rows, data))
+    rows, data = _in_least_squares(model, rows, data)
     weight = weight_of_twins(rows, data) * learnt
     with threads_for(model.products(len(data))):
-        model = model.frozen()
-        layer, likelihood = parts_of(model)
-        G = _gram(layer, data)
+        layer, likelihood = parts_of(model.frozen())
+        features, of_data = _features_of_both(layer, rows, data)
+        G = of_data.gram(data.weight)
         noise = likelihood.variance.double()[:, None, None]
         L = cholesky(G + noise * torch.eye(G.shape[-1], dtype=G.dtype, device=G.device), NO_JITTER)
         parts = []
-        for X in rows.X.split(max(1, CHUNK_NUMBERS // (len(L) * L.shape[-1]))):
-            phi = _features(layer, X)
+        for at, phi in features:
             whitened = torch.linalg.solve_triangular(L, phi.expand(len(L), -1, -1), upper=False)
-            parts.append((whitened, _squares(phi), model(X).mean[0].mT.double()))
+            parts.append((whitened, _squares(phi), _means(layer, phi, rows.X[at]).mT))
     whitened, squares, mean = (torch.cat(columns, dim=-1) for columns in zip(*parts, strict=True))
     kept = _kept(weight, whitened.square().sum(-2).mT, squares, noise)
     return Leverages(whitened, kept, weight, rows.y - _without(rows.y, mean.mT, kept, data.y))
@@ -474,14 +473,51 @@ def _features(layer: GlobalLayer, X: Tensor) -> Tensor:
     return A * (deviation if len(deviation) == 1 else deviation[:, None, None])
 
 
-def _gram(layer: GlobalLayer, data: Batch) -> Tensor:
-    """G = Σ wφφᵀ (T, T) or (P, T, T), by chunks of rows."""
-    n_features = sum(posterior.mean.numel() for posterior in layer.posteriors)
-    n_chunk, G = max(1, CHUNK_NUMBERS // n_features), torch.zeros((), dtype=torch.float64, device=data.X.device)
-    for X, weight in zip(data.X.split(n_chunk), data.weight.split(n_chunk), strict=True):
-        phi = _features(layer, X)
-        G = G + (phi * weight) @ phi.mT
-    return G
+class _Features:
+    """Features φ of rows, chunk by chunk. They are kept if they take little memory, and else computed each time."""
+
+    def __init__(self, layer: GlobalLayer, X: Tensor):
+        size = max(1, layer.kernel.n_outputs * sum(layer.sizes))
+        n_chunk = max(1, CHUNK_NUMBERS // size)
+        self.layer, self.X, self.kept = layer, X, dict[int, Tensor]()
+        self.keep = len(X) * size <= KEPT_NUMBERS
+        self.places = [slice(start, start + n_chunk) for start in range(0, len(X), n_chunk)]
+
+    def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
+        """Places of the rows of each chunk, and their features; see :func:`_features`."""
+        for at in self.places:
+            phi = self.kept.get(at.start)
+            if phi is None:
+                phi = _features(self.layer, self.X[at])
+            if self.keep:
+                self.kept[at.start] = phi
+            yield at, phi
+
+    def gram(self, weight: Tensor) -> Tensor:
+        """G = Σ wφφᵀ (T, T) or (P, T, T)."""
+        G = torch.zeros((), dtype=torch.float64, device=self.X.device)
+        for at, phi in self:
+            G = G + (phi * weight[at]) @ phi.mT
+        return G
+
+
+def _features_of_both(layer: GlobalLayer, rows: Batch, data: Batch) -> tuple[_Features, _Features]:
+    """Features of some rows, and of all of them, which are the same if these are all."""
+    of_data = _Features(layer, data.X)
+    return of_data if rows is data else _Features(layer, rows.X), of_data
+
+
+def _in_least_squares(model: DeepGP, rows: Batch, data: Batch) -> tuple[Batch, Batch]:
+    """Some rows and all of them as closed forms see them; the same object if these are all."""
+    everything = in_least_squares(model.likelihood, data)
+    return everything if rows is data else in_least_squares(model.likelihood, rows), everything
+
+
+def _means(layer: GlobalLayer, phi: Tensor, X: Tensor) -> Tensor:
+    """Means (n, P) that the posteriors have at rows X with the features φ (T, n) or (P, T, n)."""
+    mean = torch.cat([posterior.mean for posterior in layer.posteriors], dim=-1).to(phi)  # (P, T)
+    values = mean @ phi if phi.dim() == 2 else (mean[:, None] @ phi)[:, 0]
+    return layer.mean.added_to(values.mT, X)
 
 
 def _inverse_form(root: Tensor, phi: Tensor) -> Tensor:

@@ -106,6 +106,8 @@ class HyperparameterPosterior:
 
     def __init__(self, kernel: SumKernel, likelihood: Gaussian, observed: Observations):
         self.kernel, self.likelihood, self.observed, rows = kernel, likelihood, observed, observed.rows
+        self.trial = deepcopy(kernel)  # a copy for each density would take as long as the density of few rows
+        self.places = _places(self.trial)
         parts = [part.detach().flatten() for part in _parameters(kernel, likelihood)]
         self.sizes = [len(part) for part in parts]
         self.start = torch.round(torch.cat(parts), decimals=DIGITS)
@@ -239,13 +241,11 @@ class HyperparameterPosterior:
 
     def _at(self, theta: Tensor) -> tuple[SumKernel, Gaussian]:
         """A kernel whose outputs have the parameters of θ (S, d); the likelihood keeps its own."""
-        kernel = deepcopy(self.kernel)
-        values = theta.split(self.sizes, dim=-1)
-        _set_outputs(kernel, len(theta))
-        for (module, name), value in zip(_places(kernel), values, strict=False):
-            del module._parameters[name]
+        _set_outputs(self.trial, len(theta))
+        for (module, name), value in zip(self.places, theta.split(self.sizes, dim=-1), strict=False):
+            module._parameters.pop(name, None)
             setattr(module, name, value if name == "log_lengthscale" else value[:, 0])
-        return kernel, self.likelihood
+        return self.trial, self.likelihood
 
     def _one(self, vector: Tensor) -> tuple[SumKernel, Gaussian]:
         """Kernel and noise with these logarithms (d,)."""

@@ -155,9 +155,10 @@ def _with_same_kernel(model: DeepGP, rows: Batch, judged: _Judged) -> DeepGP:
 @torch.no_grad()
 def _judged(model: DeepGP, rows: Batch, learnt: Tensor, precision: Tensor) -> _Judged:
     """A base with the errors of all rows as if it had not learnt from the row, in units of noise of one variance."""
-    marginals = marginals_of(model, rows, PREDICT_ROWS)
-    mean, variance = marginals.mean[0].clone(), marginals.variance[0].clone()
-    kept = rows.rows(learnt)
+    mean, variance, kept = torch.empty_like(rows.y), torch.empty_like(rows.y), rows.rows(learnt)
     mean[learnt], variance[learnt] = left_out(model, kept, kept)
+    if not learnt.all():
+        marginals = marginals_of(model, rows.rows(~learnt), PREDICT_ROWS)
+        mean[~learnt], variance[~learnt] = marginals.mean[0], marginals.variance[0]
     errors = Errors(rows.y - mean, variance, rows.weight / precision).in_units(1.0 / precision[:, None])
     return _Judged(errors, learnt, cast(Gaussian, model.likelihood).variance)

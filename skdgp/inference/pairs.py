@@ -40,8 +40,13 @@ class Pairs(NamedTuple):
         like = cast(GlobalLayer, bases[0].model.layers[0]).q.mean
         index = rows.at(torch.arange(len(rows), device=rows.data.X.device))
         learnt = torch.isin(index, basis.at(torch.arange(len(basis), device=rows.data.X.device))).to(like.device)
-        some, everything = (part.rows().to(like.device, like.dtype) for part in (Part(basis.data, index), basis))
-        of_each = [leverages(base.model, base.repeated(some), base.repeated(everything), learnt) for base in bases]
+        some = everything = Part(basis.data, index).rows().to(like.device, like.dtype)
+        if not (learnt.all() and len(index) == len(basis)):  # else they are the same rows in another order
+            everything = basis.rows().to(like.device, like.dtype)
+        of_each = []
+        for base in bases:
+            own = base.repeated(some)
+            of_each.append(leverages(base.model, own, own if everything is some else base.repeated(everything), learnt))
         return cls(of_each, bases[0].n_alternatives, twins(some))
 
     def change(self, first: Tensor, second: Tensor) -> Tensor:

@@ -37,6 +37,10 @@ REACH = 3.0
 #: Number of rows that inducing points are chosen from.
 CANDIDATES = 2000
 
+#: Largest number of rows whose covariances are computed all at once. To compute them when they are needed takes less
+#: where rows are many and points few, but one call for each point.
+AT_ONCE = 512
+
 #: If less than this share of the mean variance of a row is unexplained, the row would only add rounding errors.
 LEAST_LEFT = 1e-12
 
@@ -121,9 +125,10 @@ def greedy_points(kernel: Kernel, X: Tensor, tolerance: float, *, fewest: int, m
     left, factor, chosen = kernel.diagonal(X)[0].clone(), X.new_empty(most, len(X)), list[int]()
     tiny = LEAST_LEFT * left.mean()
     with threads_for(most * len(X)):
+        K = kernel.covariance(X, X)[0] if len(X) <= AT_ONCE else None
         while len(chosen) < most:
             n, pivot = len(chosen), int(left.argmax())
-            k = kernel.covariance(X[pivot, None], X)[0, 0]  # (n,)
+            k = kernel.covariance(X[pivot, None], X)[0, 0] if K is None else K[pivot]  # (n,)
             factor[n] = (k - factor[:n, pivot] @ factor[:n]) / left[pivot].sqrt()
             left = (left - factor[n].square()).clamp_(min=0.0)
             left[pivot] = 0.0

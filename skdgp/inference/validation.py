@@ -3,7 +3,8 @@
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -21,10 +22,12 @@ from ..gp.noise import Contaminated
 from .base import (
     Base,
     BaseMoments,
+    Moments,
     base_for,
     fit_base_of_intervals,
     fit_base_of_varying,
     left_out_moments,
+    left_out_of_basis,
     rows_of_posterior,
 )
 from .batches import Batch, Part, as_of_complete, in_least_squares
@@ -65,7 +68,8 @@ OUTLIER = 1e-9
 FEWEST_ALONE = 10
 
 
-class Foundation(NamedTuple):
+@dataclass(frozen=True)
+class Foundation:
     """A base, and the rows that it has learnt from.
 
     If the noise varies, there is another base of the logarithms of its variances, less their means ``level`` (P,). If
@@ -81,11 +85,16 @@ class Foundation(NamedTuple):
 
     def left_out_moments(self, parts: Sequence[Part]) -> list[BaseMoments]:
         """Moments at some rows, of each part, as if neither base had learnt from the row itself."""
-        moments = left_out_moments(self.base, parts, self.rows)
+        moments = left_out_moments(self.base, parts, self.rows, self._of_rows)
         if self.noise is None:
             return moments
         both = zip(moments, self.noise.left_out_moments(parts), strict=True)
         return [BaseMoments(*(torch.cat(pair, dim=-1) for pair in zip(*pairs, strict=True))) for pairs in both]
+
+    @cached_property
+    def _of_rows(self) -> Moments:
+        """What the base says of its own rows: parts of them are asked for again and again."""
+        return left_out_of_basis(self.base, self.rows)
 
     @torch.no_grad()
     def outliers(self) -> Tensor:
