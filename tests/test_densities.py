@@ -11,9 +11,17 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
-from skdgp import AVDGPClassifier, AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
+from skdgp import (
+    AVDGPClassifier,
+    AVDGPRegressor,
+    DSDGPClassifier,
+    DSDGPRegressor,
+    SOLVEGPClassifier,
+    SOLVEGPRegressor,
+)
 from skdgp.adapters import MomentsModule
 from skdgp.estimators import _ensembles
+from skdgp.gp.amortised_layer import AmortisedLayer
 from skdgp.inference import ensemble as ensembles
 from skdgp.inference.judged import CREDIT, GROWTH, Judged, Share, share_beside
 from skdgp.inference.predictor import Predictor
@@ -164,17 +172,77 @@ def test_only_rows_that_both_have_count_and_weights_are_copies():
 # Whether there is such a member
 
 
-def test_targets_on_two_branches_are_more_likely(few):
+FAMILIES = {
+    AVDGPRegressor: {"hidden_dims": (2,), "n_inducing": 16, "n_estimators": 2},
+    DSDGPRegressor: {"hidden_dims": (2,), "n_inducing": 16, "n_estimators": 1, "batch_size": 64, "max_iter": 100},
+    SOLVEGPRegressor: {"method": "svi", "batch_size": 64, "max_iter": 100},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_targets_on_two_branches_are_more_likely(family, few):
     held_out, targets = forked(600, seed=2)
-    options = {"hidden_dims": (2,), "n_inducing": 16, "n_estimators": 2, "random_state": 0}
     densities = {
-        objective: AVDGPRegressor(objective=objective, **options).fit(*forked(400)).predict_dist(held_out)
+        objective: family(objective=objective, random_state=0, **FAMILIES[family])
+        .fit(*forked(400))
+        .predict_dist(held_out)
         for objective in ("elbo", "auto")
     }
     likely = {objective: dist.logpdf(targets).mean() for objective, dist in densities.items()}
     assert likely["auto"] > likely["elbo"] + 0.2
     errors = {objective: np.mean((dist.mean - targets) ** 2) for objective, dist in densities.items()}
     assert errors["auto"] < 1.05 * errors["elbo"]
+
+
+@pytest.mark.parametrize("family", [DSDGPRegressor, SOLVEGPRegressor])
+def test_in_other_families_it_is_amortised_too(family, mixed):
+    model = family(**FAMILIES[family] | {"max_iter": 3, "random_state": 0}).fit(X, Y)
+    *others, last = predictor_of(model).models
+    assert isinstance(last.layers[0], AmortisedLayer)
+    assert not any(isinstance(member.layers[0], AmortisedLayer) for member in others)
+    assert predictor_of(model).views[1].guide is not None
+    assert np.shape(model.inducing_points_ if family is SOLVEGPRegressor else model.inducing_points_[0])[0] == 1
+
+
+def test_it_takes_of_other_families_what_means_the_same(mixed, monkeypatch):
+    plans = []
+    run = ensembles.Training.run
+
+    def watched(self, *arguments, first=None, **options):
+        plans.append((self.plan, self.split))
+        return run(self, *arguments, first=first, **options)
+
+    monkeypatch.setattr(ensembles.Training, "run", watched)
+    SOLVEGPRegressor(method="svi", max_iter=4, batch_size=32, random_state=0).fit(X, Y)
+    (first, split), (second, others) = plans
+    assert (second.settings.max_iter, second.settings.batch_size) == (4, 32)
+    assert split.for_validation  # rows that are held out to judge the one
+    assert not others.for_validation  # end the training of the other
+    assert others.n_rows == split.n_rows > 0
+    assert first.solve is not None
+    assert second.solve is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_left_out_rows_have_no_predictions_by_it(family, mixed):
+    """Those of SOLVEGP alone would have a closed form, and the error says how to get them."""
+    model = family(**FAMILIES[family] | {"max_iter": 3, "random_state": 0}).fit(X, Y)
+    cure = 'set objective="elbo"' if family is SOLVEGPRegressor else "cross_validate"
+    with pytest.raises(ValueError, match=cure):
+        model.leave_one_out()
+    if family is SOLVEGPRegressor:
+        assert np.isfinite(model.set_params(objective="elbo").fit(X, Y).leave_one_out().mean).all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_families_try_none_without_a_guide(family, mixed, monkeypatch):
+    monkeypatch.setattr(_ensembles, "MOST_ROWS", N_ROWS - 1)
+    model = family(**FAMILIES[family] | {"max_iter": 3, "random_state": 0}).fit(X, Y)
+    assert (type(predictor_of(model)) is Stack) == (family is AVDGPRegressor)
+
+
+def test_a_collapsed_fit_has_none_since_it_holds_no_rows_out(mixed):
+    assert type(predictor_of(SOLVEGPRegressor(method="collapsed", max_iter=3).fit(X, Y))) is Predictor
 
 
 def test_a_member_that_gains_nothing_ends_after_a_trial_and_leaves_no_trace(few, monkeypatch):
@@ -219,11 +287,10 @@ def test_few_rows_are_not_tried(monkeypatch):
     assert type(predictor_of(small().fit(X, Y))) is Predictor
 
 
-def test_classifiers_and_other_families_have_no_such_member(few):
-    assert type(predictor_of(AVDGPClassifier(**SMALL, network_width=8).fit(X, Y > 0))) is Predictor
-    for family in (DSDGPRegressor, SOLVEGPRegressor):
-        with pytest.raises(ValueError, match="'objective' parameter"):
-            family(objective="auto").fit(X, Y)
+@pytest.mark.parametrize("family", [AVDGPClassifier, DSDGPClassifier, SOLVEGPClassifier])
+def test_classifiers_have_no_such_member(family, few):
+    options = {name: value for name, value in SMALL.items() if hasattr(family(), name)} | {"max_iter": 2}
+    assert type(predictor_of(family(**options).fit(X, Y > 0))) is Predictor
 
 
 def test_without_rows_that_judge_the_first_ensemble_is_alone(few, monkeypatch):

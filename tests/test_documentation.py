@@ -42,7 +42,6 @@ OWN_TEXTS = {
     "SOLVEGP.inducing": "it may name the kind of a second set",
     "AVDGP.beta": "the penalty is that of a row",
     "SOLVEGP.beta": 'it has an "auto"',
-    "AVDGP.objective": "it may train a member by each",
     "AVDGP.max_iter": 'another "auto"',
     "SOLVEGP.max_iter": 'another "auto", and L-BFGS',
     "AVDGP.batch_size": 'another "auto"',

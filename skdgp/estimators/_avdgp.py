@@ -86,12 +86,14 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
         in AVDGP with ``rule="ar1"``. Training with ``objective="predictive"`` uses all of them. More samples then bring
         the objective closer to the log density that it stands for.
     objective : {"auto", "elbo", "predictive"}, default="auto"
-        What training maximises. "elbo" is an approximation of the evidence lower bound. "predictive" is the log
-        predictive density of the targets, minus the same penalty on the inducing variables. It can make predicted
-        densities better, but predicted means worse. "auto" is "elbo". A regressor with 4000 rows or more then also
-        trains a member by "predictive". If held-out rows gain by it, predictions are a mixture with this member. Its
-        weight is limited, so that means stay about as good. This needs Gaussian noise, ``early_stopping`` and a base,
-        and neither ``trend`` nor ``max_time``. ``partial_fit`` goes on without the member.
+        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
+        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
+        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
+        worse. "auto" is "elbo". A regressor with 1000 rows or more then also trains a member of AVDGP's kind by
+        "predictive". If held-out rows gain by it, predictions are a mixture with this member. Its weight is limited, so
+        that means stay about as good. This needs Gaussian noise, rows that are held out, and a base, and neither
+        ``trend`` nor ``max_time``. DSDGP and SOLVEGP try it with up to 50 000 rows. ``partial_fit`` goes on without the
+        member.
     n_estimators : "auto" or int, default="auto"
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
@@ -352,12 +354,14 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
         in AVDGP with ``rule="ar1"``. Training with ``objective="predictive"`` uses all of them. More samples then bring
         the objective closer to the log density that it stands for.
     objective : {"auto", "elbo", "predictive"}, default="auto"
-        What training maximises. "elbo" is an approximation of the evidence lower bound. "predictive" is the log
-        predictive density of the targets, minus the same penalty on the inducing variables. It can make predicted
-        densities better, but predicted means worse. "auto" is "elbo". A regressor with 4000 rows or more then also
-        trains a member by "predictive". If held-out rows gain by it, predictions are a mixture with this member. Its
-        weight is limited, so that means stay about as good. This needs Gaussian noise, ``early_stopping`` and a base,
-        and neither ``trend`` nor ``max_time``. ``partial_fit`` goes on without the member.
+        What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
+        of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
+        minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
+        worse. "auto" is "elbo". A regressor with 1000 rows or more then also trains a member of AVDGP's kind by
+        "predictive". If held-out rows gain by it, predictions are a mixture with this member. Its weight is limited, so
+        that means stay about as good. This needs Gaussian noise, rows that are held out, and a base, and neither
+        ``trend`` nor ``max_time``. DSDGP and SOLVEGP try it with up to 50 000 rows. ``partial_fit`` goes on without the
+        member.
     n_estimators : "auto" or int, default="auto"
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least

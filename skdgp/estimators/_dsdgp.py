@@ -119,11 +119,15 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         coregionalisation. Outputs are then correlated, and a row may lack some of its targets, which are NaN in ``y``.
         Predictions have no ``base`` then, and neighbours correct nothing. With None each output has a function of its
         own, and no target may be missing.
-    objective : {"elbo", "predictive"}, default="elbo"
+    objective : {"auto", "elbo", "predictive"}, default="auto"
         What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
         of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
         minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
-        worse.
+        worse. "auto" is "elbo". A regressor with 1000 rows or more then also trains a member of AVDGP's kind by
+        "predictive". If held-out rows gain by it, predictions are a mixture with this member. Its weight is limited, so
+        that means stay about as good. This needs Gaussian noise, rows that are held out, and a base, and neither
+        ``trend`` nor ``max_time``. DSDGP and SOLVEGP try it with up to 50 000 rows. ``partial_fit`` goes on without the
+        member.
     n_estimators : "auto" or int, default="auto"
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
@@ -402,11 +406,15 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         over the inducing variables of all layers. In "chain" each layer depends on the one before. In "locations" the
         values of one layer are the inducing points of the next [4]_. These three are for questions about the hidden
         layers themselves: they hardly improve predictions, and a fit takes two to six times as long.
-    objective : {"elbo", "predictive"}, default="elbo"
+    objective : {"auto", "elbo", "predictive"}, default="auto"
         What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
         of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
         minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
-        worse.
+        worse. "auto" is "elbo". A regressor with 1000 rows or more then also trains a member of AVDGP's kind by
+        "predictive". If held-out rows gain by it, predictions are a mixture with this member. Its weight is limited, so
+        that means stay about as good. This needs Gaussian noise, rows that are held out, and a base, and neither
+        ``trend`` nor ``max_time``. DSDGP and SOLVEGP try it with up to 50 000 rows. ``partial_fit`` goes on without the
+        member.
     n_estimators : "auto" or int, default="auto"
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least

@@ -1,5 +1,6 @@
 """The ensembles of a fit: one for each trend, and perhaps one member that learns densities."""
 
+import math
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -17,10 +18,12 @@ from ..inference.callers import users_level
 from ..inference.clock import Clock
 from ..inference.ensemble import Ensemble, Start, Training, beside, stacked
 from ..inference.guide import Guide
+from ..inference.guiding import MOST_ROWS
 from ..inference.leave_one_out import LeftOutRows
 from ..inference.plan import Plan, Split
 from ..inference.processes import current
 from ..inference.stack import Stack, View
+from ..methods import AVDGP
 from ..methods.kernels import groups_of
 from ..tables import Encoded, Table
 from ..tables.encoding import has_missing
@@ -32,11 +35,14 @@ from ._trends import StartingPoint
 from ._warnings import warn_of_failure, warn_of_few_rows
 from ._wishes import Wishes, warn_of_idle
 
-#: With fewer rows than this, no member is tried that learns densities. It gains little there.
-FEWEST_TO_LEARN_DENSITIES = 4000
+#: With fewer rows than this, no member is tried that learns densities: a tenth of them would be too few to judge it.
+FEWEST_TO_LEARN_DENSITIES = 1000
 
-#: Weight of the penalty in this member. It is no ensemble, whose members would otherwise have to differ.
-PENALTY_OF_DENSITIES = 1.0
+#: What this member is like. It is no ensemble, whose members would otherwise have to differ, hence the small penalty.
+OF_DENSITIES: dict[str, Any] = {"objective": "predictive", "n_estimators": 1, "beta": 1.0}
+
+#: What it takes from other methods, of which the other parameters mean something else.
+FROM_OTHERS = ("max_iter", "batch_size", "dtype", "cuda_graphs")
 
 #: If a trend leaves over less than this share of the targets' deviation, this share is the unit of what is left over.
 LEAST_LEFT_OVER = 1e-6
@@ -56,10 +62,16 @@ class How(NamedTuple):
         """Largest number of epochs."""
         return self.plan.n_epochs(len(self.seeds))
 
-    def of_densities(self, n_rows: int, *, held_out: bool) -> "How":
-        """How a member learns densities: with neither base nor neighbours, which would decide its means."""
-        method = replace(self.method, objective="predictive", n_estimators=1, beta=PENALTY_OF_DENSITIES)
-        return How(method, method.plan(n_rows, held_out=held_out), self.seeds[:1], base=False, n_neighbors=0)
+    def of_densities(self, n_rows: int) -> "How":
+        """How a member learns densities: with neither base nor neighbours, which would decide its means.
+
+        In all families it is an amortised deep GP, which learns them best.
+        """
+        own = self.method
+        if not isinstance(own, AVDGP):
+            own = AVDGP(**{name: getattr(own, name) for name in FROM_OTHERS})
+        method = replace(own, **OF_DENSITIES)
+        return How(method, method.plan(n_rows, held_out=True), self.seeds[:1], base=False, n_neighbors=0)
 
 
 class Lesson(NamedTuple):
@@ -186,7 +198,8 @@ class Trainings:
         first = self.ended[0]
         try:
             lesson = self.guided(lesson, first)
-            training = Training(lesson.data, lesson.split, how.plan, monitor, self.device, self.clock)
+            split = lesson.split._replace(for_validation=False)  # rows that judged the others end its training
+            training = Training(lesson.data, split, how.plan, monitor, self.device, self.clock)
             start = self.start_of_densities(lesson, how)
             ensemble = training.run(start, how.seeds, judge=True, first=first.judged)
         except KeyboardInterrupt:
@@ -229,12 +242,15 @@ def _widen_units(likelihood: Regression, part: StartingPoint) -> None:
     likelihood.units = Units(units.shift, np.where(nothing, least, units.scale))
 
 
-def learns_densities(estimator, rows: Encoded) -> bool:
-    """Whether a member is tried that learns densities: rows are many, and all else is as usual."""
+def learns_densities(estimator, how: How, rows: Encoded) -> bool:
+    """Whether a member is tried that learns densities: rows are many, some of them judge, and all else is as usual.
+
+    Without a guide it takes long beside a quick method.
+    """
     return (
-        getattr(estimator, "objective", None) == "auto"
-        and len(rows) >= FEWEST_TO_LEARN_DENSITIES
-        and estimator.early_stopping
+        how.method.objective == "auto"
+        and FEWEST_TO_LEARN_DENSITIES <= len(rows) <= (math.inf if isinstance(how.method, AVDGP) else MOST_ROWS)
+        and (estimator.early_stopping or how.plan.solve is not None)
         and estimator.max_time is None
         and has_base(estimator)
         and getattr(estimator, "likelihood", None) == "gaussian"

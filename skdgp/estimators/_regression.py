@@ -619,8 +619,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If there is no closed form: after ``partial_fit``, with members that learn by minibatches, for more rows,
-            or with missing cells in ``X``. If ``noise_variance`` is needed and missing.
+            If there is no closed form: after ``partial_fit``, with members that learn by minibatches, with one that
+            learns densities (``objective``), for more rows, or with missing cells in ``X``. If ``noise_variance`` is
+            needed and missing.
 
         See Also
         --------

@@ -98,11 +98,15 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         coregionalisation. Outputs are then correlated, and a row may lack some of its targets, which are NaN in ``y``.
         Predictions have no ``base`` then, and neighbours correct nothing. With None each output has a function of its
         own, and no target may be missing.
-    objective : {"elbo", "predictive"}, default="elbo"
+    objective : {"auto", "elbo", "predictive"}, default="auto"
         What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
         of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
         minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
-        worse.
+        worse. "auto" is "elbo". A regressor with 1000 rows or more then also trains a member of AVDGP's kind by
+        "predictive". If held-out rows gain by it, predictions are a mixture with this member. Its weight is limited, so
+        that means stay about as good. This needs Gaussian noise, rows that are held out, and a base, and neither
+        ``trend`` nor ``max_time``. DSDGP and SOLVEGP try it with up to 50 000 rows. ``partial_fit`` goes on without the
+        member.
     n_estimators : "auto" or int, default=1
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
@@ -433,11 +437,15 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         inducing variables themselves, as in some papers. Their prior covariance has to be inverted, and so the model
         trains and predicts in float64, unless ``dtype`` says otherwise. "odvgp" is "full" in the first set of inducing
         variables, and leaves the second as in the prior (ODVGP).
-    objective : {"elbo", "predictive"}, default="elbo"
+    objective : {"auto", "elbo", "predictive"}, default="auto"
         What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
         of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
         minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
-        worse.
+        worse. "auto" is "elbo". A regressor with 1000 rows or more then also trains a member of AVDGP's kind by
+        "predictive". If held-out rows gain by it, predictions are a mixture with this member. Its weight is limited, so
+        that means stay about as good. This needs Gaussian noise, rows that are held out, and a base, and neither
+        ``trend`` nor ``max_time``. DSDGP and SOLVEGP try it with up to 50 000 rows. ``partial_fit`` goes on without the
+        member.
     n_estimators : "auto" or int, default=1
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least

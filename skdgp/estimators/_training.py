@@ -75,8 +75,8 @@ def fit(estimator, X, y, sample_weight, X_val, y_val, *, known=None, known_val=N
             return Learnt(ensemble, table, structure, len(rows)).attributes() | course
 
         n_epochs = len(parts) * how.n_epochs
-        if learns_densities(estimator, rows):
-            trainings.densities = how.of_densities(len(rows), held_out=judged)
+        if learns_densities(estimator, how, rows):
+            trainings.densities = how.of_densities(len(rows))
             n_epochs += trainings.densities.n_epochs
         with Monitor(estimator, n_epochs, hooks, lambda ensemble: attributes(trainings.together(ensemble))) as monitor:
             ensemble, bound = trainings.run(parts, monitor)

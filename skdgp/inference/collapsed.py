@@ -373,7 +373,7 @@ def left_out_by_fold(model: DeepGP, rows: Batch, learnt: Tensor, fold: Tensor, n
     """Means and variances (K + 1, n, P) of function values if one fold after another is not learnt from, and none.
 
     Kernel, noise and inducing points stay as they are. A row that is learnt from is left out for its own moments, as in
-    :func:`left_out`. The features of a row are computed twice, however many folds there are.
+    :func:`left_out`. The features of a row are computed once or twice, however many folds there are.
 
     Parameters
     ----------
@@ -392,15 +392,14 @@ def left_out_by_fold(model: DeepGP, rows: Batch, learnt: Tensor, fold: Tensor, n
     with threads_for(model.products(len(rows))):
         layer, likelihood = parts_of(model.frozen())
         noise, n_points = likelihood.variance.double()[:, None, None], sum(layer.sizes)
-        chunks = torch.arange(len(rows), device=rows.X.device).split(max(1, CHUNK_NUMBERS // n_points))
+        features = _Features(layer, rows.X)
         G, b = (rows.y.new_zeros(n_folds + 1, n_points, m) for m in (n_points, rows.y.shape[1]))
-        for index in chunks:
-            phi = _features(layer, rows.X[index])
-            for number in fold[index].unique().tolist():
-                at = (fold[index] == number) & learnt[index]
-                weighted = phi[:, at] * rows.weight[index][at]
-                G[number] += weighted @ phi[:, at].mT
-                b[number] += weighted @ rows.y[index][at]
+        for at, phi in features:
+            for number in fold[at].unique().tolist():
+                own = (fold[at] == number) & learnt[at]
+                weighted = phi[:, own] * rows.weight[at][own]
+                G[number] += weighted @ phi[:, own].mT
+                b[number] += weighted @ rows.y[at][own]
         posteriors, weights = [], []
         for number in range(n_folds + 1):
             kept = [k for k in range(n_folds + 1) if k != number or k == n_folds]  # no differences, for their digits
@@ -409,8 +408,8 @@ def left_out_by_fold(model: DeepGP, rows: Batch, learnt: Tensor, fold: Tensor, n
             among = learnt & ((fold != number) | (number == n_folds))
             weights.append(weight_of_twins(rows, rows.rows(among)) * among)
         moments = [
-            _moments_of_chunk(layer, rows.rows(index), [weight[index] for weight in weights], posteriors, noise, rows.y)
-            for index in chunks
+            _moments_of_chunk(layer, phi, rows.rows(at), [weight[at] for weight in weights], posteriors, noise, rows.y)
+            for at, phi in features
         ]
     means, variances = (torch.cat(column, dim=1) for column in zip(*moments, strict=True))
     return means, variances
@@ -418,6 +417,7 @@ def left_out_by_fold(model: DeepGP, rows: Batch, learnt: Tensor, fold: Tensor, n
 
 def _moments_of_chunk(
     layer: GlobalLayer,
+    phi: Tensor,
     rows: Batch,
     weights: Sequence[Tensor],
     posteriors: Sequence[tuple[Tensor, Tensor]],
@@ -425,7 +425,7 @@ def _moments_of_chunk(
     targets: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Means and variances (K, n, P) of some rows by K posteriors, each without the row if that is one of its own."""
-    phi, means, variances = _features(layer, rows.X), [], []
+    means, variances = [], []
     unexplained = (layer.kernel.diagonal(rows.X) - phi.square().sum(-2)).clamp(min=0.0).mT
     for weight, (L, solved) in zip(weights, posteriors, strict=True):
         s = _inverse_form(L, phi)

@@ -182,7 +182,8 @@ def beside(first: Ensemble, second: Ensemble, view: View, guide: Guide | None = 
         return first
     views = [view, view._replace(guide=guide)]
     stack = Stack([first.predictor, second.predictor], views, [1.0 - share.weight, share.weight])
-    return replace(first, predictor=stack, left_out="minibatches")
+    left_out = first.left_out if isinstance(first.left_out, str) else "densities"
+    return replace(first, predictor=stack, left_out=left_out)
 
 
 class Watcher(Protocol):

@@ -42,6 +42,8 @@ REASONS = {
     "update": "update has added rows since: call fit with all rows, or predict rows that are held out",
     "minibatches": "its members have learnt by minibatches and have no posteriors in closed form: score the estimator "
     "by cross_validate, with a scorer of skdgp.metrics, or take a SOLVEGPRegressor with Gaussian noise",
+    "densities": "a member that learns densities predicts beside the others, and has no posterior in closed form: set "
+    'objective="elbo", or score the estimator by cross_validate, with a scorer of skdgp.metrics',
     "rows": f"predictions are kept for at most {MOST_ROWS} rows, and {MOST_NUMBERS} numbers of all outputs, members "
     "and alternatives of the base together: keep some rows from fit, and predict these",
     "cells": "cells of X are missing, and predictions average over draws of them, for which there is no closed form: "

@@ -49,7 +49,7 @@ class AVDGPParameters:
     inducing_map: str = parameter(modelling.INDUCING_MAP, "affine")
     network_width: int | Sequence[int | None] | None = parameter(modelling.NETWORK_WIDTH, 128)
     n_samples: int = parameter(modelling.N_SAMPLES, 8)
-    objective: str = parameter(training.OBJECTIVE_AVDGP, "auto")
+    objective: str = parameter(training.OBJECTIVE, "auto")
     n_estimators: int | Auto = parameter(training.N_ESTIMATORS, "auto")
     beta: float = parameter(training.BETA_AVDGP, 100.0)
     max_iter: int | Auto = parameter(training.MAX_ITER_AVDGP, "auto")

@@ -82,7 +82,7 @@ class DSDGPParameters:
     n_orthogonal: int = parameter(modelling.N_ORTHOGONAL, 0)
     n_samples: int = parameter(modelling.N_SAMPLES, 8)
     layer_posterior: str = parameter(modelling.LAYER_POSTERIOR, "factorised")
-    objective: str = parameter(training.OBJECTIVE, "elbo")
+    objective: str = parameter(training.OBJECTIVE, "auto")
     n_estimators: int | Auto = parameter(training.N_ESTIMATORS, "auto")
     beta: float = parameter(training.BETA, 0.1)
     max_iter: int | Auto = parameter(training.MAX_ITER, "auto")

@@ -72,7 +72,7 @@ COLLAPSED_ITERATIONS, COLLAPSED_IF_CORRECTED = 40, 12
 #: What posteriors in closed form need. A collapsed fit also needs a penalty of weight ``BETA``.
 CLOSED_NEEDS: dict[str, tuple] = {
     "covariance": ("full",),
-    "objective": ("elbo",),
+    "objective": ("auto", "elbo"),
     "likelihood": ("gaussian", "lognormal"),
     "n_latent_outputs": (None,),
 }
@@ -96,7 +96,7 @@ class SOLVEGPParameters:
     kernel: KernelLike = parameter(modelling.KERNEL, "matern52")
     ard: bool = parameter(modelling.ARD, True)
     covariance: str = parameter(modelling.COVARIANCE, "full")
-    objective: str = parameter(training.OBJECTIVE, "elbo")
+    objective: str = parameter(training.OBJECTIVE, "auto")
     n_estimators: int | Auto = parameter(training.N_ESTIMATORS, 1)
     beta: float | Auto = parameter(training.BETA_SOLVEGP, "auto")
     max_iter: int | Auto = parameter(training.MAX_ITER_SOLVEGP, "auto")

@@ -52,27 +52,17 @@ METHOD = Option(
 )
 
 OBJECTIVE = Option(
-    [StrOptions(set(OBJECTIVES))],
-    '{"elbo", "predictive"}',
+    [StrOptions({"auto", *OBJECTIVES})],
+    '{"auto", "elbo", "predictive"}',
     TRAINING,
     """
     What training maximises. "elbo", the safe choice, is the evidence lower bound; for AVDGP it is an approximation
     of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
     minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
-    worse.
-    """,
-)
-
-OBJECTIVE_AVDGP = OBJECTIVE.but(
-    values=[StrOptions({"auto", *OBJECTIVES})],
-    kind='{"auto", "elbo", "predictive"}',
-    text="""
-    What training maximises. "elbo" is an approximation of the evidence lower bound. "predictive" is the log predictive
-    density of the targets, minus the same penalty on the inducing variables. It can make predicted densities better,
-    but predicted means worse. "auto" is "elbo". A regressor with 4000 rows or more then also trains a member by
+    worse. "auto" is "elbo". A regressor with 1000 rows or more then also trains a member of AVDGP's kind by
     "predictive". If held-out rows gain by it, predictions are a mixture with this member. Its weight is limited, so
-    that means stay about as good. This needs Gaussian noise, ``early_stopping`` and a base, and neither ``trend`` nor
-    ``max_time``. ``partial_fit`` goes on without the member.
+    that means stay about as good. This needs Gaussian noise, rows that are held out, and a base, and neither ``trend``
+    nor ``max_time``. DSDGP and SOLVEGP try it with up to 50 000 rows. ``partial_fit`` goes on without the member.
     """,
 )
 
