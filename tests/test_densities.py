@@ -1,6 +1,7 @@
 """Members that learn densities: their weight beside members that learn functions, and the faces of such mixtures."""
 
 import pickle
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -104,7 +105,9 @@ def test_the_weight_is_the_most_likely_one_up_to_what_means_allow(seed, n_output
     share = share_beside(first, second)
     apart = first.error - second.error
     lost = np.linspace(0, 1, 100001)[1:]
-    growth = lost**2 * np.sum(apart**2) - 2 * lost * CREDIT * np.sum(first.error * apart)
+    of_rows = np.sum(first.error * apart, axis=1)
+    counted = CREDIT * np.sum(of_rows) - len(of_rows) ** 0.5 * np.std(of_rows)
+    growth = lost**2 * np.sum(apart**2) - 2 * lost * counted
     most = lost[growth <= GROWTH * np.sum(first.error**2)].max()
     grid = np.linspace(1e-4, most, 4001)
     logs = np.stack([np.log1p(-np.minimum(grid, 1 - 1e-12)), np.log(grid)])[:, None]
@@ -223,6 +226,19 @@ def test_it_takes_of_other_families_what_means_the_same(mixed, monkeypatch):
     assert second.solve is None
 
 
+@pytest.mark.parametrize("name", ["batch_size", "validation_fraction", "learning_rate"])
+def test_what_only_it_heeds_is_no_idle_wish(name, mixed):
+    """A collapsed fit heeds none of these."""
+    options = {"max_iter": 2, "random_state": 0, name: {"batch_size": 32}.get(name, 0.3)}
+    alone, heeded = SOLVEGPRegressor(objective="elbo", **options), name != "learning_rate"
+    with pytest.warns(UserWarning, match=f"{name}=.* has no effect"):
+        alone.fit(X, Y)
+    with nullcontext() if heeded else pytest.warns(UserWarning, match=f"{name}=.* has no effect"):
+        model = SOLVEGPRegressor(**options).fit(X, Y)
+    usual = SOLVEGPRegressor(**options | {name: getattr(SOLVEGPRegressor(), name)}).fit(X, Y)
+    assert (model.predict(NEW) != usual.predict(NEW)).any() == heeded
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_left_out_rows_have_no_predictions_by_it(family, mixed):
     """Those of SOLVEGP alone would have a closed form, and the error says how to get them."""
@@ -241,8 +257,26 @@ def test_other_families_try_none_without_a_guide(family, mixed, monkeypatch):
     assert (type(predictor_of(model)) is Stack) == (family is AVDGPRegressor)
 
 
-def test_a_collapsed_fit_has_none_since_it_holds_no_rows_out(mixed):
-    assert type(predictor_of(SOLVEGPRegressor(method="collapsed", max_iter=3).fit(X, Y))) is Predictor
+def test_a_collapsed_fit_holds_rows_out_for_it_alone(few, monkeypatch):
+    """All rows judge the others, each left out, and those that the member holds out compare the two."""
+    splits, shares = [], []
+    run = ensembles.Training.run
+
+    def watched(self, *arguments, **options):
+        splits.append(self.split)
+        return run(self, *arguments, **options)
+
+    monkeypatch.setattr(ensembles.Training, "run", watched)
+    monkeypatch.setattr(ensembles, "share_beside", lambda *pair: shares.append(pair) or Share(SHARE, 100.0))
+    held_out, targets = forked(600, seed=2)
+    model = SOLVEGPRegressor(max_iter=3, random_state=0).fit(X, Y)
+    assert [split.n_rows for split in splits] == [0, N_ROWS // 10]
+    first, second = shares[-1]
+    assert sorted(first.number) == list(range(N_ROWS))
+    assert sorted(second.number) == sorted(splits[1].parts(0)[1])
+    alone, member = (part.predict_dist(held_out).logpdf(targets).mean() for part in parts_of(model))
+    assert np.mean(second.log_density) == pytest.approx(member, abs=0.5)
+    assert np.mean(first.log_density) == pytest.approx(alone, abs=0.2)
 
 
 def test_a_member_that_gains_nothing_ends_after_a_trial_and_leaves_no_trace(few, monkeypatch):

@@ -53,8 +53,8 @@ def made(monkeypatch):
     """What guides are made from: a list of (training, predictor, guide and values) of each fit."""
     calls, make = [], Training.guide
 
-    def watched(self, predictor):
-        calls.append((self, predictor, make(self, predictor)))
+    def watched(self, predictor, split):
+        calls.append((self, predictor, make(self, predictor, split)))
         return calls[-1][2]
 
     monkeypatch.setattr(Training, "guide", watched)

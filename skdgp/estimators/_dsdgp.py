@@ -195,7 +195,7 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
         (regressors). If SOLVEGPRegressor learns from minibatches without ``early_stopping``, it holds out this share,
         at most 1000 rows, only to judge its ``base`` and its neighbours. With Gaussian noise it does so up to 100 000
         rows, and only if the posterior has a closed form, which it does not have with ``covariance="diag"``, for
-        example.
+        example. A collapsed fit holds rows out for a member that learns densities (``objective``).
     categorical_features : "from_dtype", array-like or None, default="from_dtype"
         Which features are categories: a mask, or the numbers or names of columns. "from_dtype" takes columns of text
         and of dtype category, if ``X`` is a data frame of pandas or Polars. With None all features are numbers. Any two
@@ -464,7 +464,7 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
         (regressors). If SOLVEGPRegressor learns from minibatches without ``early_stopping``, it holds out this share,
         at most 1000 rows, only to judge its ``base`` and its neighbours. With Gaussian noise it does so up to 100 000
         rows, and only if the posterior has a closed form, which it does not have with ``covariance="diag"``, for
-        example.
+        example. A collapsed fit holds rows out for a member that learns densities (``objective``).
     categorical_features : "from_dtype", array-like or None, default="from_dtype"
         Which features are categories: a mask, or the numbers or names of columns. "from_dtype" takes columns of text
         and of dtype category, if ``X`` is a data frame of pandas or Polars. With None all features are numbers. Any two

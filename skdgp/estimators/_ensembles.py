@@ -30,7 +30,16 @@ from ..tables.encoding import has_missing
 from ._fitted import Learnt
 from ._gaps import Batches, batches_of, batches_to_learn
 from ._monitor import Monitor
-from ._setup import MIN_ROWS_TO_SPLIT, blaming_units, has_base, hold_out, likelihood_of, start_of
+from ._setup import (
+    MIN_ROWS_TO_SPLIT,
+    blaming_units,
+    has_base,
+    hold_out,
+    likelihood_of,
+    n_held_out,
+    split_of,
+    start_of,
+)
 from ._trends import StartingPoint
 from ._warnings import warn_of_failure, warn_of_few_rows
 from ._wishes import Wishes, warn_of_idle
@@ -162,7 +171,7 @@ class Trainings:
         method, plan, seeds, base, n_neighbors = self.how
         if first:
             known = {"table": table, "likelihood": likelihood, "plan": plan, "split": split}
-            warn_of_idle(self.wishes, **known, n_members=len(seeds))
+            warn_of_idle(self.wishes, **known, n_members=len(seeds), densities=self.densities is not None)
         start = (
             start_of(estimator, method, table, data, self.order, likelihood)
             if self.before is None
@@ -197,9 +206,8 @@ class Trainings:
         """
         first = self.ended[0]
         try:
-            lesson = self.guided(lesson, first)
-            split = lesson.split._replace(for_validation=False)  # rows that judged the others end its training
-            training = Training(lesson.data, split, how.plan, monitor, self.device, self.clock)
+            lesson = self.guided(self.judged(lesson), first)
+            training = Training(lesson.data, lesson.split, how.plan, monitor, self.device, self.clock)
             start = self.start_of_densities(lesson, how)
             ensemble = training.run(start, how.seeds, judge=True, first=first.judged)
         except KeyboardInterrupt:
@@ -212,11 +220,21 @@ class Trainings:
             return first
         return self.together(ensemble)
 
+    def judged(self, lesson: Lesson) -> Lesson:
+        """The same with rows that end the training of the member: those that judge the others, or some of these.
+
+        In a collapsed fit all rows judge, each left out.
+        """
+        split = lesson.split._replace(for_validation=False)
+        if split.rows is None and not split.n_rows:
+            split = split_of(lesson.data, self.order, n_held_out(self.estimator, lesson.data))
+        return lesson._replace(split=split)
+
     def guided(self, lesson: Lesson, first: Ensemble) -> Lesson:
         """The same rows with what a guide makes of them, if there is a base. Outliers have no weight."""
         data, rows = lesson.data, lesson.split.rows
         weight = data.weight.index_fill(0, torch.from_numpy(first.outliers), 0.0)
-        guided = cast(Training, self.training).guide(first.predictor)
+        guided = cast(Training, self.training).guide(first.predictor, lesson.split)
         X = data.X
         if guided is not None:
             self.guide, values = guided
@@ -250,7 +268,7 @@ def learns_densities(estimator, how: How, rows: Encoded) -> bool:
     return (
         how.method.objective == "auto"
         and FEWEST_TO_LEARN_DENSITIES <= len(rows) <= (math.inf if isinstance(how.method, AVDGP) else MOST_ROWS)
-        and (estimator.early_stopping or how.plan.solve is not None)
+        and (estimator.early_stopping or how.plan.solve is not None or how.plan.left_out is not None)
         and estimator.max_time is None
         and has_base(estimator)
         and getattr(estimator, "likelihood", None) == "gaussian"

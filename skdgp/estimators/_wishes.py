@@ -79,6 +79,7 @@ class Fit(Wishes):
     plan: Plan
     split: Split
     n_members: int
+    densities: bool = False  # whether a member is tried that learns densities
     # Layers.
 
     @property
@@ -194,7 +195,13 @@ IDLE = (
         'set device="cuda", or leave it out',
     ),
     Idle(
-        ("batch_size", "learning_rate", "n_iter_no_change", "cuda_graphs"),
+        ("batch_size", "cuda_graphs"),
+        lambda fit: fit.collapsed and not fit.densities,
+        "in a collapsed fit, which learns from all rows at once until it ends",
+        'set method="svi", or leave it out',
+    ),
+    Idle(
+        ("learning_rate", "n_iter_no_change"),
         lambda fit: fit.collapsed,
         "in a collapsed fit, which learns from all rows at once until it ends",
         'set method="svi", or leave it out',
@@ -244,7 +251,7 @@ IDLE = (
     ),
     Idle(
         ("validation_fraction",),
-        lambda fit: not fit.holds_out,
+        lambda fit: not (fit.holds_out or fit.densities),
         "with early_stopping=False, since no rows are held out",
         "set early_stopping=True, or leave it out",
     ),

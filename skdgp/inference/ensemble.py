@@ -313,16 +313,18 @@ class Training:
             members.append(Member(model, rows, generator, None if self.split.for_validation else held_out))
         return members
 
-    def guide(self, predictor: Predictor) -> tuple[Guide, Tensor] | None:
+    def guide(self, predictor: Predictor, split: Split) -> tuple[Guide, Tensor] | None:
         """A guide of this training's base and of the predictor's neighbours, and its values (N, 2P) at all rows.
 
-        None if there is no base, or as :func:`.guide_of` says.
+        ``split`` says which rows judge a member that sees it. None if there is no base, or as :func:`.guide_of` says.
         """
         if self.foundation is None:
             return None
         with self.clock.timing("base"):
             shared = predictor.models[0] if predictor.blend is None else predictor.blend
-            return guide_of(self.validation, self.foundation, predictor.correction, shared.likelihood)
+            return guide_of(
+                self.validation._replace(split=split), self.foundation, predictor.correction, shared.likelihood
+            )
 
     def _foundation(
         self, likelihood: Likelihood, groups: Sequence[int] | None, *, robust: bool, like: DeepGP | None

@@ -53,7 +53,7 @@ def guide_of(
     Parameters
     ----------
     validation : Validation
-        It has the rows, and says which of them may be neighbours.
+        It has the rows, and says which of them may be neighbours, and which judge the member.
     foundation : Foundation
         The base, and the rows that it has learnt from.
     correction : Correction or None

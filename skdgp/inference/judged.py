@@ -8,8 +8,8 @@ errors of the mixture's mean are
     Σ (e − w d)² = Σ e² − 2w Σ e d + w² Σ d²,
 
 which are smallest at w = Σ e d / Σ d², and as large as those of the first at twice this. New rows have another optimum,
-so that only A = ``CREDIT`` Σ e d is counted on. With A in place of Σ e d, squared errors may grow by a share of
-``GROWTH``. That is
+so that only A = ``CREDIT`` Σ e d − s is counted on, where s is a standard error of Σ e d. With A in place of Σ e d,
+squared errors may grow by a share of ``GROWTH``. That is
 
     w ≤ (A + (A² + GROWTH Σ e² Σ d²)^½) / Σ d².
 """
@@ -23,8 +23,9 @@ from scipy.optimize import minimize_scalar
 CREDIT = 0.75
 
 #: By what share squared errors may grow. This decides where the second mean explains nothing, but is near the first.
-#: The rows have decided about neighbours of the first one, so that its errors there are too small by about as much.
-GROWTH = 0.03
+#: The rows have decided about neighbours of the first one, so that its errors there are too small by about as much. And
+#: A is rather too small, so that squared errors of new rows grow by less than this.
+GROWTH = 0.07
 
 #: How exact the weight is, as a share of the largest one.
 TOLERANCE = 1e-4
@@ -61,16 +62,18 @@ def share_beside(first: Judged, second: Judged) -> Share:
     if not len(number):
         return Share(0.0, 0.0)
     first, second = first.of(number), second.of(number)
-    apart = first.error - second.error
-    own, common, size = (first.weight @ product.sum(1) for product in (first.error**2, first.error * apart, apart**2))
-    explained = CREDIT * common
+    weight, apart = first.weight, first.error - second.error
+    of_rows = [product.sum(1) for product in (first.error**2, first.error * apart, apart**2)]
+    own, common, size = (weight @ values for values in of_rows)
+    error = np.sqrt(weight @ (of_rows[1] - common / weight.sum()) ** 2)  # a row of weight 2 is that row twice
+    explained = CREDIT * common - error
     most = min((explained + np.sqrt(explained**2 + GROWTH * own * size)) / size, 1.0) if size > 0 else 1.0
     if not most > 0:
         return Share(0.0, 0.0)
     ratio = second.log_density - first.log_density
 
-    def loss(weight: float) -> float:
-        return -float(first.weight @ np.logaddexp(np.log1p(-weight), np.log(weight) + ratio))
+    def loss(share: float) -> float:
+        return -float(weight @ np.logaddexp(np.log1p(-share), np.log(share) + ratio))
 
     best = minimize_scalar(loss, bounds=(0.0, most), method="bounded", options={"xatol": TOLERANCE * most})
     return Share(float(best.x), -float(best.fun))

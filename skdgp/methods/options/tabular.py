@@ -60,7 +60,7 @@ VALIDATION_FRACTION = Option(
     (regressors). If SOLVEGPRegressor learns from minibatches without ``early_stopping``, it holds out this share,
     at most 1000 rows, only to judge its ``base`` and its neighbours. With Gaussian noise it does so up to 100 000
     rows, and only if the posterior has a closed form, which it does not have with ``covariance="diag"``, for
-    example.
+    example. A collapsed fit holds rows out for a member that learns densities (``objective``).
     """,
 )
 
