@@ -583,17 +583,12 @@ def _moments(base: Base, parts: Sequence[Part], basis: Part, of_basis: Moments |
     mean, variance = like.new_empty(rows.y.shape), like.new_empty(rows.y.shape)
     learnt = torch.isin(index, cast(Tensor, basis.index)).to(like.device)
     if learnt.any():
-        known = of_basis
-        if known is None:
+        if of_basis is None:
             everything = base.repeated(basis.rows().to(like.device, like.dtype))
-            known = left_out(model, rows.rows(learnt), everything)
+            mean[learnt], variance[learnt] = left_out(model, rows.rows(learnt), everything)
         else:
-            own = cast(Tensor, basis.index)
-            place = torch.zeros(len(basis.data), dtype=own.dtype, device=own.device)
-            place[own] = torch.arange(len(own), device=own.device)
-            there = place[index].to(like.device)[learnt]
-            known = known[0][there], known[1][there]
-        mean[learnt], variance[learnt] = known
+            place = basis.places(index).to(like.device)[learnt]
+            mean[learnt], variance[learnt] = of_basis[0][place], of_basis[1][place]
     if not learnt.all():
         marginals = marginals_of(model, rows.rows(~learnt), PREDICT_ROWS)
         mean[~learnt], variance[~learnt] = marginals.mean[0], marginals.variance[0]

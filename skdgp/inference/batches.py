@@ -100,6 +100,14 @@ class Part:
         """Numbers in the table of some of these rows."""
         return index if self.index is None else self.index[index]
 
+    def places(self, index: Tensor) -> Tensor:
+        """Where rows of these numbers stand in it; zero for rows that are not in it."""
+        if self.index is None:
+            return index
+        place = torch.zeros(len(self.data), dtype=self.index.dtype, device=self.index.device)
+        place[self.index] = torch.arange(len(self.index), device=self.index.device)
+        return place[index]
+
     def with_targets(self, rows: Batch) -> "Part":
         """The same part of a copy of the table, which has these targets and weights there."""
         y, weight = self.data.y.double().clone(), self.data.weight.double().clone()

@@ -40,14 +40,14 @@ class Pairs(NamedTuple):
         like = cast(GlobalLayer, bases[0].model.layers[0]).q.mean
         index = rows.at(torch.arange(len(rows), device=rows.data.X.device))
         learnt = torch.isin(index, basis.at(torch.arange(len(basis), device=rows.data.X.device))).to(like.device)
-        some = everything = Part(basis.data, index).rows().to(like.device, like.dtype)
-        if not (learnt.all() and len(index) == len(basis)):  # else they are the same rows in another order
-            everything = basis.rows().to(like.device, like.dtype)
-        of_each = []
-        for base in bases:
+        some, everything = (part.rows().to(like.device, like.dtype) for part in (Part(basis.data, index), basis))
+        same = bool(learnt.all()) and len(index) == len(basis)  # but for the order
+
+        def leverages_of(base: Base) -> Leverages:
             own = base.repeated(some)
-            of_each.append(leverages(base.model, own, own if everything is some else base.repeated(everything), learnt))
-        return cls(of_each, bases[0].n_alternatives, twins(some))
+            return leverages(base.model, own, own if same else base.repeated(everything), learnt)
+
+        return cls([leverages_of(base) for base in bases], bases[0].n_alternatives, twins(some))
 
     def change(self, first: Tensor, second: Tensor) -> Tensor:
         """r_j(i) − r_j (B, k, P) for rows i of the numbers ``first`` (B,) and j of the numbers ``second`` (B, k).

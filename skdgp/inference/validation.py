@@ -85,7 +85,8 @@ class Foundation:
 
     def left_out_moments(self, parts: Sequence[Part]) -> list[BaseMoments]:
         """Moments at some rows, of each part, as if neither base had learnt from the row itself."""
-        moments = left_out_moments(self.base, parts, self.rows, self._of_rows)
+        own = parts[0].data.X is self.rows.data.X
+        moments = left_out_moments(self.base, parts, self.rows, self._of_rows if own else None)
         if self.noise is None:
             return moments
         both = zip(moments, self.noise.left_out_moments(parts), strict=True)
