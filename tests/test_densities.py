@@ -20,7 +20,7 @@ from skdgp import (
     SOLVEGPClassifier,
     SOLVEGPRegressor,
 )
-from skdgp.adapters import MomentsModule
+from skdgp.adapters import MomentsModule, to_onnx
 from skdgp.estimators import _ensembles
 from skdgp.gp.amortised_layer import AmortisedLayer
 from skdgp.inference import ensemble as ensembles
@@ -224,6 +224,14 @@ def test_it_takes_of_other_families_what_means_the_same(mixed, monkeypatch):
     assert others.n_rows == split.n_rows > 0
     assert first.solve is not None
     assert second.solve is None
+
+
+@pytest.mark.parametrize("family", [DSDGPRegressor, SOLVEGPRegressor])
+def test_onnx_cannot_have_it(family, mixed, tmp_path):
+    model = family(**FAMILIES[family] | {"max_iter": 2, "random_state": 0}).fit(X, Y)
+    with pytest.raises(ValueError, match=r'a member that learns densities, .* fit with objective="elbo"'):
+        to_onnx(model, tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()
 
 
 @pytest.mark.parametrize("name", ["batch_size", "validation_fraction", "learning_rate"])

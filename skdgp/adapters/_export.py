@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ..estimators._fitted import built_with, fitted, learnt, query
 from ..estimators._parameters import method_of
 from ..estimators._regression import DeepGPRegressor
+from ..gp.amortised_layer import AmortisedLayer
 from ..gp.deep_gp import Marginals
 from ..gp.neighbours import PlainNeighbours
 from ..tables import Table
@@ -247,7 +248,8 @@ def to_onnx(regressor, file):
     Parameters
     ----------
     regressor : regressor of this package
-        A fitted regressor that :class:`MomentsModule` takes. It must not be an AVDGP.
+        A fitted regressor that :class:`MomentsModule` takes. It must not be an AVDGP, nor have a member that learns
+        densities, which regressors may have from 1000 rows on: fit with ``objective="elbo"``.
     file : str or path
         Name of the file.
 
@@ -267,10 +269,13 @@ def to_onnx(regressor, file):
             'to_onnx needs onnx and onnxscript: install them with pip install "onnx" "onnxscript".'
         ) from error
     module = MomentsModule(regressor).eval()
-    if not method_of(regressor).has_points:
+    if any(isinstance(layer, AmortisedLayer) for model in module.predictor.models for layer in model.layers):
+        own = not method_of(regressor).has_points
+        what = "AVDGP" if own else "a member that learns densities, which is an AVDGP"
+        cure = "take DSDGP or SOLVEGP" if own else 'fit with objective="elbo"'
         raise ValueError(
-            "to_onnx cannot export AVDGP, since ONNX has no operations for the systems of equations of each row: take "
-            "DSDGP or SOLVEGP."
+            f"to_onnx cannot export {what}, since ONNX has no operations for the systems of equations of each row: "
+            f"{cure}."
         )
     module.predictor = fitted(regressor).alone(as_one=True)  # few operations, however many members
     if (correction := module.predictor.correction) is not None:
