@@ -152,6 +152,11 @@ def test_one_row_and_any_number_of_members(n_estimators, mixed):
     close(model.predict(NEW[:1], return_std=True), np.array(model.predict(NEW, return_std=True))[:, :1], 1e-5)
 
 
+def test_rows_without_weight_judge_nothing():
+    first, second = make_judged()
+    assert share_beside(first._replace(weight=0 * first.weight), second) == Share(0.0, 0.0)
+
+
 def test_only_rows_that_both_have_count_and_weights_are_copies():
     first, second = make_judged()
     weight = np.resize([1.0, 2.0, 0.0], len(first.number))
@@ -224,6 +229,44 @@ def test_it_takes_of_other_families_what_means_the_same(mixed, monkeypatch):
     assert others.n_rows == split.n_rows > 0
     assert first.solve is not None
     assert second.solve is None
+
+
+#: Each way to train the others, for as short as possible.
+OTHERS = {
+    "minibatches": DSDGPRegressor((2,), 8, n_estimators=1, max_iter=3, random_state=0),
+    "members": DSDGPRegressor((2,), 8, n_estimators=3, max_iter=3, random_state=0),
+    "svi": SOLVEGPRegressor(method="svi", max_iter=3, random_state=0),
+    "collapsed": SOLVEGPRegressor(max_iter=3, random_state=0),
+}
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+@pytest.mark.parametrize("way", OTHERS)
+def test_beside_others_units_do_not_matter(way, scale, mixed):
+    model, other = clone(OTHERS[way]).fit(X, Y), clone(OTHERS[way]).fit(X, Y * scale)
+    expected = np.array(model.predict(NEW, return_std=True))
+    close(np.array(other.predict(NEW, return_std=True)) / scale, expected, 1e-3)
+
+
+@pytest.mark.parametrize("way", OTHERS)
+def test_beside_others_each_row_is_by_itself_near_and_far(way, mixed):
+    model = clone(OTHERS[way]).fit(X, Y)
+    assert len(predictor_of(model).models) == (4 if way == "members" else 2)
+    mean, std = model.predict(np.concatenate([NEW, np.full((1, 2), 1e6)]), return_std=True)
+    close(model.predict(NEW, return_std=True), (mean[:-1], std[:-1]), 1e-5)
+    close([model.predict(row[None])[0] for row in NEW], mean[:-1], 1e-5)
+    assert std[-1] > std[:-1].max()
+
+
+@pytest.mark.parametrize("way", OTHERS)
+def test_beside_others_there_are_gaps_and_weights(way, mixed):
+    gaps, weight = X.copy(), np.resize([1.0, 2.0, 0.0], N_ROWS)
+    gaps[::7, 1] = np.nan
+    model = clone(OTHERS[way]).fit(gaps, Y, sample_weight=weight)
+    assert isinstance(predictor_of(model), Stack)
+    assert np.isfinite(model.predict(gaps[:30], return_std=True)).all()
+    absent = clone(OTHERS[way]).fit(gaps[weight > 0], Y[weight > 0], sample_weight=weight[weight > 0])
+    close(model.predict(NEW), absent.predict(NEW), 1e-4)
 
 
 @pytest.mark.parametrize("family", [DSDGPRegressor, SOLVEGPRegressor])

@@ -59,9 +59,9 @@ class Share(NamedTuple):
 def share_beside(first: Judged, second: Judged) -> Share:
     """The weight that a second predictor has beside the first one."""
     number = np.intersect1d(first.number, second.number)
-    if not len(number):
-        return Share(0.0, 0.0)
     first, second = first.of(number), second.of(number)
+    if not first.weight.any():  # there are no such rows, or they are all outliers
+        return Share(0.0, 0.0)
     weight, apart = first.weight, first.error - second.error
     of_rows = [product.sum(1) for product in (first.error**2, first.error * apart, apart**2)]
     own, common, size = (weight @ values for values in of_rows)
