@@ -68,6 +68,16 @@ def test_twins_do_not_stand_on_both_sides(n_held_out):
     assert judged >= 2
 
 
+def test_rows_with_many_twins_are_held_out_as_often_as_others():
+    """One row stands twenty times, forty rows stand twice, and three hundred stand alone."""
+    group = np.repeat(np.arange(341), [20] + 40 * [2] + 300 * [1])
+    rng, count = np.random.default_rng(0), np.zeros(len(group))
+    for _ in range(1000):
+        count[side_by_side(rng.permutation(len(group)), group)[:100]] += 1
+    kinds = np.split(count / 1000, [20, 100])
+    assert all(abs(share.mean() - 0.25) < 0.04 for share in kinds)
+
+
 def test_a_row_is_left_out_with_its_twins():
     """As if the posterior had learnt from none of them; kernel, noise and points stay."""
     rows = make_repeated()

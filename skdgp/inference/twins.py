@@ -44,10 +44,14 @@ def _numbers(X: Tensor) -> Tensor:
 
 
 def side_by_side(order: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """An order of rows with the twins of each row right behind it. Without twins it stays as it is."""
-    group_in_order = group[order]
-    _, first, number = np.unique(group_in_order, return_index=True, return_inverse=True)
-    return order[np.argsort(first[number], kind="stable")]
+    """A random order of rows, in which twins stand together. Without twins it stays as it is.
+
+    They stand where the first of them in the table stood. If they stood where the first of them in the order is, then
+    the more twins a row has, the sooner it would come, and rows that are held out would nearly all have twins.
+    """
+    place = order.argsort()
+    _, first, number = np.unique(group, return_index=True, return_inverse=True)
+    return order[np.argsort(place[first][number][order], kind="stable")]
 
 
 def folds(order: np.ndarray, group: np.ndarray, number: int) -> np.ndarray:
