@@ -45,6 +45,7 @@ NEW, NEW_Y = waves(7, seed=1)
 def mixed(monkeypatch):
     """Let tables of few rows have the member, always with the same weight."""
     monkeypatch.setattr(_ensembles, "FEWEST_TO_LEARN_DENSITIES", 100)
+    monkeypatch.setattr(_ensembles, "MANY_TO_LEARN_DENSITIES", 100)
     monkeypatch.setattr(ensembles, "share_beside", lambda *_: Share(0.3, 100.0))
 
 
@@ -340,6 +341,7 @@ def test_a_warm_start_from_a_member_that_saw_less_starts_anew(monkeypatch):
     assert predictor_of(model).views[1].guide is None
     monkeypatch.undo()
     monkeypatch.setattr(_ensembles, "FEWEST_TO_LEARN_DENSITIES", 100)
+    monkeypatch.setattr(_ensembles, "MANY_TO_LEARN_DENSITIES", 100)
     monkeypatch.setattr(ensembles, "share_beside", lambda *_: Share(0.3, 100.0))
     model.fit(X, Y)
     assert predictor_of(model).views[1].guide is not None

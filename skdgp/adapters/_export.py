@@ -249,7 +249,7 @@ def to_onnx(regressor, file):
     ----------
     regressor : regressor of this package
         A fitted regressor that :class:`MomentsModule` takes. It must not be an AVDGP, nor have a member that learns
-        densities, which regressors may have from 1000 rows on: fit with ``objective="elbo"``.
+        densities, which regressors may have from 300 rows on: fit with ``objective="elbo"``.
     file : str or path
         Name of the file.
 

@@ -45,7 +45,11 @@ from ._warnings import warn_of_failure, warn_of_few_rows
 from ._wishes import Wishes, warn_of_idle
 
 #: With fewer rows than this, no member is tried that learns densities: a tenth of them would be too few to judge it.
-FEWEST_TO_LEARN_DENSITIES = 1000
+FEWEST_TO_LEARN_DENSITIES = 300
+
+#: With fewer rows than this, it is tried only if targets are distributed in another way than the noise says. Otherwise
+#: it is rarely worth its time.
+MANY_TO_LEARN_DENSITIES = 1000
 
 #: What this member is like. It is no ensemble, whose members would otherwise have to differ, hence the small penalty.
 OF_DENSITIES: dict[str, Any] = {"objective": "predictive", "n_estimators": 1, "beta": 1.0}
@@ -186,6 +190,7 @@ class Trainings:
                 groups=groups_of(table, data.X.shape[1]),
                 n_neighbors=n_neighbors,
                 judge=judge,
+                if_misshapen=self.densities is not None and len(data) < MANY_TO_LEARN_DENSITIES,
                 robust=likelihood.mixes and table.targets.transformer is None,
                 like=like,
             )
@@ -202,9 +207,12 @@ class Trainings:
     def with_densities(self, lesson: Lesson, how: How, monitor: Monitor) -> Ensemble:
         """The ensemble that has ended, with a member beside it that learns densities, if rows gain by that.
 
-        The member sees what the base and its neighbours say of rows.
+        There is none if no rows judge the ensemble, or none had to. The member sees what the base and its neighbours
+        say of rows.
         """
         first = self.ended[0]
+        if first.judged is None:
+            return first
         try:
             lesson = self.guided(self.judged(lesson), first)
             training = Training(lesson.data, lesson.split, how.plan, monitor, self.device, self.clock)

@@ -103,10 +103,10 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
         minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
         worse. "auto" is "elbo". A regressor with 1000 rows or more then also trains a member of AVDGP's kind by
-        "predictive". If held-out rows gain by it, predictions are a mixture with this member. Its weight is limited, so
-        that means stay about as good. This needs Gaussian noise, rows that are held out, and a base, and neither
-        ``trend`` nor ``max_time``. DSDGP and SOLVEGP try it with up to 50 000 rows. ``partial_fit`` goes on without the
-        member.
+        "predictive"; with 300 or more if targets are not distributed as the noise says. If held-out rows gain,
+        predictions are a mixture with it. Its weight is limited, so that means stay about as good. This needs Gaussian
+        noise, held-out rows, a base, and neither ``trend`` nor ``max_time``. DSDGP and SOLVEGP try it with up to 50 000
+        rows. ``partial_fit`` goes on without the member.
     n_estimators : "auto" or int, default=1
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least
@@ -442,10 +442,10 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         of that bound. "predictive" is the log predictive density of the targets, or the log probability of the labels,
         minus the same penalty on the inducing variables. It can make predicted densities better, but predicted means
         worse. "auto" is "elbo". A regressor with 1000 rows or more then also trains a member of AVDGP's kind by
-        "predictive". If held-out rows gain by it, predictions are a mixture with this member. Its weight is limited, so
-        that means stay about as good. This needs Gaussian noise, rows that are held out, and a base, and neither
-        ``trend`` nor ``max_time``. DSDGP and SOLVEGP try it with up to 50 000 rows. ``partial_fit`` goes on without the
-        member.
+        "predictive"; with 300 or more if targets are not distributed as the noise says. If held-out rows gain,
+        predictions are a mixture with it. Its weight is limited, so that means stay about as good. This needs Gaussian
+        noise, held-out rows, a base, and neither ``trend`` nor ``max_time``. DSDGP and SOLVEGP try it with up to 50 000
+        rows. ``partial_fit`` goes on without the member.
     n_estimators : "auto" or int, default=1
         Number of models in the ensemble, its members. They differ in their random seeds and in the rows that they hold
         out, and predict together. "auto" is 5 up to about 4000 rows, and falls to 1 at about 10 000 rows. 1 takes least

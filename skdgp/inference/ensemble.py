@@ -236,6 +236,7 @@ class Training:
         groups: Sequence[int] | None = None,
         n_neighbors: int | None = 0,
         judge: bool = False,
+        if_misshapen: bool = False,
         robust: bool = False,
         like: DeepGP | None = None,
         first: Judged | None = None,
@@ -257,6 +258,9 @@ class Training:
             predictions only if that gains.
         judge : bool, default=False
             Whether rows judge the whole predictor at the end, to compare it with others.
+        if_misshapen : bool, default=False
+            Whether they do so only if their targets are distributed in another way than the noise says. Likelihoods
+            must then have noise of one Gaussian.
         robust : bool, default=False
             Whether rows decide if there are outliers, from which neither the base nor members learn, and if the noise
             has heavy tails.
@@ -290,7 +294,7 @@ class Training:
                 if foundation is not None:
                     tails = self._blend(ensemble, foundation, robust=robust)
             self._correct(ensemble, n_neighbors, tails)
-            self._judge(ensemble, first, judge=judge)
+            self._judge(ensemble, first, judge=judge, if_misshapen=if_misshapen)
             basis = None if foundation is None else foundation.rows
             with self.clock.timing("leave_one_out"):
                 ensemble.left_out = leave_one_out(predictor, learnt_with, basis, self.validation)
@@ -438,13 +442,15 @@ class Training:
         if tails is not None:
             cast(Blend, predictor.blend).likelihood = tails
 
-    def _judge(self, ensemble: Ensemble, first: Judged | None, *, judge: bool) -> None:
+    def _judge(self, ensemble: Ensemble, first: Judged | None, *, judge: bool, if_misshapen: bool) -> None:
         """Let rows judge all of it, those that judge the first ensemble if there is one.
 
         Members then learn from rows that were held out to judge them alone.
         """
-        if judge and ensemble.judged is None:
-            with self.clock.timing("judging"):
+        with self.clock.timing("judging"):
+            if if_misshapen and not self.validation.misshapen(ensemble.predictor, self.foundation):
+                ensemble.judged = None
+            elif judge and ensemble.judged is None:
                 ensemble.judged = self.validation.judge(ensemble.predictor, self.foundation, first)
         if self.split.for_validation and self.plan.solve is not None:
             for model in ensemble.models:

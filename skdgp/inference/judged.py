@@ -1,9 +1,9 @@
 """What rows say of a predictor that has not learnt from them, and the weight of one predictor beside another.
 
 The mixture (1 − w) p₁(y | x) + w p₂(y | x) of two predictors has the weight that makes these rows most likely (stacking
-of predictive distributions: Yao, Vehtari, Simpson and Gelman, Bayesian Analysis 2018). The second one may know the
-densities better and the means worse. With the errors e of the first, and the differences d of both means, squared
-errors of the mixture's mean are
+of predictive distributions: Yao, Vehtari, Simpson and Gelman, Bayesian Analysis 2018), beside ``PRIOR_ROWS`` rows that
+the second one does not explain. It may know the densities better and the means worse. With the errors e of the first,
+and the differences d of both means, squared errors of the mixture's mean are
 
     Σ (e − w d)² = Σ e² − 2w Σ e d + w² Σ d²,
 
@@ -26,6 +26,10 @@ CREDIT = 0.75
 #: The rows have decided about neighbours of the first one, so that its errors there are too small by about as much. And
 #: A is rather too small, so that squared errors of new rows grow by less than this.
 GROWTH = 0.07
+
+#: So many rows count beforehand as rows to which the second one gives no probability. The same rows have also ended its
+#: training, and thirty of them often ask for it alone. Its intervals then hold too few of the new rows.
+PRIOR_ROWS = 2.0
 
 #: How exact the weight is, as a share of the largest one.
 TOLERANCE = 1e-4
@@ -72,8 +76,11 @@ def share_beside(first: Judged, second: Judged) -> Share:
         return Share(0.0, 0.0)
     ratio = second.log_density - first.log_density
 
-    def loss(share: float) -> float:
-        return -float(weight @ np.logaddexp(np.log1p(-share), np.log(share) + ratio))
+    def gain(share: float) -> float:
+        return float(weight @ np.logaddexp(np.log1p(-share), np.log(share) + ratio))
 
-    best = minimize_scalar(loss, bounds=(0.0, most), method="bounded", options={"xatol": TOLERANCE * most})
-    return Share(float(best.x), -float(best.fun))
+    def loss(share: float) -> float:
+        return -gain(share) - PRIOR_ROWS * np.log1p(-share)
+
+    best = minimize_scalar(loss, bounds=(0.0, most), method="bounded", options={"xatol": TOLERANCE * most}).x
+    return Share(float(best), gain(best))

@@ -50,6 +50,7 @@ from .outliers import PREDICT_ROWS, reach_of
 from .pairs import Pairs
 from .plan import HeldOut, LeftOut, Plan, Split
 from .predictor import Predictor
+from .shape import misshapen
 from .tails import best_tails, noise_of, with_tails
 from .twins import distinct, mostly_twins
 
@@ -261,16 +262,35 @@ class Validation(NamedTuple):
 
     def tails(self, predictor: Predictor, foundation: Foundation) -> Contaminated | None:
         """Noise of two Gaussians for a predictor without neighbours; None if rows do not ask for it."""
+        likelihood = cast(AdditiveNoise, predictor.likelihoods[0])
+        predicted, ratio = self._judging(predictor, foundation, likelihood)
+        tails = best_tails(predicted.errors().in_units(ratio), noise_of(likelihood))
+        return with_tails(likelihood, tails.share, tails.narrow, tails.wide) if tails.heavy else None
+
+    def misshapen(self, predictor: Predictor, foundation: Foundation | None) -> bool:
+        """Whether the targets of rows are distributed in another way than the noise says; see :mod:`.shape`.
+
+        Neighbours do not count. The noise must be of one or two Gaussians.
+        """
+        if not self.possible:
+            return False
+        shared = predictor.models[0] if predictor.blend is None else predictor.blend
+        likelihood = cast(AdditiveNoise, shared.likelihood)
+        predicted, ratio = self._judging(predictor, foundation, likelihood)
+        return misshapen(predicted.errors().in_units(ratio), likelihood, predicted.rows.X, predicted.mean)
+
+    def _judging(
+        self, predictor: Predictor, foundation: Foundation | None, likelihood: AdditiveNoise
+    ) -> tuple[Predicted, Tensor]:
+        """Predictions without neighbours of rows that judge, and how much more noise than others each has (n, 1)."""
         part = Part(self.data, torch.as_tensor(self.split.order, device=self.data.X.device))
         if self.split.rows is not None:
             part = Part(self.split.rows)
         predicted = self._predicted(predictor, foundation, part.spread(MAX_ROWS))
-        likelihood = cast(AdditiveNoise, predictor.likelihoods[0])
         rows = in_least_squares(likelihood, predicted.rows)
-        ratio = predicted.rows.weight / rows.weight / likelihood.plain_ratio
-        errors = predicted._replace(rows=Batch(rows.X, rows.y, predicted.rows.weight)).at(predicted.unseen).errors()
-        tails = best_tails(errors.in_units(ratio[predicted.unseen, None]), noise_of(likelihood))
-        return with_tails(likelihood, tails.share, tails.narrow, tails.wide) if tails.heavy else None
+        ratio = (predicted.rows.weight / rows.weight / likelihood.plain_ratio)[:, None]
+        rows, unseen = Batch(rows.X, rows.y, predicted.rows.weight), predicted.unseen
+        return predicted._replace(rows=rows).at(unseen), ratio[unseen]
 
     def correction(
         self,
