@@ -38,12 +38,16 @@ X_new, y_new = make_drives(2000)
 # Without and with a latent variable
 # ----------------------------------
 # ``n_importance=5`` trains with the importance-weighted bound. It uses five values of each row's latent variable at a
-# time. Training takes longer than with ``n_importance=1``, and predictions are better in most cases.
+# time. Training takes longer than with ``n_importance=1``, and predictions are better in most cases. The other model
+# has ``objective="elbo"``. The default would see that these targets are not Gaussian, and add a member that learns
+# densities.
 
 from skdgp import DSDGPRegressor
 from skdgp.metrics import coverage
 
-one = DSDGPRegressor(n_estimators=1, random_state=0).fit(X, y)
+one = DSDGPRegressor(objective="elbo", n_estimators=1, random_state=0).fit(
+    X, y
+)
 two = DSDGPRegressor(
     latent_dims=1, n_importance=5, n_estimators=1, random_state=0
 ).fit(X, y)
