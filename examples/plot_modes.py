@@ -171,4 +171,4 @@ plt.show()
 # --------------
 # Plot the residuals of a fitted model, or the targets, against the feature that matters most. If the points form two
 # clouds, or have a sharp end on one side, a latent variable can describe them. If the noise is plainly Gaussian, it
-# only takes time. :doc:`/choosing` says what it gained on twenty tables.
+# only takes time.

@@ -13,6 +13,7 @@ from skdgp.gp.noise import Contaminated
 from skdgp.inference import ensemble as ensembles
 from skdgp.inference.shape import MOST_UNEVEN, below, explained, misshapen, unevenness
 from skdgp.inference.tails import Errors
+from skdgp.inference.validation import Validation
 
 FAMILIES = [AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor]
 
@@ -146,6 +147,18 @@ def test_few_rows_try_a_member_that_learns_densities_if_the_shape_asks_for_it(fa
     tried.clear()
     model.fit(X, amount)
     assert len(tried) == 1
+
+
+@pytest.mark.parametrize("share_of_gaps", [0.0, 0.3])
+def test_more_noise_of_rows_with_gaps_is_no_other_shape(share_of_gaps, monkeypatch):
+    asked, before = [], Validation.misshapen
+    monkeypatch.setattr(Validation, "misshapen", lambda *given: asked.append(before(*given)) or asked[-1])
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(400, 2))
+    y = np.sin(2 * X[:, 0]) + 0.8 * X[:, 1] + 0.2 * rng.normal(size=400)
+    X[rng.uniform(size=400) < share_of_gaps, 1] = np.nan
+    SOLVEGPRegressor(max_iter=2, n_neighbors=0, random_state=0).fit(X, y)
+    assert asked == [False]
 
 
 @pytest.mark.slow
