@@ -116,6 +116,19 @@ def test_moves_no_further_than_it_may():
     assert max(moved).item() == pytest.approx(0.2)
 
 
+def test_levels_that_have_nothing_in_common():
+    """Rows of one level have almost the same target, and a level says nothing of others, as far as it is from them."""
+    level = torch.arange(120) % 40
+    X = torch.cat([torch.eye(40)[level], 1e-3 * normal(120, 1).float()], dim=1).double()
+    y = normal(40, 1, seed=1)[level]
+    kernel = StationaryKernel("rbf", 41, ard=(*[0] * 40, 1), variance=300.0).double()
+    with torch.no_grad():
+        kernel.log_lengthscale[0] = torch.tensor([-11.0, 10.0])
+    noise = Gaussian(1, excess=1e-9, floor=1e-10).double()
+    most_likely(kernel, noise, Batch(X, y, torch.ones(120, dtype=torch.float64)), 75, 16.0)
+    assert kernel.variance.item() == pytest.approx(y[:40].square().mean().item(), rel=0.1)
+
+
 def test_a_start_without_a_factor_gets_more_noise(monkeypatch):
     """As much as it needs. If no noise helps, it is an error."""
     data, evidence, least = make_data(40, 1), evidence_module.log_evidence, [1e-3]

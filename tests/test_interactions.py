@@ -67,6 +67,24 @@ def block_size(request, monkeypatch):
     return request.param
 
 
+def test_levels_many_lengthscales_apart():
+    """Rows of one level have exactly its value. The lengthscale of levels that are out of reach has no gradient."""
+    groups = (0, 1, 2, 2, 2, 2, 2)
+    level = torch.arange(20) % 5
+    levels = 3.7 * (torch.eye(5)[level] - 0.2)
+    X = torch.cat([1e-3 * normal(20, 1).float(), torch.linspace(0, 1, 20)[:, None], levels], dim=1).double()
+    kernel = InteractionKernel("matern52", 7, ard=groups).double()
+    with torch.no_grad():
+        kernel.log_lengthscale[0] = torch.tensor([0.25, 0.5, -12.0])
+    K = kernel.relative_covariance(X, X)
+    same = (level[:, None] == level).double()
+    first, second = (PROFILES["matern52"](math.exp(0.25 * (g + 1)))(X[:, [g]].numpy()) for g in range(2))
+    expected = torch.from_numpy(first * second + (first + second) * same.numpy()) / 3
+    torch.testing.assert_close(K[0], expected, rtol=1e-14, atol=1e-15)
+    [gradient] = torch.autograd.grad(K, kernel.log_lengthscale, 1e10 * normal(1, 20, 20, seed=1))
+    assert gradient[0, 2] == 0 and (gradient[0, :2] != 0).all()
+
+
 @pytest.mark.usefixtures("block_size")
 @pytest.mark.parametrize("n_outputs", [1, 2])
 @pytest.mark.parametrize("groups", GROUPS)

@@ -10,6 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 from torch import nn
 from torch.autograd import gradcheck
 
+from skdgp.gp import correlations
 from skdgp.gp.amortised_layer import AmortisedLayer
 from skdgp.gp.correlations import CANCELS_SQUARED_DOUBLE, largest_square
 from skdgp.gp.deep_gp import DeepGP
@@ -142,6 +143,45 @@ def test_points_are_looked_at_where_they_can_be():
 def test_gradients_where_points_coincide(profile, ard):
     kernel = make_kernel(profile, 2, ard)
     assert gradcheck(lambda X: kernel(X, X), normal(3, N_INPUTS).requires_grad_())
+
+
+SLOPES = {  # k'(r)/r for r = ‖x − x'‖/ℓ, zero for equal points
+    "rbf": lambda r: -np.exp(-(r**2) / 2),
+    "matern12": lambda r: np.divide(-np.exp(-r), r, out=np.zeros_like(r), where=r > 0),
+    "matern32": lambda r: -3 * np.exp(-np.sqrt(np.longdouble(3)) * r),
+    "matern52": lambda r: -5 / np.longdouble(3) * (1 + np.sqrt(np.longdouble(5)) * r) * np.exp(-np.sqrt(5) * r),
+}
+
+
+@every_profile
+@pytest.mark.parametrize("few", [0.0, math.inf], ids=["near pairs", "all pairs"])
+@pytest.mark.parametrize("sets", [((), ()), ((2,), ()), ((1,), (2,))], ids=str)
+def test_gradients_of_points_many_lengthscales_apart(profile, few, sets, monkeypatch):
+    """The gradient of a matrix that is nearly singular is huge for rows that nearly coincide, and they cancel."""
+    monkeypatch.setattr(correlations, "FEW_PAIRS", few)
+    kernel = StationaryKernel(profile, N_INPUTS, ard=True).double()
+    with torch.no_grad():
+        kernel.log_lengthscale[0] = torch.tensor([0.1, -12.0, 3.0])
+    island = (torch.arange(12) % 4)[:, None] * torch.tensor([0.0, 1.0, 0.0])
+    X1, X2 = (
+        island[: 12 - n] + 1e-3 * normal(*lead, 12 - n, 3) * island.new_tensor([1, 0, 1]) for n, lead in enumerate(sets)
+    )
+    X1, X2 = X1.double().requires_grad_(), X2.double().requires_grad_()
+    lead = np.broadcast_shapes(*sets)
+    bar = 1e10 * normal(*lead, 1, 12, 11, seed=5)
+    found = torch.autograd.grad(kernel.relative_covariance(X1, X2), (X1, X2, kernel.log_lengthscale), bar)
+    x1, x2, length = (part.detach().numpy().astype(np.longdouble) for part in (X1, X2, kernel.lengthscale[0]))
+    scaled = (x1[..., :, None, :] - x2[..., None, :, :]) / length
+    inner = bar[..., 0, :, :].numpy() * SLOPES[profile](np.sqrt((scaled**2).sum(-1)))
+    parts = inner[..., None] * scaled
+    expected = [
+        torch.from_numpy((parts / length).sum(-2).astype(float)).sum_to_size(X1.shape),
+        torch.from_numpy((-parts / length).sum(-3).astype(float)).sum_to_size(X2.shape),
+        torch.from_numpy(-(parts * scaled).sum((*range(len(lead)), -3, -2)).astype(float))[None],
+    ]
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-7 * other.abs().max().item())
+        assert (one[..., 1] == 0).all()  # rows are in the same place there, or out of reach
 
 
 @every_ard

@@ -17,6 +17,7 @@ from .autograd import Function
 
 #: Larger squared distances, in lengthscales, are replaced by this one, at which all correlations are zero.
 FARTHEST_SQUARED = 1e12
+FARTHEST = FARTHEST_SQUARED**0.5
 
 #: Largest ‖x‖² of the first set, in lengthscales, for which products in float32 are precise enough: the error of k is
 #: then some 5e-5.
@@ -24,6 +25,10 @@ CANCELS_SQUARED = 300.0
 
 #: The same for products in float64, with an error of some 4e-12.
 CANCELS_SQUARED_DOUBLE = 1e4
+
+
+#: If no more than one in so many pairs of points is near, sums over pairs leave out the others.
+FEW_PAIRS = 20
 
 
 class Profile(NamedTuple):
@@ -55,8 +60,8 @@ def centred_correlation(X1: Tensor, X2: Tensor, rate: Tensor, profile: Profile) 
 def _precise_correlation(X1: Tensor, X2: Tensor, profile: Profile, largest: float) -> Tensor:
     """The correlation, computed in a way that is precise enough if the largest ‖x‖² of X1 is ``largest``."""
     exact = X1.dtype == torch.float32 and largest > CANCELS_SQUARED
-    differences = not profile.smooth or cancels_in_float64(X1, largest)
-    return _Correlation.apply(X1, X2, profile, exact, differences)[0]
+    far = cancels_in_float64(X1, largest)
+    return _Correlation.apply(X1, X2, profile, exact, far or not profile.smooth, far)[0]
 
 
 def cancels_in_float64(X1: Tensor, largest: float) -> bool:
@@ -89,6 +94,33 @@ def distances(X1: Tensor, X2: Tensor) -> Tensor:
     return torch.cdist(X1, X2, compute_mode="donot_use_mm_for_euclid_dist")
 
 
+def summed_differences(C: Tensor, X1: Tensor, X2: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_j C_ij (x_i − x'_j) and Σ_i C_ij (x'_j − x_i) by differences, in the shapes of X1 and X2, for C (..., N1, N2).
+
+    Products would take a fraction of the time. But the largest C belong to the nearest points, and in a difference of
+    two products they leave rounding errors of the size eps ‖C‖ ‖x‖. Points that are far apart have C = 0, so that few
+    pairs are left in most cases.
+    """
+    *lead, i, j = pairs = C.nonzero(as_tuple=True)
+    if FEW_PAIRS * len(i) > C.numel():
+        return _all_differences(C, X1, X2)
+    whole1, whole2 = (X.expand(*C.shape[:-2], *X.shape[-2:]) for X in (X1, X2))
+    rows1, rows2 = (*lead, i), (*lead, j)
+    parts = C[pairs][:, None] * (whole1[rows1] - whole2[rows2])
+    first = X1.new_zeros(whole1.shape).index_put_(rows1, parts, accumulate=True)
+    second = X2.new_zeros(whole2.shape).index_put_(rows2, -parts, accumulate=True)
+    return first.sum_to_size(X1.shape), second.sum_to_size(X2.shape)
+
+
+def _all_differences(C: Tensor, X1: Tensor, X2: Tensor) -> tuple[Tensor, Tensor]:
+    """The same if most C are not zero: the gradient of ‖x − x'‖ is (x − x')/‖x − x'‖, or zero for equal points."""
+    with torch.enable_grad():
+        X1, X2 = (X.detach().requires_grad_() for X in (X1, X2))
+        a = distances(X1, X2)
+    first, second = torch.autograd.grad(a, (X1, X2), C * a.detach().clamp(max=FARTHEST))
+    return first, second
+
+
 class _Correlation(Function):
     """The correlation k, with h and augmented points for the gradient.
 
@@ -98,13 +130,15 @@ class _Correlation(Function):
 
     The products have rounding errors of the size eps ‖x‖², which are large if points are many lengthscales from the
     origin. With ``exact`` the products, and nothing else, are computed in float64. With ``differences`` distances are
-    those of differences of points, which have no such errors.
+    those of differences of points, which have no such errors, and so is the gradient if points are ``far``.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(X1: Tensor, X2: Tensor, profile: Profile, exact: bool, differences: bool) -> tuple[Tensor | None, ...]:
+    def forward(
+        X1: Tensor, X2: Tensor, profile: Profile, exact: bool, differences: bool, far: bool
+    ) -> tuple[Tensor | None, ...]:
         dtype, given = X1.dtype, (X1, X2)
         if exact:
             X1, X2 = X1.double(), X2.double()
@@ -124,17 +158,20 @@ class _Correlation(Function):
         ctx.mark_non_differentiable(U1, U2, *([] if h is None else [h]))
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(U1, U2, k if h is None else h)
-        ctx.slope = inputs[2].slope
+        ctx.slope, ctx.far = inputs[2].slope, inputs[-1]
 
     @staticmethod
     @once_differentiable
     def backward(ctx, k_bar: Tensor | None, *_) -> tuple[Tensor | None, ...]:
         if k_bar is None:
-            return None, None, None, None, None
+            return (None,) * 6
         U1, U2, h = ctx.saved_tensors
         C = (k_bar * h).to(U1.dtype)  # without −slope
         n_inputs = U1.shape[-1] - 2
+        if ctx.far:
+            X1_bar, X2_bar = summed_differences(C, -0.5 * U1[..., :n_inputs], U2[..., :n_inputs])
+            return X1_bar.mul_(-ctx.slope), X2_bar.mul_(-ctx.slope), *(None,) * 4
         P1, P2 = C @ U2[..., : n_inputs + 1], C.mT @ U1  # Σ_j C (x', 1) and Σ_i C (−2x, ‖x‖², 1)
         X1_bar = torch.addcmul(P1[..., :n_inputs], U1[..., :n_inputs], P1[..., n_inputs:], value=0.5)
         X2_bar = torch.addcmul(0.5 * P2[..., :n_inputs], U2[..., :n_inputs], P2[..., -1:])
-        return X1_bar.mul_(ctx.slope).to(h.dtype), X2_bar.mul_(-ctx.slope).to(h.dtype), None, None, None
+        return X1_bar.mul_(ctx.slope).to(h.dtype), X2_bar.mul_(-ctx.slope).to(h.dtype), *(None,) * 4

@@ -19,17 +19,23 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .autograd import Function
-from .correlations import FARTHEST_SQUARED, Profile, correlation
+from .correlations import (
+    FARTHEST,
+    Profile,
+    cancels_in_float64,
+    correlation,
+    distances,
+    largest_square,
+    summed_differences,
+)
 from .devices import at_a_time, constant
 from .kernels import PRIOR_SHIFT, PROFILES, StationaryKernel, gamma_quantiles
 
 #: Number of distances that a processor computes at a time, so that they stay in its cache: 256 KiB.
 AT_A_TIME = 2**15
 
-#: Larger distances, in lengthscales, are replaced by this one.
-FARTHEST = FARTHEST_SQUARED**0.5
-
-#: Quantities of more inputs than this have distances from matrix products. The levels of a category are such inputs.
+#: Quantities of more inputs than this have distances from matrix products, unless these are too coarse. The levels of a
+#: category are such inputs.
 WIDE = 4
 
 #: Such inputs are no larger than this number of lengthscales, so that their squares are finite.
@@ -80,7 +86,7 @@ class InteractionKernel(StationaryKernel):
         return torch.stack([correlation(U1[..., c], U2[..., c], profile) for c in columns], dim=-3)
 
     def _quantities(self, like: Tensor) -> "_Quantities":
-        """The inputs of each quantity."""
+        """The inputs of each quantity, for rows (..., N, Q) in units of ℓ/c."""
         if self.groups is None:
             return _Quantities(self.n_quantities)
         columns = [[c for c, group in enumerate(self.groups) if group == g] for g in range(self.n_quantities)]
@@ -92,6 +98,7 @@ class InteractionKernel(StationaryKernel):
             constant([c for inputs in some for c in inputs], like, torch.long),
             None if single else constant(numbers, like, torch.long),
             [constant(inputs, like, torch.long) for inputs in columns if len(inputs) > WIDE],
+            [cancels_in_float64(like, largest_square(like[..., c])) for c in columns if len(c) > WIDE],
         )
 
     def dims(self, n_inputs: int) -> int:
@@ -128,6 +135,7 @@ class _Quantities(NamedTuple):
     narrow: Tensor | None = None  # inputs of quantities that are not wide; None for all inputs
     groups: Tensor | None = None  # the quantity of each of these inputs; None if each has one of its own
     wide: Sequence[Tensor] = ()  # inputs of each wide quantity
+    far: Sequence[bool] = ()  # whether products are too coarse for it
 
     @property
     def n_narrow(self) -> int:
@@ -142,7 +150,10 @@ class _Quantities(NamedTuple):
 
     def of_wide(self, U1: Tensor, U2: Tensor) -> list[Tensor]:
         """Distances (L, N1, N2) of all rows by each wide quantity."""
-        return [_distances(U1[..., inputs], U2[..., inputs]).to(U1.dtype) for inputs in self.wide]
+        return [
+            distances(U1[..., inputs], U2[..., inputs]) if far else _distances(U1[..., inputs], U2[..., inputs])
+            for inputs, far in zip(self.wide, self.far, strict=True)
+        ]
 
     def distances(self, difference: Tensor, of_wide: Sequence[Tensor]) -> Tensor:
         """Distances (l, G, n1, n2) of some rows, which are no larger than what makes correlations zero."""
@@ -156,10 +167,10 @@ class _Quantities(NamedTuple):
 
 
 def _distances(u1: Tensor, u2: Tensor) -> Tensor:
-    """Distances (l, n1, n2) of rows (l, n1, q) and (l, n2, q), in float64."""
-    u1, u2 = (u.double().clamp(-LARGEST, LARGEST) for u in (u1, u2))
+    """Distances (l, n1, n2) of rows (l, n1, q) and (l, n2, q) by products in float64."""
+    dtype, (u1, u2) = u1.dtype, (u.double().clamp(-LARGEST, LARGEST) for u in (u1, u2))
     squares = u1.square().sum(-1)[..., None] + u2.square().sum(-1)[..., None, :]
-    return squares.baddbmm_(u1, u2.mT, alpha=-2.0).clamp_(min=0.0).sqrt_()
+    return squares.baddbmm_(u1, u2.mT, alpha=-2.0).clamp_(min=0.0).sqrt_().to(dtype)
 
 
 class _MeanOfProducts(Function):
@@ -211,8 +222,12 @@ class _MeanOfProducts(Function):
             slope = difference.mul_(inner if quantities.groups is None else inner[:, quantities.groups])
             bars[0][which, rows][..., narrow] -= slope.sum(-1).mT
             bars[1][which, columns][..., narrow] += slope.sum(-2).mT
-        for inputs, inner in zip(quantities.wide, inner_of_wide, strict=True):
+        for inputs, far, inner in zip(quantities.wide, quantities.far, inner_of_wide, strict=True):
             u1, u2 = U1[..., inputs], U2[..., inputs]
+            if far:
+                first, second = summed_differences(inner, u1, u2)
+                bars[0][..., inputs], bars[1][..., inputs] = -first, -second
+                continue
             bars[0][..., inputs] = inner @ u2 - u1 * inner.sum(-1)[..., None]
             bars[1][..., inputs] = inner.mT @ u1 - u2 * inner.sum(-2)[..., None]
         bars = [part.reshape(*ctx.lead, *part.shape[1:]) for part in bars]
