@@ -1,6 +1,7 @@
 """The sparse GP that members are blended with, and the weight that it gets."""
 
 from copy import deepcopy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -30,6 +31,7 @@ from skdgp.inference.base import (
     left_out_moments,
     left_out_of_basis,
     rows_of_posterior,
+    with_alternatives,
 )
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.blending import EDGE, NOISE_DEVIATION, NOISE_FREEDOM, OutOfSample, _Density, _Probability, blend
@@ -37,6 +39,7 @@ from skdgp.inference.collapsed import left_out, set_posteriors
 from skdgp.inference.evidence import log_evidence, most_likely, observations
 from skdgp.inference.kernel_search import KernelSearch
 from skdgp.inference.starts import greedy_points
+from skdgp.inference.validation import Foundation
 
 
 def make_data(n_rows=60, noise=0.1, n_outputs=1, seed=0):
@@ -226,6 +229,18 @@ def judged_by(rows, mean, variance, base_mean, base_variance):
     return OutOfSample(rows, mean, variance, base_mean, base_variance, torch.zeros_like(base_variance))
 
 
+def multiplied(model, factor):
+    """A base with the same mean and so much times its variance."""
+    layer = model.layers[0]
+    with torch.no_grad():
+        for part in layer.kernel.kernels:
+            part.log_variance += np.log(factor)
+        layer.q.mean /= np.sqrt(factor)
+        model.likelihood.floor *= factor
+        model.likelihood.log_excess += np.log(factor)
+    return model
+
+
 def judged(data, deep_error, base_error, n_members=2):
     """Members and a base whose errors have these deviations, and that know them."""
     found = []
@@ -240,27 +255,47 @@ def judged(data, deep_error, base_error, n_members=2):
 @pytest.mark.parametrize(("errors", "expected"), [((0.01, 1.0), 1.0), ((1.0, 0.01), 0.0), ((0.3, 0.3), 0.5)])
 def test_the_better_one_has_more_weight(errors, expected):
     data = make_data(400, n_outputs=2)
-    found, score = blend(Base(fit_base(make_data(n_outputs=2))), make_likelihood(2), judged(data, *errors))
+    base = Base(multiplied(fit_base(make_data(n_outputs=2)), 0.01))  # so little that it does not shrink
+    found, score = blend(base, make_likelihood(2), judged(data, *errors))
     assert found.weight.item() == pytest.approx(expected, abs=0.1)
     # The blend does not count on errors that cancel each other. Here they do.
     best, square = min(errors), 1.0 if expected != 0.5 else 0.5
     assert score == pytest.approx(-2 * (np.log(best) + 0.5 * np.log(2 * np.pi) + 0.5 * square), abs=0.1)
 
 
-def test_variances_grow_to_what_errors_are_and_never_shrink():
-    data, model = make_data(400), fit_base(make_data())
-    before = model(data.X)
+@pytest.mark.parametrize("prior", [0.2, 1.0, 10.0])
+def test_variances_become_what_errors_are_but_no_prior_is_less_than_the_targets(prior):
+    data, model = make_data(400), multiplied(fit_base(make_data()), prior)
+    before, kernel = model(data.X), model.layers[0].kernel
+    least = min(1.0, (data.y.var(correction=0) / kernel.diagonal(model.layers[0].Z).mean()).item())
     errors = (before.variance[0].sqrt() * normal(400, 1)).abs()
     for factor in (9.0, 0.1):
         g = data.y + np.sqrt(factor) * errors * normal(400, 1, seed=3).sign()
         rows = [judged_by(data, data.y + 5.0, torch.ones_like(data.y), g, before.variance[0])]
-        base = fit_base(make_data())
+        base = multiplied(fit_base(make_data()), prior)
         blend(Base(base), make_likelihood(), rows)
         after = base(data.X)
         torch.testing.assert_close(after.mean, before.mean, rtol=1e-6, atol=1e-9)
         ratio = (after.variance / before.variance).mean().item()
-        assert ratio == pytest.approx(max(factor, 1.0), rel=0.3)
+        assert ratio == pytest.approx(max(factor, least), rel=0.3)
         assert after.variance.max() <= base.layers[0].kernel.diagonal(data.X).max() * (1 + 1e-9)
+
+
+def test_moments_of_rows_follow_a_base_that_has_changed():
+    """They are computed once, and again when a blend has multiplied the variance."""
+    data = make_data()
+    rows = Part(data, torch.arange(len(data)))
+    for base in (Base(fit_base(data)), with_alternatives(fit_base(data), data)):
+        foundation = Foundation(base, rows)
+        [first] = foundation.left_out_moments([rows])
+        multiplied(base.model, 3.0)
+        [again] = foundation.left_out_moments([rows])
+        [fresh] = Foundation(base, rows).left_out_moments([rows])
+        for one, other in zip(again, fresh, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=0)
+        assert (again.within > 2.0 * first.within).all()
+    [other] = replace(foundation, base=Base(fit_base(data))).left_out_moments([rows])
+    assert (other.within < again.within).all()
 
 
 def test_the_noise_has_a_prior_around_that_of_the_base():

@@ -14,10 +14,13 @@ from skdgp.adapters import MomentsModule
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.noise import Contaminated
 from skdgp.gp.units import Units
+from skdgp.inference import blending
 from skdgp.inference import outliers as outliers_module
 from skdgp.inference.base import base_for, fit_base
 from skdgp.inference.batches import Batch
+from skdgp.inference.ensemble import BETTER_ALONE, CHANCE, Training
 from skdgp.inference.tails import Errors, best_tails, noise_of, with_tails
+from skdgp.inference.validation import Validation
 
 NOISE = 0.1  # deviation
 
@@ -431,3 +434,42 @@ def _of_two_hundred(data, order):
     from skdgp.inference.batches import Part
 
     return Part(data, torch.as_tensor(order[-200:]))
+
+
+@pytest.mark.parametrize(("more", "weighs"), [(-0.1, True), (0.1, False)])
+def test_members_have_no_weight_if_rows_are_likelier_without_them(more, weighs, monkeypatch):
+    """A single Gaussian has decided about members. If there are tails, noise with these decides again."""
+    X, y, *_ = wave(120)
+    own, asked = Validation.tails, []
+
+    def tails(self, predictor, foundation, *, as_with_members=False):
+        asked.append((predictor.with_members, as_with_members))
+        found = own(self, predictor, foundation, as_with_members=as_with_members)
+        less = 0.0 if asked[-1] == (False, True) else more + max(CHANCE, BETTER_ALONE * found.n_rows)
+        return found._replace(log_density=10.0 - less, gain=3.0)
+
+    monkeypatch.setattr(Validation, "tails", tails)
+    monkeypatch.setattr(blending, "DOUBT", -1e3)  # members gain by it
+    fit = {"max_iter": 2, "n_estimators": 2, "random_state": 0, "n_neighbors": 0}
+    model = DSDGPRegressor(**fit).fit(X, y)
+    assert asked == [(True, False), (False, True), *([] if weighs else [(False, False)])]
+    assert (model.base_weight_ < 1) == weighs and type(predictor_of(model).likelihoods[0]) is Contaminated
+    if weighs:
+        return
+    monkeypatch.undo()
+    monkeypatch.setattr(Training, "_train", without_gain(Training._train))
+    alone = DSDGPRegressor(**fit).fit(X, y)
+    assert alone.base_weight_ == 1
+    for found, expected in zip(model.predict(X, return_std=True), alone.predict(X, return_std=True), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0.05)
+
+
+def without_gain(train):
+    """A training at whose end members are no use."""
+
+    def trained(self, *arguments):
+        histories = train(self, *arguments)
+        self.base_is_enough = True
+        return histories
+
+    return trained

@@ -62,8 +62,8 @@ class Prior(NamedTuple):
 
 
 #: Prior of the logarithm of the factor that multiplies the base's variance. A few rows cannot tell the variance of the
-#: function from noise, so that a prior is needed. The factor is at least one: far from all rows the variance would
-#: otherwise fall below that of the base's prior.
+#: function from noise, so that a prior is needed. The factor is at least one, unless the base's prior has a variance
+#: larger than that of the targets: far from all rows the variance would otherwise fall below both.
 FACTOR = Prior(0.0, 0.5, 0.0, math.log(50.0))
 
 #: Prior of the same logarithm for a base whose variance was chosen before.
@@ -200,7 +200,9 @@ def _density(
     """What a blend of such a likelihood maximises."""
     if likelihood.base_kind == "classes":
         return _Probability(base, likelihood, held_out, class_rows)
-    return _Density(base, likelihood, held_out)
+    density = _Density(base, likelihood, held_out)
+    density.factor = FACTOR._replace(low=density.lowest_factor(base.model))
+    return density
 
 
 class _Density:
@@ -232,6 +234,14 @@ class _Density:
         self.multiplied = (torch.arange(self.h.shape[1], device=self.h.device) < n_outputs).to(
             self.h
         )  # that of the noise stays
+
+    @torch.no_grad()
+    def lowest_factor(self, base: DeepGP) -> float:
+        """Logarithm of the smallest factor; see :data:`FACTOR`."""
+        y, weight = self.numbers(), self.row_weight[:, None]
+        of_targets = (weight * (y - (weight * y).sum(0)).square()).sum(0).mean()
+        of_prior = base.layers[0].kernel.diagonal(base.inducing_points()[0]).mean()
+        return min(0.0, math.log(max(of_targets.item(), 1e-300) / of_prior.item()))
 
     def gain_of_smaller_errors(self, share: float) -> float:
         """What members would add to the mean log density, roughly, if their errors fell to a share of what they are.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..gp.blend import Blend
 from ..gp.deep_gp import DeepGP
-from ..gp.likelihoods import Likelihood
+from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.noise import Contaminated
 from .batches import Batch, Part
 from .blending import Gain
@@ -33,6 +33,7 @@ from .settings import History, Member
 from .stack import Stack, View, stacking_weights
 from .streamed_base import first_blend, next_blend
 from .streaming import Stream
+from .tails import Tails, with_tails
 from .threads import threads_for
 from .trusted import refuse
 from .validation import Foundation, Validation
@@ -50,6 +51,10 @@ PROMISING = 4e-3
 #: may be chance. For classes, counts and positive numbers nothing tells what they may gain in the end. So members then
 #: stay as they are after the trial, and the blend decides their weight.
 CHANCE = 2.0
+
+#: A base with noise of two Gaussians is better alone if each row gains so much on average. Where it was less, in nats,
+#: new rows often lost.
+BETTER_ALONE = 0.05
 
 #: Share of the epochs after which they decide whether a member beside another ensemble gains anything. After a tenth it
 #: may not have found yet that targets have two branches.
@@ -345,12 +350,33 @@ class Training:
 
     def _blend(self, ensemble: Ensemble, foundation: Foundation, *, robust: bool) -> Contaminated | None:
         """Blend the members with the base. Return noise of two Gaussians if rows ask for it."""
-        predictor = ensemble.predictor
+        predictor, base = ensemble.predictor, deepcopy(foundation.base) if robust else None  # blending changes it
         predictor.blend, ensemble.held_out = self.validation.blend(
             predictor.models, foundation, with_members=not self.base_is_enough
         )
         predictor.blend.robust = foundation.robust
-        return self.validation.tails(predictor, foundation) if robust and self.validation.possible else None
+        if base is None or not self.validation.possible:
+            return None
+        tails = self.validation.tails(predictor, foundation)
+        if tails.heavy and predictor.with_members:
+            tails = self._base_alone(ensemble, replace(foundation, base=base), tails)
+        likelihood = cast(AdditiveNoise, predictor.likelihoods[0])
+        return with_tails(likelihood, tails.share, tails.narrow, tails.wide) if tails.heavy else None
+
+    def _base_alone(self, ensemble: Ensemble, foundation: Foundation, tails: Tails) -> Tails:
+        """Give members no weight if rows are clearly more likely by the base alone; return the noise in the end.
+
+        A single Gaussian has decided about members. With a few rows far out its noise is so large that it cannot tell
+        how near all others are.
+        """
+        alone = Predictor(ensemble.predictor.models)
+        alone.blend, held_out = self.validation.blend(alone.models, foundation, with_members=False)
+        of_alone = self.validation.tails(alone, foundation, as_with_members=True)
+        if not of_alone.log_density > tails.log_density + max(CHANCE, BETTER_ALONE * tails.n_rows):
+            return tails
+        alone.blend.robust = foundation.robust
+        ensemble.predictor.blend, ensemble.held_out, self.foundation = alone.blend, held_out, foundation
+        return self.validation.tails(alone, foundation)
 
     def _train(self, members: Sequence[Member], foundation: Foundation | None, first: Judged | None) -> list[History]:
         """Train the members. Meanwhile the watcher can ask what they would be if training ended.

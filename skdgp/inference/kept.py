@@ -1,4 +1,4 @@
-"""Copies of modules that were made before, and serve until a parameter changes."""
+"""What was computed from a module before, and serves until a parameter changes; mostly a copy of it."""
 
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -10,7 +10,7 @@ Made = TypeVar("Made")
 
 
 class Kept(Generic[Made]):
-    """Copies of a module, by what distinguishes them. A copy of this object starts empty."""
+    """What was computed from a module, by what distinguishes it. A copy of this object starts empty."""
 
     def __init__(self):
         self._made: dict[Hashable, tuple[_Sources, Made]] = {}
@@ -19,7 +19,7 @@ class Kept(Generic[Made]):
         return Kept()
 
     def copy(self, module: nn.Module, kind: Hashable, make: Callable[[], Made]) -> Made:
-        """The copy of a kind, which is made if there is none, or if the module, always the same, has changed since."""
+        """What is of a kind. It is made if there is none, or if the module, always the same, has changed since."""
         if kind not in self._made or not self._made[kind][0].hold():
             self._made[kind] = _Sources(module), make()
         return self._made[kind][1]

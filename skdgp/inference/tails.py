@@ -57,7 +57,7 @@ class Tails(NamedTuple):
     """Noise of two Gaussians: the share of the wide one, and both variances (P,).
 
     ``log_density`` is the sum over rows that new rows can expect (Akaike, 1974), and ``gain`` is what it has more than
-    that of a single Gaussian.
+    that of a single Gaussian. ``n_rows`` is the sum of weights.
     """
 
     share: float
@@ -65,6 +65,7 @@ class Tails(NamedTuple):
     wide: Tensor
     log_density: float
     gain: float
+    n_rows: float
 
     @property
     def heavy(self) -> bool:
@@ -105,7 +106,7 @@ def best_tails(errors: Errors, noise: Tensor) -> Tails:
         odds, narrow, wide = parts(vector)
         single = (weight[:, None] * gaussian(errors, noise)).sum().item()
         expected = log_density(vector).item() - len(vector)
-    return Tails(odds.sigmoid().item(), narrow, wide, expected, expected - single)
+    return Tails(odds.sigmoid().item(), narrow, wide, expected, expected - single, weight.sum().item())
 
 
 def log_mixture(errors: Errors, odds: Tensor, narrow: Tensor, wide: Tensor) -> Tensor:

@@ -3,8 +3,8 @@
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -35,6 +35,7 @@ from .blending import Gain, OutOfSample, blend, gain_of_members
 from .calibration import MAX_ROWS, marginals_of
 from .callers import users_level
 from .judged import Judged
+from .kept import Kept
 from .locality import (
     ERRORS,
     LEAST_GAIN,
@@ -51,7 +52,7 @@ from .pairs import Pairs
 from .plan import HeldOut, LeftOut, Plan, Split
 from .predictor import Predictor
 from .shape import misshapen
-from .tails import best_tails, noise_of, with_tails
+from .tails import Tails, best_tails, noise_of
 from .twins import distinct, mostly_twins
 
 #: Kinds of bases that average over kernels and noises.
@@ -83,6 +84,7 @@ class Foundation:
     noise: "Foundation | None" = None
     level: Tensor | None = None
     robust: bool = False
+    _kept: Kept[Moments] = field(init=False, default_factory=Kept)
 
     def left_out_moments(self, parts: Sequence[Part]) -> list[BaseMoments]:
         """Moments at some rows, of each part, as if neither base had learnt from the row itself."""
@@ -93,10 +95,10 @@ class Foundation:
         both = zip(moments, self.noise.left_out_moments(parts), strict=True)
         return [BaseMoments(*(torch.cat(pair, dim=-1) for pair in zip(*pairs, strict=True))) for pairs in both]
 
-    @cached_property
+    @property
     def _of_rows(self) -> Moments:
         """What the base says of its own rows: parts of them are asked for again and again."""
-        return left_out_of_basis(self.base, self.rows)
+        return self._kept.copy(self.base.model, "rows", lambda: left_out_of_basis(self.base, self.rows))
 
     @torch.no_grad()
     def outliers(self) -> Tensor:
@@ -260,12 +262,14 @@ class Validation(NamedTuple):
         size = given.weight.sum() / weight.sum()
         return torch.cat([given.y, y[lacking]]), torch.cat([given.weight, size * weight[lacking]])
 
-    def tails(self, predictor: Predictor, foundation: Foundation) -> Contaminated | None:
-        """Noise of two Gaussians for a predictor without neighbours; None if rows do not ask for it."""
+    def tails(self, predictor: Predictor, foundation: Foundation, *, as_with_members: bool = False) -> Tails:
+        """Noise of two Gaussians for a predictor without neighbours.
+
+        If members have no weight, all rows decide; or ``as_with_members`` those that members have not learnt from.
+        """
         likelihood = cast(AdditiveNoise, predictor.likelihoods[0])
-        predicted, ratio = self._judging(predictor, foundation, likelihood)
-        tails = best_tails(predicted.errors().in_units(ratio), noise_of(likelihood))
-        return with_tails(likelihood, tails.share, tails.narrow, tails.wide) if tails.heavy else None
+        predicted, ratio = self._judging(predictor, foundation, likelihood, as_with_members=as_with_members)
+        return best_tails(predicted.errors().in_units(ratio), noise_of(likelihood))
 
     def misshapen(self, predictor: Predictor, foundation: Foundation | None) -> bool:
         """Whether the targets of rows are distributed in another way than the noise says; see :mod:`.shape`.
@@ -280,16 +284,23 @@ class Validation(NamedTuple):
         return misshapen(predicted.errors().in_units(ratio), likelihood, predicted.rows.X, predicted.mean)
 
     def _judging(
-        self, predictor: Predictor, foundation: Foundation | None, likelihood: AdditiveNoise
+        self,
+        predictor: Predictor,
+        foundation: Foundation | None,
+        likelihood: AdditiveNoise,
+        *,
+        as_with_members: bool = False,
     ) -> tuple[Predicted, Tensor]:
         """Predictions without neighbours of rows that judge, and how much more noise than others each has (n, 1)."""
         part = Part(self.data, torch.as_tensor(self.split.order, device=self.data.X.device))
         if self.split.rows is not None:
             part = Part(self.split.rows)
-        predicted = self._predicted(predictor, foundation, part.spread(MAX_ROWS))
+        part = part.spread(MAX_ROWS)
+        predicted = self._predicted(predictor, foundation, part)
         rows = in_least_squares(likelihood, predicted.rows)
         ratio = (predicted.rows.weight / rows.weight / likelihood.plain_ratio)[:, None]
-        rows, unseen = Batch(rows.X, rows.y, predicted.rows.weight), predicted.unseen
+        rows = Batch(rows.X, rows.y, predicted.rows.weight)
+        unseen = self._unseen_by(predictor, part).any(0) if as_with_members else predicted.unseen
         return predicted._replace(rows=rows).at(unseen), ratio[unseen]
 
     def correction(
@@ -424,7 +435,7 @@ class Validation(NamedTuple):
     def _of_mixtures(self, predictor: Predictor, part: Part) -> Tensor:
         """Log densities (n,) of rows by the members that have not learnt from them, in the models' units."""
         rows, size = part.rows().to(self.device, self.dtype), max(self.plan.settings.batch_size, PREDICT_ROWS)
-        unseen = torch.stack([self._unseen(index, part) for index in range(len(predictor))]).to(self.device)
+        unseen = self._unseen_by(predictor, part)
         of_members = torch.stack(
             [log_mixture(marginals_of(model, rows, size), model.likelihood, rows.y) for model in predictor.models]
         ).double()
@@ -471,9 +482,7 @@ class Validation(NamedTuple):
             everything = torch.ones(len(part), dtype=torch.bool, device=self.device)
             return Predicted(exact, mean, variance, everything)
         moments = [self._moments(model, part, rows) for model in predictor.models]
-        by_member = torch.stack([self._unseen(index, part) for index in range(len(predictor))]).to(
-            self.device
-        )  # (E, n)
+        by_member = self._unseen_by(predictor, part)
         unseen = by_member.any(0)
         weight = (by_member | ~unseen).double()[..., None]
         weight = weight / weight.sum(0)
@@ -499,6 +508,10 @@ class Validation(NamedTuple):
         if self._by_plan(part):
             return cast(LeftOut, self.plan.left_out)(model, rows, self.data.to(self.device, self.dtype), settings)
         return marginals_of(model, rows, max(settings.batch_size, PREDICT_ROWS)).moments()
+
+    def _unseen_by(self, predictor: Predictor, part: Part) -> Tensor:
+        """For which rows of a part each member predicts as if it had not learnt from them, (E, n)."""
+        return torch.stack([self._unseen(index, part) for index in range(len(predictor))]).to(self.device)
 
     def _unseen(self, index: int, part: Part) -> Tensor:
         """For which rows (n,) of a part the member of this number predicts as if it had not learnt from them."""
