@@ -37,7 +37,7 @@ from skdgp.inference.batches import Batch, Part
 from skdgp.inference.blending import EDGE, NOISE_DEVIATION, NOISE_FREEDOM, OutOfSample, _Density, _Probability, blend
 from skdgp.inference.collapsed import left_out, set_posteriors
 from skdgp.inference.evidence import log_evidence, most_likely, observations
-from skdgp.inference.kernel_search import KernelSearch
+from skdgp.inference.kernel_search import KernelSearch, smooth_of
 from skdgp.inference.starts import greedy_points
 from skdgp.inference.validation import Foundation
 
@@ -279,6 +279,20 @@ def test_variances_become_what_errors_are_but_no_prior_is_less_than_the_targets(
         ratio = (after.variance / before.variance).mean().item()
         assert ratio == pytest.approx(max(factor, least), rel=0.3)
         assert after.variance.max() <= base.layers[0].kernel.diagonal(data.X).max() * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_kernel_survives_rows_that_contradict_the_first_ones(seed, outputs):
+    """The last 350 rows, which are asked first, have no noise. The others have much of it."""
+    X = normal(400, 2, seed=seed)
+    y = X[:, 0].sin() + X[:, 1]
+    y[:50] += normal(50, seed=seed + 10)
+    y = ((y - y.mean()) / y.std())[:, None].repeat(1, outputs)
+    rows = Batch(X, y, torch.ones_like(y[:, 0]))
+    kernel, noise = KernelSearch(rows, torch.full((outputs,), 1e-10).double(), None, False).best()
+    assert smooth_of(kernel).lengthscale.min() > 1.0
+    assert (noise.variance > 0.01).all() and (noise.variance < 0.2).all()
 
 
 def test_moments_of_rows_follow_a_base_that_has_changed():

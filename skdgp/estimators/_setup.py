@@ -32,7 +32,7 @@ MIN_ROWS_TO_SPLIT = 20
 FAR_FROM_ONE = 1e6
 
 #: Largest number of rows that are held out only to judge.
-MAX_VALIDATION_ROWS = 1000
+MAX_VALIDATION_ROWS = 3000
 
 
 def likelihood_of(estimator, before: Learnt | None, table: Table, rows: Encoded) -> Likelihood:

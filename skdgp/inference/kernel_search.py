@@ -151,17 +151,17 @@ class KernelSearch:
                 candidates, best = [*candidates, joined], joined
         noisy = best.noise > NOISY * self.scale
         if noisy and not self.fixed:  # given noise may differ from row to row, so that some rows tell the kernels apart
-            best.learn(self._last(NOISY_ROWS, best))
+            self.learn(best, self._last(NOISY_ROWS, best))
             if best.noise <= NOISY * self.scale:
                 _learn_with_less_noise(best, self._last(ROWS, best))
             return best.kernel, best.likelihood
         close = [candidate for candidate in candidates if candidate.score >= best.score - MARGIN]
         last = self._last(NOISY_ROWS if noisy else ROWS, *close)
         if len(close) > 1 and len(last) > FIRST_ROWS:
-            scores = [candidate.learn(self._last(FIRST_ROWS)) for candidate in close]
+            scores = [self.learn(candidate, self._last(FIRST_ROWS)) for candidate in close]
             highest = max(scores)
             close = [one for one, score in zip(close, scores, strict=True) if score >= highest - LATER_MARGIN]
-        best = close[int(np.argmax([candidate.learn(last) for candidate in close]))]
+        best = close[int(np.argmax([self.learn(candidate, last) for candidate in close]))]
         return best.kernel, best.likelihood
 
     def best_near(self, kernel: SumKernel, likelihood: Gaussian) -> tuple[SumKernel, Gaussian]:
@@ -192,6 +192,25 @@ class KernelSearch:
             smooth.log_lengthscale.add_(math.log(shorter))
         score = most_likely(kernel, likelihood, self._last(FIRST_ROWS), FIRST_ITERATIONS, REACH)
         return Candidate(score, kernel, likelihood)
+
+    def learn(self, candidate: Candidate, rows: Batch) -> float:
+        """Make more rows most likely, starting from the present values; the score per row.
+
+        If the first rows suggest hardly any noise, and the others contradict them, the first step may be so long that
+        rows have nothing in common at its end. From there no gradient leads back. Then the search starts again, with
+        noise.
+        """
+        start = Candidate(candidate.score, deepcopy(candidate.kernel), deepcopy(candidate.likelihood))
+        score = candidate.learn(rows)
+        if self.fixed or score >= candidate.score - MARGIN:
+            return score
+        with torch.no_grad():
+            start.likelihood.log_excess.fill_(math.log(EXCESS * self.scale))
+        again = start.learn(rows)
+        if again > score:
+            candidate.kernel.load_state_dict(start.kernel.state_dict())
+            candidate.likelihood.load_state_dict(start.likelihood.state_dict())
+        return max(score, again)
 
     def _noise(self, excess: float) -> Gaussian:
         """Noise with this excess over the floor; or with the floor as its variance if it is fixed."""

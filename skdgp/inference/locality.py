@@ -29,7 +29,7 @@ MOST_ROWS = 50_000
 FEWEST_VALIDATION_ROWS = 16
 
 #: Largest number of rows that judge a correction: more of them take longer and hardly decide better.
-MOST_VALIDATION_ROWS = 1500
+MOST_VALIDATION_ROWS = 3000
 
 #: Largest number of entries in the correlations of these rows' neighbours.
 VALIDATION_NUMBERS = 2**25
