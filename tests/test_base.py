@@ -34,7 +34,16 @@ from skdgp.inference.base import (
     with_alternatives,
 )
 from skdgp.inference.batches import Batch, Part
-from skdgp.inference.blending import EDGE, NOISE_DEVIATION, NOISE_FREEDOM, OutOfSample, _Density, _Probability, blend
+from skdgp.inference.blending import (
+    EDGE,
+    NOISE_DEVIATION,
+    NOISE_FREEDOM,
+    OutOfSample,
+    _Density,
+    _density,
+    _Probability,
+    blend,
+)
 from skdgp.inference.collapsed import left_out, set_posteriors
 from skdgp.inference.evidence import log_evidence, most_likely, observations
 from skdgp.inference.kernel_search import KernelSearch, smooth_of
@@ -278,6 +287,9 @@ def test_variances_become_what_errors_are_but_no_prior_is_less_than_the_targets(
         torch.testing.assert_close(after.mean, before.mean, rtol=1e-6, atol=1e-9)
         ratio = (after.variance / before.variance).mean().item()
         assert ratio == pytest.approx(max(factor, least), rel=0.3)
+        columns = (part[:100] for part in (data.y, torch.ones_like(data.y), g, before.variance[0]))
+        few = _density(Base(base), make_likelihood(), [judged_by(data.rows(slice(100)), *columns)], None)
+        assert few.factor.low == 0.0
         assert after.variance.max() <= base.layers[0].kernel.diagonal(data.X).max() * (1 + 1e-9)
 
 

@@ -77,6 +77,10 @@ class OfDevice(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+#: Functions that read numbers, which steps on a GPU do not call, or not with numbers that they would have to wait for.
+ON_A_CPU = ("largest_square", "summed_differences")
+
+
 class Watch:
     """Gathers where a block has operations that cannot be recorded.
 
@@ -97,7 +101,7 @@ class Watch:
         )
         if self.preparing:
             self.constants.add(numbers)
-        elif frame.name != "largest_square" and not (frame.name == "constant" and numbers in self.constants):
+        elif frame.name not in ON_A_CPU and not (frame.name == "constant" and numbers in self.constants):
             self.places.add(f"{name} in {frame.filename}:{frame.lineno}: {frame.line}")
 
     def __enter__(self):
