@@ -62,8 +62,8 @@ class Prior(NamedTuple):
 
 
 #: Prior of the logarithm of the factor that multiplies the base's variance. A few rows cannot tell the variance of the
-#: function from noise, so that a prior is needed. The factor is at least one, unless many rows judge and the variance of
-#: the base's prior is larger than that of the targets: far from all rows it would otherwise fall below both.
+#: function from noise, so that a prior is needed. The factor is at least one, since far from all rows the variance
+#: would otherwise fall below that of the base's prior. If many rows judge, it may fall to that of the targets.
 FACTOR = Prior(0.0, 0.5, 0.0, math.log(50.0))
 
 #: With fewer rows that judge, the factor is at least one. Intervals of thirty rows would hold 75 % in place of 87 %.
