@@ -13,10 +13,11 @@ import torch
 from helpers import gradients_agree, normal
 from scipy import stats
 from sklearn.gaussian_process.kernels import Matern
+from torch.autograd import gradcheck
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPClassifier, SOLVEGPRegressor
 from skdgp.adapters import to_onnx
-from skdgp.gp import interactions
+from skdgp.gp import correlations, interactions
 from skdgp.gp.alternatives import alternative, side_by_side
 from skdgp.gp.interactions import InteractionKernel
 from skdgp.gp.kernels import LinearKernel, StationaryKernel, SumKernel
@@ -65,6 +66,17 @@ def block_size(request, monkeypatch):
     monkeypatch.setattr(interactions, "AT_A_TIME", size)
     monkeypatch.setattr(interactions, "WIDE", width)
     return request.param
+
+
+@pytest.mark.parametrize("few", [0.0, math.inf], ids=["near pairs", "all pairs"])
+def test_gradients_of_levels_many_lengthscales_from_the_origin(few, monkeypatch):
+    """Rows that are near each other there have gradients, which are those of finite differences."""
+    monkeypatch.setattr(correlations, "FEW_PAIRS", few)
+    kernel = InteractionKernel("matern52", 7, ard=(0, 1, 2, 2, 2, 2, 2)).double()
+    X, Z = normal(4, 7), normal(3, 7, seed=1)
+    X[:, 2:] += 200.0
+    Z[:, 2:] += 200.0
+    assert gradcheck(kernel.relative_covariance, (X.requires_grad_(), Z.requires_grad_()))
 
 
 def test_levels_many_lengthscales_apart():

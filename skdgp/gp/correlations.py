@@ -17,6 +17,8 @@ from .autograd import Function
 
 #: Larger squared distances, in lengthscales, are replaced by this one, at which all correlations are zero.
 FARTHEST_SQUARED = 1e12
+
+#: The same distance.
 FARTHEST = FARTHEST_SQUARED**0.5
 
 #: Largest ‖x‖² of the first set, in lengthscales, for which products in float32 are precise enough: the error of k is
@@ -25,7 +27,6 @@ CANCELS_SQUARED = 300.0
 
 #: The same for products in float64, with an error of some 4e-12.
 CANCELS_SQUARED_DOUBLE = 1e4
-
 
 #: If no more than one in so many pairs of points is near, sums over pairs leave out the others.
 FEW_PAIRS = 20
