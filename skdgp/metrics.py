@@ -737,12 +737,11 @@ def _log_probability(bounds, dist):
     open_below, open_above = np.isneginf(low), np.isposinf(high)
     first, last = (np.where(np.isfinite(bound), bound, 0.0) for bound in (low, high))
     above_first = np.where(open_below, 0.0, dist.logsf(first))
+    below_last = np.where(open_above, 0.0, dist.logcdf(last))
     with np.errstate(divide="ignore", invalid="ignore"):
-        below_last = np.where(open_above, 0.0, np.log(dist.cdf(last)))
         # The difference of the two smaller numbers, which keeps most digits.
         upper = above_first + np.log1p(-np.exp(np.where(open_above, -np.inf, dist.logsf(last)) - above_first))
-        ratio = np.where(open_below, 0.0, dist.cdf(first)) / np.exp(below_last)
-        lower = below_last + np.log1p(-ratio)
+        lower = below_last + np.log1p(-np.exp(np.where(open_below, -np.inf, dist.logcdf(first)) - below_last))
     probability = np.where(open_below | (above_first > below_last), lower, upper)
     return np.where(exact, density, np.where(np.isnan(probability), -np.inf, probability))
 

@@ -396,3 +396,20 @@ def test_survival_functions_and_hazards_are_precise_in_the_upper_tail():
     assert counts.hazard(0)[0] == pytest.approx(np.exp(-1.0))  # of a Poisson distribution with mean one
     falling = TransformedDistribution(gaussian, FunctionTransformer(np.negative, np.negative, check_inverse=False))
     np.testing.assert_allclose(falling.sf(-0.5), gaussian.cdf(0.5))
+
+
+def test_improbable_bounds_count_alike_below_and_above():
+    gaussian = PredictiveDistribution(np.array([[0.0, 1.0], [0.5, 2.0]]), np.full((2, 2), 0.25), [0.3, 0.7])
+    mirrored = PredictiveDistribution(-gaussian.means, gaussian.variances, gaussian.weights)
+    above = pd.DataFrame({"lower": [5.0, 30.0], "upper": [np.inf, 31.0]})
+    below = pd.DataFrame({"lower": -above["upper"], "upper": -above["lower"]})
+    parts = np.log([0.3, 0.7])[:, None] + norm(gaussian.means, 0.5).logsf([5.0, 30.0])
+    expected = -np.logaddexp(*parts).mean()
+    assert negative_log_predictive_density(above, gaussian) == pytest.approx(expected, rel=1e-12)
+    assert negative_log_predictive_density(below, mirrored) == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(mirrored.cdf([-5.0, -6.0]), gaussian.sf([5.0, 6.0]), rtol=1e-12)
+    np.testing.assert_allclose(mirrored.cdf(mirrored.ppf(1e-30)), 1e-30, rtol=1e-6)
+    np.testing.assert_allclose(
+        TransformedDistribution(mirrored, "log").logcdf(np.exp([-30.0, -40.0])), gaussian.logsf([30.0, 40.0])
+    )
+    np.testing.assert_array_equal(TransformedDistribution(mirrored, "log").logcdf([-1.0, np.inf]), [-np.inf, 0.0])

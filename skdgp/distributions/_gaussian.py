@@ -139,11 +139,16 @@ class PredictiveDistribution(Mixture):
 
     def logsf(self, y):
         """See :meth:`.Mixture.logsf`: log Σ_s ω_s Φ((m_s − y)/√v_s)."""
-        return self._at(y, self._log_sf)
+        return self._at(y, lambda y, m, v: self._log_tail((m - y) / np.sqrt(v)))
 
-    def _log_sf(self, y, m, v):
+    def logcdf(self, y):
+        """See :meth:`.Mixture.logcdf`: log Σ_s ω_s Φ((y − m_s)/√v_s)."""
+        return self._at(y, lambda y, m, v: self._log_tail((y - m) / np.sqrt(v)))
+
+    def _log_tail(self, z):
+        """log Σ_s ω_s Φ(z_s) of z (S, N)."""
         with np.errstate(divide="ignore", over="ignore"):
-            parts = np.log(self.weights)[:, None] + log_ndtr((m - y) / np.sqrt(v))
+            parts = np.log(self.weights)[:, None] + log_ndtr(z)
             largest = parts.max(axis=0)
             largest = np.where(np.isfinite(largest), largest, 0.0)
             return largest + np.log(np.exp(parts - largest).sum(axis=0))
@@ -161,10 +166,9 @@ class PredictiveDistribution(Mixture):
 
 
 def _ndtr(z: np.ndarray) -> np.ndarray:
-    """Φ(z), overwriting ``z``. PyTorch's erf is several times faster than SciPy's."""
-    z *= math.sqrt(0.5)
-    torch.from_numpy(z).erf_()
-    z += 1.0
+    """Φ(z), overwriting ``z``. PyTorch's erfc is faster than SciPy's, and has all digits of lower tails."""
+    z *= -math.sqrt(0.5)
+    torch.from_numpy(z).erfc_()
     z *= 0.5
     return z
 

@@ -391,6 +391,33 @@ class Mixture:
         with np.errstate(divide="ignore"):
             return np.log1p(-self.cdf(y))
 
+    def logcdf(self, y):
+        """Logarithm of :meth:`cdf`. For Gaussian components it does not underflow.
+
+        Parameters
+        ----------
+        y : array-like, broadcastable to (..., n) or (..., n, P)
+            Points in the user's units.
+
+        Returns
+        -------
+        ndarray of the broadcast shape
+            Logarithms of probabilities.
+
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
+
+        Examples
+        --------
+        >>> from skdgp import PredictiveDistribution
+        >>> PredictiveDistribution.gaussian([0.0], [1.0]).logcdf([-20.0]).round(4)
+        array([-203.9172])
+        """
+        with np.errstate(divide="ignore"):
+            return np.log(self.cdf(y))
+
     def hazard(self, y):
         """Hazard at ``y``: the density over the probability of a greater value, ``pdf(y) / sf(y)``.
 

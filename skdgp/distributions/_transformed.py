@@ -220,14 +220,26 @@ class TransformedDistribution(Mixture):
         return np.where(y < low, 0.0, np.where(y >= high, 1.0, p))
 
     def logsf(self, y):
-        """See :meth:`.Mixture.logsf`. It does not underflow for the logarithm."""
-        if not isinstance(self.transform, Logarithm):
-            return super().logsf(y)
+        """See :meth:`.Mixture.logsf`. It does not underflow if the logarithms of z do not."""
+        return self._log_tail(y, self.dist.logsf, self.dist.logcdf, ends=(0.0, -np.inf))
+
+    def logcdf(self, y):
+        """See :meth:`.Mixture.logcdf`. It does not underflow if the logarithms of z do not."""
+        return self._log_tail(y, self.dist.logcdf, self.dist.logsf, ends=(-np.inf, 0.0))
+
+    def _log_tail(self, y, rising, falling, *, ends):
+        """Logarithm of a tail's probability at y, by that of z if g is rising or falling; see :meth:`cdf`.
+
+        ``ends`` are the logarithms below and above all values that y can have.
+        """
         y = self._broadcast(y)
-        positive = y > 0
-        with np.errstate(divide="ignore"):
-            z = np.log(np.where(positive, y, 1.0))
-        return np.where(positive, self.dist.logsf(z), np.where(np.isnan(y), np.nan, 0.0))
+        z = self._forward(np.nextafter(y, np.inf))
+        inside, (low, high) = ~np.isnan(z), self._image
+        z = np.where(inside, z, 0.0)
+        values = np.where(inside, np.where(self._rising, rising(z), falling(z)), ends[0])
+        below = y <= low if isinstance(self.transform, Logarithm) else y < low  # others may have an atom there
+        values = np.where(below, ends[0], np.where(y >= high, ends[1], values))
+        return np.where(np.isnan(y), np.nan, values)
 
     def ppf(self, q):
         """See :meth:`.Mixture.ppf`."""
