@@ -11,12 +11,14 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from scipy.special import betainc, gammainc, gammaincc, ndtr
+from scipy.special import betainc, gammainc, gammaincc, logsumexp, ndtr
 from sklearn.preprocessing import PowerTransformer, QuantileTransformer
 
 from skdgp.distributions import (
     CountDistribution,
+    FamilyDistribution,
     GammaDistribution,
+    GradeDistribution,
     PredictiveDistribution,
     TransformedDistribution,
 )
@@ -407,3 +409,34 @@ def test_rates_beyond_all_data_end_in_numbers(kind, log_rate):
     dist = kind([[log_rate]], [[2.0]], [[0.3]], [1.0])
     for values in (dist.ppf(LEVELS), dist.cdf(dist.ppf(0.5)), dist.crps(dist.ppf(0.5)), dist.rvs(3, random_state=0)):
         assert np.isfinite(values).all()
+
+
+@pytest.mark.parametrize("dispersion", [0.0, 0.3])
+@pytest.mark.parametrize("variance", [1e-16, 0.3])
+@pytest.mark.parametrize("level", [30.0, 100.0])
+def test_improbable_counts_and_sizes_have_tails(level, variance, dispersion):
+    f = 1.0 + np.sqrt(variance) * np.linspace(-30, 30, 20_001)
+    log_weight = -0.5 * (f - 1.0) ** 2 / variance
+    log_weight -= logsumexp(log_weight)
+    given = stats.nbinom(1 / dispersion, 1 / (1 + dispersion * np.exp(f))) if dispersion else stats.poisson(np.exp(f))
+    numbers = [np.array([[0.0, 1.0]]), np.full((1, 2), variance)]  # the first row has nearly no such values
+    counts = CountDistribution(*numbers, np.full((1, 2), dispersion), [1.0])
+    expected = logsumexp(given.logsf(level) + log_weight)
+    assert counts.logsf(level)[1] == pytest.approx(expected, rel=1e-8)
+    assert counts.hazard(level)[1] == pytest.approx(np.exp(counts.logpdf(level)[1] - counts.logsf(level - 1)[1]))
+    assert np.isfinite(counts.hazard(level)).all()
+    sizes = GammaDistribution(*numbers, np.full((1, 2), dispersion + 0.2), [1.0])
+    given = stats.gamma(1 / (dispersion + 0.2), scale=np.exp(f) * (dispersion + 0.2))
+    assert sizes.logsf(level)[1] == pytest.approx(logsumexp(given.logsf(level) + log_weight), rel=1e-8)
+    np.testing.assert_allclose(sizes.sf([0.5, 2.0]), 1 - sizes.cdf([0.5, 2.0]), rtol=1e-9)
+
+
+def test_improbable_shares_and_grades_have_tails():
+    shares = FamilyDistribution(stats.beta, {"a": [[2.0]], "b": [[30.0]]}, [1.0])
+    assert shares.sf(0.9)[0] == pytest.approx(stats.beta.sf(0.9, 2, 30))
+    assert shares.hazard(0.95)[0] == pytest.approx(stats.beta.pdf(0.95, 2, 30) / stats.beta.sf(0.95, 2, 30))
+    mirrored = FamilyDistribution(stats.beta, {"a": [[30.0]], "b": [[2.0]]}, [1.0])
+    assert mirrored.logcdf(0.1)[0] == pytest.approx(shares.logsf(0.9)[0])
+    grades = GradeDistribution([1, 2, 3], [[[1 - 1e-20, 1e-20, 1e-30]]], [1.0])
+    assert grades.sf(1)[0] == pytest.approx(1e-20)
+    assert grades.hazard(3)[0] == pytest.approx(1.0)

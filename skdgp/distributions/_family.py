@@ -1,5 +1,6 @@
 """Predictive distributions whose components are of one family of SciPy."""
 
+from functools import partial
 from itertools import pairwise
 from typing import Self
 
@@ -124,8 +125,20 @@ class FamilyDistribution(Mixture):
         return self.family.var(**self._named(self._arrays))
 
     def _log_density(self, y, *numbers):
+        return self._log_mixed(self.family.logpdf, y, *numbers)
+
+    def logsf(self, y):
+        """See :meth:`.Mixture.logsf`. It has all digits that SciPy has of the family."""
+        return self._at(y, partial(self._log_mixed, self.family.logsf))
+
+    def logcdf(self, y):
+        """See :meth:`.Mixture.logcdf`. It has all digits that SciPy has of the family."""
+        return self._at(y, partial(self._log_mixed, self.family.logcdf))
+
+    def _log_mixed(self, function, y, *numbers):
+        """Logarithm of the mixture of what a function of the family has the logarithms of."""
         with np.errstate(divide="ignore"):
-            parts = self.family.logpdf(y, **self._named(numbers)) + np.log(self.weights)[:, None]
+            parts = function(y, **self._named(numbers)) + np.log(self.weights)[:, None]
         return np.logaddexp.reduce(parts, axis=0)
 
     def _cdf(self, y, *numbers):

@@ -153,6 +153,15 @@ class GradeDistribution(Mixture):
         total = (below * self._mixed(numbers)).sum(axis=0)
         return np.where(below[-1], 1.0, np.minimum(total, 1.0))
 
+    def logsf(self, y):
+        """See :meth:`.Mixture.logsf`: a sum over the grades above, however improbable they are."""
+        return self._at(y, self._log_sf)
+
+    def _log_sf(self, y, *numbers):
+        above = self.grades[:, None] > y
+        with np.errstate(divide="ignore"):
+            return np.log(np.minimum((above * self._mixed(numbers)).sum(axis=0), 1.0))
+
     def _quantile(self, q, *numbers):
         """The smallest grades k with F(k) ≥ q."""
         p = self._mixed(numbers)

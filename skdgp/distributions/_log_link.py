@@ -20,17 +20,20 @@ from typing import ClassVar
 import numpy as np
 import torch
 from scipy.optimize.elementwise import find_root
-from scipy.special import betainc, gammainc, gammaincc, gammaincinv, ndtr, ndtri, pdtr, pdtrik
+from scipy.special import betainc, gammainc, gammaincc, gammaincinv, log_ndtr, ndtr, ndtri, pdtr, pdtrik
 
 from ._log_rates import DROP, EVEN_NODES, LARGEST_EVEN, even_nodes, nodes_around, panels
 from ._mixture import Mixture
-from .families import GAMMA, NEGATIVE_BINOMIAL, POISSON, log_average
+from .families import GAMMA, NEGATIVE_BINOMIAL, POISSON, integrand_peak, log_average, log_integral
 
 #: Number of nodes for densities.
 N_NODES = 64
 
 #: Number of nodes that are computed together, so that they stay in the cache.
 BLOCK_NODES = 2**17
+
+#: From this probability of smaller values on, that of larger ones is computed by itself.
+UPPER_TAIL = 0.9
 
 #: Smallest variance of the logarithm of a rate in integrals.
 LEAST_VARIANCE = 1e-14
@@ -176,8 +179,43 @@ class _LogLink(Mixture):
     def _cdf(self, y, *numbers):
         return np.where(y >= 0, self._smooth_cdf(np.maximum(np.floor(y) if self.discrete else y, 0.0), *numbers), 0.0)
 
+    def logsf(self, y):
+        """See :meth:`.Mixture.logsf`. It has the digits of small probabilities, too."""
+        return self._at(y, self._log_sf)
+
+    def _log_sf(self, y, *numbers):
+        """Logarithm of the probability of values above y. Where it is small it is an integral of its own."""
+        possible = y >= 0
+        y = np.maximum(np.floor(y) if self.discrete else y, 0.0)
+        m, v, d = (np.broadcast_to(column, (len(column), len(y))) for column in numbers)
+        level = np.broadcast_to(y + 1.0 if self.discrete else y, m.shape)
+        below = self._component_cdfs(y, *numbers)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+            parts, small = np.log1p(-np.minimum(below, 1.0)), (below > UPPER_TAIL) & np.isfinite(level)
+            v = np.maximum(v, LEAST_VARIANCE)
+            tails = self._per_family(self._log_tails, *(column[small] for column in (level, m, v, d)))
+            sharp = log_ndtr((m - np.log(level)) / np.sqrt(v))[small]
+            parts[small] = np.where((self._squared_width(level, d) < SHARP)[small], sharp, tails)
+            total = np.logaddexp.reduce(parts + np.log(self.weights)[:, None], axis=0)
+        return np.where(possible, np.minimum(total, 0.0), 0.0)
+
+    def _log_tails(self, family, level, m, v, d):
+        """log ∫ P(L ≤ f) N(f | m, v) df where it is small, by nodes that suit the density at the same value."""
+        peak, _ = integrand_peak(family, level, m, v, d)
+
+        def log_probability(offset):
+            columns = np.broadcast_arrays(*(column[:, None] for column in (level, m, d)), offset)
+            level_, m_, d_, offset_ = columns
+            return torch.from_numpy(np.log(self._family_sf(level_, m_ + offset_, d_)))
+
+        return log_integral(log_probability, v, peak, 2 * (torch.full_like(v, math.inf),), N_NODES)
+
     def _smooth_cdf(self, y, *numbers):
         """The distribution function at y ≥ 0, and for counts its smooth continuation between them."""
+        return np.clip(self.weights @ self._component_cdfs(y, *numbers), 0.0, 1.0)
+
+    def _component_cdfs(self, y, *numbers):
+        """That of each component (S, N)."""
         m, v, d = (np.broadcast_to(column, (len(column), len(y))) for column in numbers)
         parts = np.empty(m.shape)
         level = np.broadcast_to(y + 1.0 if self.discrete else y, m.shape)
@@ -189,7 +227,7 @@ class _LogLink(Mixture):
                 these = n_nodes == number
                 form = {_SINGLE: self._over_family, 0: self._over_rate}.get(number, self._evenly)
                 parts[these] = form(level[these], m[these], v[these], d[these], number)
-        return np.clip(self.weights @ parts, 0.0, 1.0)
+        return parts
 
     def _reach(self, level, d):
         """How far L is from its mode at most: near the mode it is like a Gaussian, and farther like an exponential."""
@@ -284,6 +322,10 @@ class _LogLink(Mixture):
 
     def _family_cdf(self, level, log_rate, dispersion):
         """P(L > f) for f = ``log_rate``, where ``level`` is y, or the next count."""
+        raise NotImplementedError
+
+    def _family_sf(self, level, log_rate, dispersion):
+        """P(L ≤ f), with all digits if it is small."""
         raise NotImplementedError
 
     def _family_draw(self, rate, dispersion, first, second):
@@ -397,6 +439,15 @@ class CountDistribution(_LogLink):
             # Of large counts the Poisson part is negligible, and the incomplete beta function fails.
             below = np.where(spread & (d * level > LARGE_RATE), gammainc(1 / d, level / d / rate), below)
         return below
+
+    def _family_sf(self, level, log_rate, dispersion):
+        rate, spread = np.exp(log_rate), dispersion > LEAST_DISPERSION
+        above = gammainc(level, rate)
+        if spread.any():
+            d = np.where(spread, dispersion, 1.0)
+            above = np.where(spread, betainc(level, 1 / d, d * rate / (1 + d * rate)), above)
+            above = np.where(spread & (d * level > LARGE_RATE), gammaincc(1 / d, level / d / rate), above)
+        return above
 
     def _family_draw(self, rate, dispersion, first, second):
         r = 1 / np.maximum(dispersion, LEAST_DISPERSION)
@@ -559,6 +610,9 @@ class GammaDistribution(_LogLink):
 
     def _family_cdf(self, level, log_rate, dispersion):
         return gammainc(1 / dispersion, level / dispersion * np.exp(-log_rate))
+
+    def _family_sf(self, level, log_rate, dispersion):
+        return gammaincc(1 / dispersion, level / dispersion * np.exp(-log_rate))
 
     def _family_draw(self, rate, dispersion, first, second):
         return rate * gammaincinv(1 / dispersion, first) * dispersion
