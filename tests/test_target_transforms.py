@@ -257,3 +257,39 @@ def test_moments_under_the_logarithm_that_overflow_are_refused():
         wide.var  # noqa: B018
     small = TransformedDistribution(PredictiveDistribution.gaussian([-1000.0], [np.sqrt(710.0)]), "log")
     assert small.mean[0] == pytest.approx(np.exp(-645.0)) and small.var[0] == pytest.approx(np.exp(-580.0))
+
+
+@pytest.mark.parametrize("name", ["square", "reciprocal", "cosh"])
+def test_transformers_that_are_monotone_for_these_targets_alone(name):
+    X = np.linspace(0, 1, 40)[:, None]
+    y = 3 + np.sin(5 * X[:, 0]) + 0.05 * np.random.default_rng(0).standard_normal(40)
+    functions = {"square": np.sqrt, "reciprocal": np.reciprocal, "cosh": np.arccosh}
+    transformer = FunctionTransformer(getattr(np, name), functions[name])
+    model = SOLVEGPRegressor(10, 0, max_iter=5, random_state=0, target_transform=transformer).fit(X, y)
+    assert model.score(X, y) > 0.98
+    lower, upper = model.predict_interval(X, 0.9999).T
+    assert ((lower < y) & (y < upper)).all()
+    assert np.isfinite(model.predict_dist(X).logpdf(y)).all()
+    assert np.isfinite(model.sample_y(X, 20, random_state=0)).all()
+
+
+@pytest.mark.parametrize("refused", [-1.0, 0.0])
+def test_targets_end_where_the_inverse_does_not_find_them(refused):
+    y = np.array([[1.0, 5.0], [2.0, 7.0], [4.0, 6.0]])
+    square = fitted_transform(FunctionTransformer(np.square, np.sqrt), y)
+    np.testing.assert_allclose(square.inverse_transform(np.full((1, 2), refused)), 0.0, atol=1e-4)
+    reciprocal = fitted_transform(FunctionTransformer(np.reciprocal, np.reciprocal), y)
+    np.testing.assert_allclose(reciprocal.inverse_transform(np.full((1, 2), refused)), [[34.0, 27.0]])
+    np.testing.assert_allclose(fitted_transform(PowerTransformer(), y).inverse_transform([[-1e9, 1e9]])[0, 1], 27.0)
+
+
+def test_falling_transformers_of_targets_far_from_zero():
+    dist = PredictiveDistribution([[-1e6 - 3.0, -1e6 - 4.0]], [[0.01, 0.04]], [1.0])
+    y = 1e6 + np.array([[3.0], [4.0]])
+    falling = fitted_transform(FunctionTransformer(np.negative, np.negative), y)
+    told = TransformedDistribution(dist, falling)
+    expected = PredictiveDistribution.gaussian([1e6 + 3.0, 1e6 + 4.0], [0.1, 0.2])
+    np.testing.assert_allclose(told.interval(), expected.interval(), rtol=1e-12)
+    np.testing.assert_allclose(told.cdf(y), expected.cdf(y))
+    np.testing.assert_allclose(told.crps(y), expected.crps(y), rtol=1e-4)
+    np.testing.assert_allclose(told[:0].shape, 0)

@@ -14,6 +14,12 @@ BEYOND = 10.0
 #: How often the distance to the last target that has a finite transform is halved.
 HALVINGS = 60
 
+#: Number of places between targets and a limit at which a transform has to be monotone.
+N_PLACES = 33
+
+#: Rounding errors of an inverse, as a share of the distance to the limit, and of a transform, as a share of its steps.
+SAME = 1e-6
+
 #: Shares at a smaller distance from 0 or 1 count as if they had this one.
 CLOSEST = 1e-12
 
@@ -36,8 +42,10 @@ class Bounded:
     def __init__(self, transformer, y: np.ndarray):
         self.transformer, self.n_features_in_ = transformer, y.shape[1]
         low, high = np.nanmin(y, axis=0), np.nanmax(y, axis=0)  # some targets may be missing
-        reach = BEYOND * (high - low)
-        below, above = self._limit(low, low - reach), self._limit(high, high + reach)
+        self.reach = BEYOND * (high - low)
+        z = [[self._there(end, column, end[column]) for column in range(len(end))] for end in (low, high)]
+        self.directions = np.sign(np.subtract(z[1], z[0]))
+        below, above = self._limit(low, low - self.reach), self._limit(high, high + self.reach)
         self.low, self.high = np.minimum(below, above), np.maximum(below, above)
 
     def transform(self, y):
@@ -49,15 +57,44 @@ class Bounded:
         return self.transformer.inverse_transform(np.clip(z, self.low, self.high))
 
     def _limit(self, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
-        """Transformed targets z (P,) of ``outside`` (P,), or of the last number before it that has a finite one."""
-        z = np.array([self._there(inside, column, outside[column]) for column in range(len(outside))])
-        for column in np.flatnonzero(~np.isfinite(z)).tolist():
+        """Transformed targets z (P,) of ``outside`` (P,), or of the last number before it that comes back from its z.
+
+        Squares and reciprocals of positive targets are monotone, but not beyond zero.
+        """
+        z = np.empty(len(outside))
+        for column in range(len(outside)):
             near, far = inside[column], outside[column]
-            for _ in range(HALVINGS):
-                middle = 0.5 * (near + far)
-                near, far = (middle, far) if np.isfinite(self._there(inside, column, middle)) else (near, middle)
-            z[column] = self._there(inside, column, near)
+            if not self._is_monotone(inside, column, far):
+                for _ in range(HALVINGS):
+                    middle = 0.5 * (near + far)
+                    near, far = (middle, far) if self._comes_back(inside, column, middle) else (near, middle)
+                far = near
+            z[column] = self._there(inside, column, far)
         return z
+
+    def _is_monotone(self, row: np.ndarray, column: int, far: float) -> bool:
+        """Whether z is finite up to a target, and monotone as it is among the targets of ``fit``."""
+        rows = np.repeat(row[None], N_PLACES, axis=0)
+        rows[:, column] = np.linspace(row[column], far, N_PLACES)
+        try:
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                steps = np.diff(np.asarray(self.transformer.transform(rows), dtype=np.float64)[:, column])
+        except ValueError:  # the transformer refuses such a target
+            return False
+        direction = self.directions[column] * np.sign(far - row[column])
+        return bool(np.isfinite(steps).all() and (direction * steps >= -SAME * np.abs(steps).max()).all())
+
+    def _comes_back(self, row: np.ndarray, column: int, target: float) -> bool:
+        """Whether z of a target is finite, on the right side of that of a row, and the inverse finds the target."""
+        z = self._there(row, column, target)
+        direction = self.directions[column] * np.sign(target - row[column])
+        if not (np.isfinite(z) and direction * (z - self._there(row, column, row[column])) >= 0):
+            return False
+        there = row.copy()
+        there[column] = target
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            found = np.asarray(self.transformer.inverse_transform(self.transformer.transform(there[None])))[0, column]
+        return bool(abs(found - target) <= SAME * self.reach[column])
 
     def _there(self, row: np.ndarray, column: int, target: float) -> float:
         """The transform z of a target in this column of a row; NaN if it has none."""
