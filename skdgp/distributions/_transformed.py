@@ -21,6 +21,12 @@ TAIL = 1e-10
 #: Half the distance of the differences that estimate slopes, in standard deviations of z.
 STEP = 1e-4
 
+#: Whether g increases is told by the means of components, by so many of their quantiles,
+N_PLACES = 9
+
+#: and so many deviations beyond them.
+OWN_REACH = 3.0
+
 #: The CRPS is integrated between nodes. They reach so many deviations from the mean of each component.
 REACH = 9.0
 
@@ -315,9 +321,27 @@ class TransformedDistribution(Mixture):
 
     @cached_property
     def _rising(self) -> np.ndarray:
-        """Whether g increases: (), or (P,) for several outputs."""
-        steps = np.diff([self._at_all(z) for z in (-1e3, -1.0, -1e-3, 1e-3, 1.0, 1e3)], axis=0)
-        return (steps > 0).sum(axis=0) >= (steps < 0).sum(axis=0)  # NaN, where z has no target, is neither
+        """Whether g increases: (), or (P,) for several outputs.
+
+        Places of the components say so. A transformer may have limits, beyond which g is constant. If all components
+        are beyond them, other places say so.
+        """
+        falls, rises = self._steps((-1e3, -1.0, -1e-3, 1e-3, 1.0, 1e3))
+        if self.means.size:
+            reach = OWN_REACH * np.sqrt(self.variances)
+            inside = np.quantile(self.means, np.linspace(0, 1, N_PLACES), axis=(0, 1))
+            ends = (self.means - reach).min(axis=(0, 1)), (self.means + reach).max(axis=(0, 1))
+            own_falls, own_rises = self._steps([ends[0], *inside, ends[1]])
+            falls, rises = (
+                np.where(own_falls == own_rises, *pair) for pair in ((falls, own_falls), (rises, own_rises))
+            )
+        return rises >= falls
+
+    def _steps(self, places) -> tuple[np.ndarray, np.ndarray]:
+        """How often g falls and rises from one place to the next: (), or (P,) for several outputs."""
+        with np.errstate(invalid="ignore"):
+            steps = np.diff([self._at_all(z) for z in places], axis=0)
+        return (steps < 0).sum(axis=0), (steps > 0).sum(axis=0)  # NaN, where z has no target, is neither
 
     @cached_property
     def _image(self) -> tuple[np.ndarray, np.ndarray]:
@@ -329,9 +353,9 @@ class TransformedDistribution(Mixture):
         )
         return np.minimum(low, high), np.maximum(low, high)
 
-    def _at_all(self, z: float) -> np.ndarray:
-        """g(z) for one number z: (), or (P,) for several outputs."""
-        return self._backward(np.full((1, *self.shape[1:]), z))[0]
+    def _at_all(self, z) -> np.ndarray:
+        """g(z) for one number z, or for one of each output: (), or (P,) for several outputs."""
+        return self._backward(np.broadcast_to(np.asarray(z, dtype=np.float64), (1, *self.shape[1:])))[0]
 
     @cached_property
     def _log_normal(self) -> tuple[np.ndarray, np.ndarray]:
