@@ -293,3 +293,14 @@ def test_falling_transformers_of_targets_far_from_zero():
     np.testing.assert_allclose(told.cdf(y), expected.cdf(y))
     np.testing.assert_allclose(told.crps(y), expected.crps(y), rtol=1e-4)
     np.testing.assert_allclose(told[:0].shape, 0)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-4, 1e8])
+def test_gradients_of_transformed_functions_do_not_depend_on_the_unit_of_targets(unit):
+    X = np.linspace(0, 1, 30)[:, None]
+    y = unit * (3 + np.sin(5 * X[:, 0]))
+    transformer = FunctionTransformer(np.square, np.sqrt)
+    model = SOLVEGPRegressor(10, 0, max_iter=5, random_state=0, target_transform=transformer).fit(X, y)
+    draws, rows, step = model.sample_functions(2, random_state=0), X[5:25:5], 1e-5
+    expected = (draws(rows + step) - draws(rows - step)) / (2 * step)
+    np.testing.assert_allclose(draws.gradient(rows)[:, 0], expected, rtol=1e-3, atol=1e-3 * unit)

@@ -138,7 +138,8 @@ class FunctionDraws:
         gradients = gathered(self._set.gradients(rows), len(X), len(self))
         if table.targets.transformer is not None:
             values = gathered(self._set.values(rows), len(X), len(self))
-            gradients = gradients * back_slopes(table.targets.transformer, values)[:, :, None]
+            size = np.asarray(self._set.likelihoods[0].units.scale)[:, None]
+            gradients = gradients * back_slopes(table.targets.transformer, values, size)[:, :, None]
         return table.flattened(table.by_feature(gradients, X, axis=-2))
 
     def _sampled(self, X: np.ndarray, rng: np.random.RandomState, latent: bool, known: Known) -> np.ndarray:

@@ -23,7 +23,7 @@ SAME = 1e-6
 #: Shares at a smaller distance from 0 or 1 count as if they had this one.
 CLOSEST = 1e-12
 
-#: Step of central differences, about the cube root of the precision of float64, where their error is least.
+#: Step of central differences in deviations, about the cube root of the precision of float64, where they err least.
 STEP = 1e-5
 
 
@@ -186,6 +186,7 @@ def back(transformer, z: np.ndarray) -> np.ndarray:
     return np.moveaxis(targets.reshape(rows.shape), -1, 1)
 
 
-def back_slopes(transformer, z: np.ndarray) -> np.ndarray:
-    """Derivatives of :func:`back`, of the same shape."""
-    return (back(transformer, z + STEP) - back(transformer, z - STEP)) / (2 * STEP)
+def back_slopes(transformer, z: np.ndarray, size: np.ndarray | float = 1.0) -> np.ndarray:
+    """Derivatives of :func:`back`, of the same shape. ``size`` are deviations of z, which broadcast to it."""
+    step = STEP * size
+    return (back(transformer, z + step) - back(transformer, z - step)) / (2 * step)
