@@ -716,7 +716,7 @@ expected_calibration_error_scorer = _ProbabilityScorer("expected_calibration_err
 
 def _observations(y_true, dist):
     """Observations as an array; ValueError unless there is a finite one for each row and output."""
-    y = np.asarray(y_true, dtype=np.float64)
+    y = _exact(y_true)
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 and len(dist.shape) == 1 else y
     if y.shape != dist.shape:
         raise ValueError(f"y_true of shape {y.shape} and predictions of shape {dist.shape} do not match.")
@@ -724,6 +724,19 @@ def _observations(y_true, dist):
         raise ValueError("y_true contains NaN or infinity: leave out such rows, from the predictions too.")
     _check_not_empty(y)
     return y
+
+
+def _exact(y_true):
+    """Observations as an array; ValueError if some of them are intervals."""
+    bounds = bounds_of(y_true)
+    if bounds is None:
+        return np.asarray(y_true, dtype=np.float64)
+    if (bounds[:, 0] < bounds[:, 1]).any():
+        raise ValueError(
+            "This score needs exact observations, and y_true has intervals, or times without an event: take "
+            "negative_log_predictive_density or log_density_scorer, or concordance_index."
+        )
+    return bounds[:, 0]
 
 
 def _log_probability(bounds, dist):
@@ -748,7 +761,7 @@ def _log_probability(bounds, dist):
 
 def _intervals(y_true, lower, upper):
     """Observations and the ends of intervals as arrays; ValueError unless they have one shape, without NaN."""
-    y, lower, upper = (np.asarray(column, dtype=np.float64) for column in (y_true, lower, upper))
+    y, lower, upper = _exact(y_true), *(np.asarray(column, dtype=np.float64) for column in (lower, upper))
     if not y.shape == lower.shape == upper.shape:
         raise ValueError(f"y_true, lower and upper must have one shape, got {y.shape}, {lower.shape}, {upper.shape}.")
     for name, column in (("y_true", y), ("lower", lower), ("upper", upper)):

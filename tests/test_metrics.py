@@ -313,3 +313,19 @@ class TestStandardizedLogLoss:
             metrics.mean_standardized_log_loss([0.0, 1.0], dist, [2.0, 2.0, 2.0])
         with pytest.raises(ValueError, match="Input y_train contains NaN"):
             metrics.mean_standardized_log_loss([0.0, 1.0], dist, [2.0, np.nan])
+
+
+@pytest.mark.parametrize("score", [metrics.crps, metrics.calibration_error, metrics.pit_values])
+def test_exact_times_are_numbers_and_others_are_refused(score):
+    dist, times = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 1.0]), np.array([0.5, 2.0])
+    events = np.array([(True, 0.5), (True, 2.0)], dtype=[("event", bool), ("time", float)])
+    np.testing.assert_array_equal(score(events, dist), score(times, dist))
+    assert metrics.coverage(events, [0.0, 0.0], [1.0, 1.0]) == 0.5
+    events["event"][1] = False
+    with pytest.raises(ValueError, match=r"needs exact observations.*negative_log_predictive_density"):
+        score(events, dist)
+    with pytest.raises(ValueError, match="needs exact observations"):
+        metrics.interval_score(events, [0.0, 0.0], [1.0, 1.0])
+    frame = pd.DataFrame({"lower": [0.5, 2.0], "upper": [0.5, 3.0]})
+    with pytest.raises(ValueError, match="needs exact observations"):
+        score(frame, dist)
