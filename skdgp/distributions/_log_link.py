@@ -15,6 +15,7 @@ depend on nothing but the row.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -193,7 +194,10 @@ class _LogLink(Mixture):
         with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
             parts, small = np.log1p(-np.minimum(below, 1.0)), (below > UPPER_TAIL) & np.isfinite(level)
             v = np.maximum(v, LEAST_VARIANCE)
-            tails = self._per_family(self._log_tails, *(column[small] for column in (level, m, v, d)))
+            tails = self._per_family(
+                lambda family, *columns: _by_blocks(partial(self._log_tails, family), *columns),
+                *(column[small] for column in (level, m, v, d)),
+            )
             sharp = log_ndtr((m - np.log(level)) / np.sqrt(v))[small]
             parts[small] = np.where((self._squared_width(level, d) < SHARP)[small], sharp, tails)
             total = np.logaddexp.reduce(parts + np.log(self.weights)[:, None], axis=0)
@@ -204,9 +208,8 @@ class _LogLink(Mixture):
         peak, _ = integrand_peak(family, level, m, v, d)
 
         def log_probability(offset):
-            columns = np.broadcast_arrays(*(column[:, None] for column in (level, m, d)), offset)
-            level_, m_, d_, offset_ = columns
-            return torch.from_numpy(np.log(self._family_sf(level_, m_ + offset_, d_)))
+            columns = np.broadcast_arrays(level[:, None], m[:, None] + offset, d[:, None])
+            return torch.from_numpy(np.log(self._family_sf(*columns)))
 
         return log_integral(log_probability, v, peak, 2 * (torch.full_like(v, math.inf),), N_NODES)
 
@@ -656,9 +659,14 @@ class GammaDistribution(_LogLink):
 
 
 def _log_averages(family, *columns):
-    """:func:`.log_average` of columns (N,), one block after another."""
-    y, m, v, d = (column.split(BLOCK_NODES // N_NODES) for column in columns)
-    return torch.cat([log_average(family, *block, n_nodes=N_NODES) for block in zip(y, m, v, d, strict=True)])
+    """:func:`.log_average` of columns (N,)."""
+    return _by_blocks(lambda *block: log_average(family, *block, n_nodes=N_NODES), *columns)
+
+
+def _by_blocks(function, *columns):
+    """Values of a function with ``N_NODES`` nodes for each entry of columns (N,), one block after another."""
+    blocks = zip(*(column.split(BLOCK_NODES // N_NODES) for column in columns), strict=True)
+    return torch.cat([function(*block) for block in blocks])
 
 
 def _log_normal_density(y, m, v):
