@@ -93,8 +93,8 @@ class Bounded:
         there = row.copy()
         there[column] = target
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            found = np.asarray(self.transformer.inverse_transform(self.transformer.transform(there[None])))[0, column]
-        return bool(abs(found - target) <= SAME * self.reach[column])
+            again = np.asarray(self.transformer.inverse_transform(self.transformer.transform(there[None])))[0, column]
+        return bool(abs(again - target) <= SAME * self.reach[column])
 
     def _there(self, row: np.ndarray, column: int, target: float) -> float:
         """The transform z of a target in this column of a row; NaN if it has none."""
