@@ -307,6 +307,22 @@ def test_a_kernel_survives_rows_that_contradict_the_first_ones(seed, outputs):
     assert (noise.variance > 0.01).all() and (noise.variance < 0.2).all()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_kernel_of_almost_the_same_rows_survives_rows_that_contradict_it(seed):
+    """The rows that are known have no noise. Five others among the rows of the search have much of it."""
+    X = normal(400, 2, seed=seed)
+    y = (X[:, 0].sin() + X[:, 1])[:, None]
+    y = (y - y.mean()) / y.std()
+    rows = Batch(X, y, torch.ones_like(y[:, 0]))
+    known = fit_base(rows.rows(slice(-350, None)))
+    noisy = Batch(X, y.index_add(0, torch.arange(5), normal(5, 1, seed=seed + 10)), rows.weight)
+    search = KernelSearch(noisy, torch.full((1,), 1e-10).double(), None, False)
+    kernel, noise = search.best_near(known.layers[0].kernel, known.likelihood)
+    assert known.likelihood.variance < 1e-7
+    assert smooth_of(kernel).lengthscale.min() > 1.0
+    assert 1e-3 < noise.variance < 0.2
+
+
 def test_moments_of_rows_follow_a_base_that_has_changed():
     """They are computed once, and again when a blend has multiplied the variance."""
     data = make_data()

@@ -63,6 +63,10 @@ NOTHING = 0.9
 #: distance look like noise to a long lengthscale. It counts if it is better by ``MARGIN`` per row.
 SECOND_START = ("rbf", 0.01, 0.25)
 
+#: If a search starts from the kernel of almost the same rows without noise, and a lengthscale becomes this share of
+#: what it was or less, rows contradict that start, and there is another search with noise.
+MUCH_SHORTER = 0.2
+
 #: Number of rows for the evidence in the first comparison. With noise, few rows are enough to find the better kernel.
 FIRST_ROWS = 350
 
@@ -107,6 +111,15 @@ class Candidate(NamedTuple):
     def learn(self, rows: Batch) -> float:
         """Make rows most likely, starting from the present values; the score per row."""
         return most_likely(self.kernel, self.likelihood, rows, ITERATIONS, REACH)
+
+    def copy(self) -> "Candidate":
+        """The same, of which another search may start."""
+        return Candidate(self.score, deepcopy(self.kernel), deepcopy(self.likelihood))
+
+    def take(self, other: "Candidate") -> None:
+        """Take the values of another one with the same kernel."""
+        self.kernel.load_state_dict(other.kernel.state_dict())
+        self.likelihood.load_state_dict(other.likelihood.state_dict())
 
 
 @dataclass
@@ -172,7 +185,11 @@ class KernelSearch:
             linear.low, linear.high = _box(self.rows.X, self.groups)
             noise.log_excess.copy_(likelihood.log_excess)
         candidate = Candidate(math.nan, kernel, noise)
-        candidate.learn(self._last(NOISY_ROWS if candidate.noise > NOISY * self.scale else ROWS, candidate))
+        noisy, start = candidate.noise > NOISY * self.scale, candidate.copy()
+        rows = self._last(NOISY_ROWS if noisy else ROWS, candidate)
+        score = candidate.learn(rows)
+        if not noisy and not self.fixed and _much_shorter(kernel, start.kernel):
+            self._with_noise(start, candidate, score, rows)
         return kernel, noise
 
     def candidate(self, profile: str, excess: float, shorter: float = 1.0, *, interactions: bool = False) -> Candidate:
@@ -200,16 +217,22 @@ class KernelSearch:
         rows have nothing in common at its end. From there no gradient leads back. Then the search starts again, with
         noise.
         """
-        start = Candidate(candidate.score, deepcopy(candidate.kernel), deepcopy(candidate.likelihood))
+        start = candidate.copy()
         score = candidate.learn(rows)
         if self.fixed or score >= candidate.score - MARGIN:
             return score
+        return self._with_noise(start, candidate, score, rows)
+
+    def _with_noise(self, start: Candidate, candidate: Candidate, score: float, rows: Batch) -> float:
+        """Search again from a start, with noise. The candidate has found a score, and takes what is better: its score.
+
+        The start changes.
+        """
         with torch.no_grad():
             start.likelihood.log_excess.fill_(math.log(EXCESS * self.scale))
         again = start.learn(rows)
         if again > score:
-            candidate.kernel.load_state_dict(start.kernel.state_dict())
-            candidate.likelihood.load_state_dict(start.likelihood.state_dict())
+            candidate.take(start)
         return max(score, again)
 
     def _noise(self, excess: float) -> Gaussian:
@@ -250,15 +273,25 @@ def _learn_with_less_noise(candidate: Candidate, rows: Batch) -> None:
     """
     score = candidate.learn(rows)
     for _ in range(MORE_SEARCHES):
-        trial = Candidate(score, deepcopy(candidate.kernel), deepcopy(candidate.likelihood))
+        trial = candidate.copy()
         with torch.no_grad():
             trial.likelihood.log_excess.sub_(math.log(LESS_NOISE))
         again = trial.learn(rows)
         if again < score + GAIN:
             break
         score = again
-        candidate.kernel.load_state_dict(trial.kernel.state_dict())
-        candidate.likelihood.load_state_dict(trial.likelihood.state_dict())
+        candidate.take(trial)
+
+
+def _much_shorter(kernel: SumKernel, start: SumKernel) -> bool:
+    """Whether a lengthscale of a kernel is much shorter than it was at the start."""
+    pairs = zip(kernel.kernels, start.kernels, strict=True)
+    changes = [
+        part.log_lengthscale - before.log_lengthscale
+        for part, before in pairs
+        if isinstance(part, StationaryKernel) and isinstance(before, StationaryKernel)
+    ]
+    return any((change <= math.log(MUCH_SHORTER)).any().item() for change in changes)
 
 
 def _box(X: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
