@@ -108,6 +108,15 @@ class TestAgainstScikitLearn:
         )
 
 
+@pytest.mark.parametrize("alpha", [1e-3, 1.0, 1e3, 1e5])
+def test_mixtures_of_hardly_different_lengthscales_in_single_precision(alpha):
+    """A large α, such as the default bound, makes the kernel an RBF, and one plus a small number loses its digits."""
+    kernel, X = RationalQuadratic(1.0, alpha), normal(40, 3).float()
+    found = layer_kernel(SOLVEGP(kernel=kernel), 0, 1, 3, 1)(X, X)[0].detach().double()
+    np.testing.assert_allclose(found, kernel(X.double().numpy()), atol=2e-6)
+    assert torch.linalg.eigvalsh(found).min() > -1e-5
+
+
 class TestLearning:
     def test_bounds_are_kept(self):
         held = Positive(1, [1.0], [(0.5, 2.0)])

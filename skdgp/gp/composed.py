@@ -260,7 +260,8 @@ class RationalQuadratic(Stationary):
     def covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """See :meth:`.Kernel.covariance`."""
         alpha = self.alpha()[..., None]  # (D, 1, 1)
-        return (1 + squared_distances(X1, X2, self.rate()) / (2 * alpha)) ** -alpha
+        # With a large α one plus a small number would lose digits, and the power would multiply the error.
+        return (-alpha * torch.log1p(squared_distances(X1, X2, self.rate()) / (2 * alpha))).exp()
 
     def frequencies(self, points: Tensor) -> Tensor:
         """Frequencies of RBF kernels whose inverse squared lengthscales are from a gamma distribution."""
