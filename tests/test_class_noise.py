@@ -42,7 +42,7 @@ def test_classes_that_overlap_have_much_noise_and_certain_ones_little(n_classes)
 def test_rows_are_predicted_by_bases_of_the_others(n_parts, monkeypatch):
     monkeypatch.setattr(class_noise, "LARGE", 60 if n_parts == 3 else 59)
     _, rows, numbers = rows_of(60)
-    mean, variance = class_noise._predicted(numbers, fit_base_of_classes, 0.3)
+    mean, variance = class_noise._predicted(numbers, torch.arange(60), fit_base_of_classes, 0.3)
     first = None
     for number in range(n_parts):
         model = fit_base_of_classes(numbers.rows(torch.arange(60) % n_parts != number), 0.3, first)
@@ -50,6 +50,16 @@ def test_rows_are_predicted_by_bases_of_the_others(n_parts, monkeypatch):
         expected = model(rows.X[number::n_parts])
         torch.testing.assert_close(mean[number::n_parts], expected.mean[0])
         torch.testing.assert_close(variance[number::n_parts], expected.variance[0])
+
+
+@pytest.mark.parametrize("copies", [2, 3, 8])
+def test_copies_of_rows_are_no_proof_of_little_noise(copies):
+    """A base that has learnt a copy is sure of the class of the other ones."""
+    likelihood, rows, numbers = rows_of(100, noise=1.5)
+    index = torch.arange(100).repeat_interleave(copies)
+    assert least_noise(likelihood, rows.rows(index), numbers.y[index], fit_base_of_classes) == SHARES[1]
+    few = torch.arange(class_noise.FEWEST_ROWS - 1).repeat_interleave(copies)
+    assert least_noise(likelihood, rows.rows(few), numbers.y[few], None) == SHARES[0]
 
 
 def test_loss_is_that_of_the_best_multiple():

@@ -4,7 +4,8 @@ A base for classes fits functions to numbers by least squares. The evidence of t
 certain classes are: with few rows, or a rare class, a function that bends at every row of that class is most likely,
 and probabilities come too near to 0 and 1. Nor can rows tell that are left out of the posterior alone, since kernel and
 noise have learnt from them, too. So bases with more and with less noise are fitted without a part of the rows, and
-predict it. Each may multiply its function by a number of its own, as the base can when it is done.
+predict it. Each may multiply its function by a number of its own, as the base can when it is done. Copies of a row are
+in the same part: a base that has learnt one of them would be sure of the others.
 """
 
 import math
@@ -21,6 +22,7 @@ from ..gp.likelihoods import Likelihood
 from .batches import Batch
 from .calibration import marginals_of
 from .outliers import PREDICT_ROWS
+from .twins import folds, twins
 
 #: Smallest noise variances that compete, relative to the variance of the numbers that stand for classes. A class is not
 #: a smooth function of the features: with less noise the evidence prefers functions that bend at every row.
@@ -29,7 +31,7 @@ SHARES = (0.1, 1.0)
 #: Largest number of rows for which they compete. With more rows it is the first.
 MOST_ROWS = 1000
 
-#: Fewest rows.
+#: Fewest rows, of which copies are one.
 FEWEST_ROWS = 20
 
 #: Number of parts that are predicted, each by a base of the others: three, or two where that would take long.
@@ -68,20 +70,24 @@ def least_noise(likelihood: Likelihood, rows: Batch, numbers: Tensor, fit: Fit) 
     """
     if not FEWEST_ROWS <= len(rows) <= MOST_ROWS:
         return SHARES[0]
+    group = twins(rows)
+    if group.max() + 1 < FEWEST_ROWS:
+        return SHARES[0]
     likelihood = deepcopy(likelihood).for_blend().to(numbers).requires_grad_(False)
-    losses = [_loss(likelihood, rows, *_predicted(Batch(rows.X, numbers, rows.weight), fit, share)) for share in SHARES]
+    numbered = Batch(rows.X, numbers, rows.weight)
+    losses = [_loss(likelihood, rows, *_predicted(numbered, group, fit, share)) for share in SHARES]
     return SHARES[int(np.argmin(losses))]
 
 
 @torch.no_grad()
-def _predicted(rows: Batch, fit: Fit, share: float) -> tuple[Tensor, Tensor]:
-    """Means and variances (n, P) that rows have by a base of the other parts.
+def _predicted(rows: Batch, group: Tensor, fit: Fit, share: float) -> tuple[Tensor, Tensor]:
+    """Means and variances (n, P) that rows have by a base of the other parts. Rows of a ``group`` (n,) share a part.
 
     Kernels of all parts are nearly the same, and searching takes long. So the later ones start from the first.
     """
     mean, variance, first = torch.empty_like(rows.y), torch.empty_like(rows.y), None
     n_parts = PARTS if len(rows) <= LARGE else LARGE_PARTS
-    part = torch.arange(len(rows), device=rows.y.device) % n_parts
+    part = torch.from_numpy(folds(np.arange(len(rows)), group.cpu().numpy(), n_parts)).to(rows.y.device)
     for number in range(n_parts):
         left_out = part == number
         with torch.enable_grad():
