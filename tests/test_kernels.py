@@ -278,6 +278,52 @@ class Varying(Protocol):
         return super().diagonal(X) * (1 + 0.5 * X[..., 0].square()).square().unsqueeze(-2)
 
 
+class WithoutOutputs(Protocol):
+    """Covariances without an axis of outputs."""
+
+    def covariance(self, X1, X2):
+        return super().covariance(X1, X2)[..., 0, :, :]
+
+
+class InDoublePrecision(Protocol):
+    """Covariances in another precision than that of the points."""
+
+    def covariance(self, X1, X2):
+        return super().covariance(X1.double(), X2.double())
+
+
+class OfAnotherLibrary(Protocol):
+    """Variances that are no tensor."""
+
+    def diagonal(self, X):
+        return super().diagonal(X).numpy()
+
+
+class OtherVariances(Protocol):
+    """Variances that are not those of the covariance."""
+
+    def diagonal(self, X):
+        return 0.5 * super().diagonal(X)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (WithoutOutputs, r"WithoutOutputs.covariance\(X1, X2\) of 2 and 3 points .*shape \(2, 2, 3\) .*got \(\(2, 3\)"),
+        (InDoublePrecision, r"of shape \(2, 2, 3\) and torch.float32, .*got \(\(2, 2, 3\), torch.float64\): correct"),
+        (OfAnotherLibrary, r"OfAnotherLibrary.diagonal\(X\) of 3 points must be a tensor .*got ndarray: correct"),
+        (OtherVariances, r"must be the diagonal of covariance\(X, X\), here \[1.0, 1.0.*got \[0.5, 0.5"),
+    ],
+)
+def test_kernels_of_the_users_are_checked(kernel, message):
+    def make(n_inputs, n_outputs, *, ard):
+        return kernel(StationaryKernel("rbf", n_inputs, n_outputs, ard=ard))
+
+    with pytest.raises(ValueError, match=message):
+        kernel_of(make, N_INPUTS, 2)
+    assert kernel_of(lambda *sizes, ard: Varying(StationaryKernel("rbf", *sizes, ard=ard)), N_INPUTS).n_outputs == 1
+
+
 def moved(layer):
     """The layer with parameters that all differ from their neighbours."""
     with torch.no_grad():

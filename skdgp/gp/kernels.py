@@ -206,6 +206,10 @@ class ScaledKernel(Kernel):
 PRIOR_SHIFT = 0.5
 
 
+#: Largest relative difference of a variance from the covariance of a point with itself, in a kernel of the user's.
+SAME_VARIANCE = 1e-2
+
+
 class StationaryKernel(ScaledKernel):
     """Stationary kernel k_d(x, x') = σ_d² profile(‖(x − x') / ℓ_d‖).
 
@@ -485,7 +489,7 @@ def make_kernel(
     Raises
     ------
     ValueError
-        If ``kernel`` is a kernel already, or does not make one.
+        If ``kernel`` is a kernel already, or does not make one, or one whose covariances and variances are no such.
     """
     if isinstance(kernel, str):
         return StationaryKernel(kernel, n_inputs, n_outputs, ard=groups if ard and groups is not None else ard)
@@ -497,4 +501,33 @@ def make_kernel(
     made = kernel(n_inputs, n_outputs, ard=ard)
     if not isinstance(made, Kernel):
         raise ValueError(f"kernel={kernel!r} made a {type(made).__name__}: it must make a skdgp.gp.kernels.Kernel.")
+    if type(made).places is Kernel.places:  # others compare inputs with something else
+        _check_made(made, n_inputs)
     return made
+
+
+@torch.no_grad()
+def _check_made(kernel: Kernel, n_inputs: int) -> None:
+    """ValueError unless a kernel of the user's has covariances of the right shape, and their diagonal as variances.
+
+    Another shape would end in an error that does not name the kernel, and other variances in wrong predictions.
+    """
+    X = torch.arange(3 * n_inputs, device=kernel.unit.device).to(kernel.unit).sin().reshape(3, n_inputs)
+    name, D = type(kernel).__name__, kernel.n_outputs
+    found = {
+        "covariance(X1, X2) of 2 and 3": (kernel.covariance(X[:2], X), (D, 2, 3)),
+        "diagonal(X) of 3": (kernel.diagonal(X), (D, 3)),
+    }
+    for what, (values, shape) in found.items():
+        got = (tuple(values.shape), values.dtype) if isinstance(values, Tensor) else type(values).__name__
+        if got != (shape, X.dtype):
+            raise ValueError(
+                f"{name}.{what} points must be a tensor of shape {shape} and {X.dtype}, as its {D} covariance "
+                f"functions and the points are, got {got}: correct the kernel."
+            )
+    variance, diagonal = kernel.covariance(X, X).diagonal(dim1=-2, dim2=-1), kernel.diagonal(X)
+    if not torch.allclose(variance, diagonal, rtol=SAME_VARIANCE, atol=0.0, equal_nan=True):
+        raise ValueError(
+            f"{name}.diagonal(X) must be the diagonal of covariance(X, X), here {variance.flatten().tolist()}, got "
+            f"{diagonal.flatten().tolist()}: correct the kernel."
+        )
