@@ -514,11 +514,11 @@ def _check_made(kernel: Kernel, n_inputs: int) -> None:
     """
     X = torch.arange(3 * n_inputs, device=kernel.unit.device).to(kernel.unit).sin().reshape(3, n_inputs)
     name, D = type(kernel).__name__, kernel.n_outputs
-    found = {
+    returned = {
         "covariance(X1, X2) of 2 and 3": (kernel.covariance(X[:2], X), (D, 2, 3)),
         "diagonal(X) of 3": (kernel.diagonal(X), (D, 3)),
     }
-    for what, (values, shape) in found.items():
+    for what, (values, shape) in returned.items():
         got = (tuple(values.shape), values.dtype) if isinstance(values, Tensor) else type(values).__name__
         if got != (shape, X.dtype):
             raise ValueError(
