@@ -99,6 +99,24 @@ def test_has_the_kernel_that_makes_the_rows_most_likely():
     assert profiles == ["rbf", "matern52"]
 
 
+@pytest.mark.parametrize("seed", [0, 2])
+def test_outputs_that_are_constant_do_not_decide_the_kernel(seed):
+    """With four of them functions that do not vary were most likely, and the errors of the other output were large."""
+    rng = np.random.default_rng(seed)
+    X, new = rng.uniform(-2, 2, (60, 2)), rng.uniform(-2, 2, (200, 2))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=60)
+    model, constant = SOLVEGPRegressor(max_iter=2, random_state=0), np.full((60, 4), [3.0, 0.1, 0.0, -1e9])
+    mean, std = model.fit(X, np.column_stack([y, constant])).predict(new, return_std=True)
+    assert np.sqrt(np.mean((mean[:, 0] - np.sin(2 * new[:, 0])) ** 2)) < 0.05 and std[:, 0].mean() < 0.15
+    np.testing.assert_allclose(mean[:, 1:], np.broadcast_to(constant[0], (200, 4)), rtol=1e-6, atol=1e-6)
+    rows = Batch(*map(torch.from_numpy, (X, np.column_stack([y, 0 * y, 0 * y]), np.ones(60))))
+    both, alone = fit_base(rows), fit_base(Batch(rows.X, rows.y[:, :1], rows.weight))
+    scales = [smooth_of(one.layers[0].kernel).lengthscale for one in (both, alone)]
+    torch.testing.assert_close(*scales, rtol=0.2, atol=0.0)
+    noise = both.likelihood.variance
+    assert noise[0].item() == pytest.approx(alone.likelihood.variance.item(), rel=0.05) and (noise[1:] < 1e-8).all()
+
+
 def test_points_are_those_of_largest_variance_left():
     X, kernel = normal(30, 2), SumKernel([StationaryKernel("rbf", 2), LinearKernel(2, variance=0.3)]).double()
     with torch.no_grad():

@@ -22,6 +22,9 @@ from .lbfgs import TOLERANCE, lbfgs
 #: If the evidence cannot be computed at the start, the noise's excess is multiplied by this number.
 LIFT = 10.0
 
+#: Standardised targets of this size or less are zero but for rounding errors.
+TINY = 1e-10
+
 
 class _LogDensity(Function):
     """log N(y | 0, K), summed over outputs, for y (P, n) and K (P, n, n), or (1, n, n) if outputs share it.
@@ -96,6 +99,25 @@ def _groups(columns: Tensor) -> tuple[Tensor, Tensor]:
     return rank[group], first[order]
 
 
+def are_zero(y: Tensor) -> Tensor:
+    """Which outputs (P,) have targets (n, P) that are all zero but for rounding errors, beside others that are not."""
+    zero = y.abs().amax(0) <= TINY
+    return zero & ~zero.all()
+
+
+def telling(noise: Tensor, observed: Observations) -> tuple[Tensor, Observations]:
+    """Noise (P,) and observations without outputs whose targets are all the same, which are zero when standardised.
+
+    They tell nothing of how functions vary. But with the kernel of the others they would be most likely if no function
+    varied at all, so that a few of them would leave nothing of the others.
+    """
+    rows, zero = observed.rows, are_zero(observed.rows.y)
+    if not zero.any() or noise.shape[-1] == 1:
+        return noise, observed
+    rows = Batch(rows.X, rows.y[:, ~zero], rows.weight)
+    return noise[..., ~zero], observed._replace(rows=rows, within=observed.within[~zero])
+
+
 def log_evidence(kernel: Kernel, noise: Tensor, observed: Observations) -> Tensor:
     """log ∫ Π_i N(y_i | f(x_i), σ²/w_i) N(f | 0, K) df, summed over outputs; w_i is the weight of observation i.
 
@@ -124,7 +146,14 @@ def log_evidence(kernel: Kernel, noise: Tensor, observed: Observations) -> Tenso
 
 
 def most_likely(
-    kernel: Kernel, likelihood: Gaussian, rows: Batch, max_iter: int, reach: float, tolerance: float = TOLERANCE
+    kernel: Kernel,
+    likelihood: Gaussian,
+    rows: Batch,
+    max_iter: int,
+    reach: float,
+    tolerance: float = TOLERANCE,
+    *,
+    of_varying: bool = False,
 ) -> float:
     """Give a kernel and a noise of float64 the values that are most probable given some rows.
 
@@ -144,6 +173,8 @@ def most_likely(
         How far each logarithm may move.
     tolerance : float, default=TOLERANCE
         Share of the logarithm that the last iteration gains.
+    of_varying : bool, default=False
+        Whether only the outputs of :func:`telling` decide. The noise of the others stays as it is.
 
     Returns
     -------
@@ -159,7 +190,8 @@ def most_likely(
     observed, best = observations(rows, relative=not likelihood.fixed), math.nan
 
     def loss() -> Tensor:
-        return -(log_evidence(kernel, likelihood.variance, observed) + kernel.log_prior()) / observed.number
+        judged = telling(likelihood.variance, observed) if of_varying else (likelihood.variance, observed)
+        return -(log_evidence(kernel, *judged) + kernel.log_prior()) / observed.number
 
     def record(value: float) -> bool:
         nonlocal best

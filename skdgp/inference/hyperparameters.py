@@ -27,7 +27,7 @@ from ..gp.kernels import Kernel, ScaledKernel, StationaryKernel, SumKernel, gamm
 from ..gp.likelihoods import Gaussian
 from ..gp.special import LOG_2PI
 from ..gp.waves import Streams, spread
-from .evidence import Observations
+from .evidence import Observations, telling
 from .threads import threads_for
 
 #: Number of proposals.
@@ -131,10 +131,10 @@ class HyperparameterPosterior:
     def log_density(self, theta: Tensor) -> Tensor:
         """log p(y | θ) p(θ) (S,) up to a constant, for logarithms θ (S, d); −∞ where it cannot be computed."""
         kernel, likelihood = self._at(theta)
-        rows, within, number, _ = self.observed
         noise = likelihood.variance.expand(len(theta), -1)  # (S, P or 1)
         if self.n_noises:
             noise = likelihood.floor + torch.exp(theta[:, -self.n_noises :])
+        noise, (rows, within, number, _) = telling(noise, self.observed)
         n_rows, n_outputs = rows.y.shape
         K = kernel.covariance(rows.X, rows.X)  # (S, n, n)
         shared = noise.shape[1] == 1

@@ -19,7 +19,7 @@ from ..gp.interactions import InteractionKernel
 from ..gp.kernels import LinearKernel, StationaryKernel, SumKernel
 from ..gp.likelihoods import Gaussian
 from .batches import Batch
-from .evidence import most_likely
+from .evidence import are_zero, most_likely
 
 #: Kernels that compete.
 PROFILES = ("matern52", "rbf")
@@ -110,7 +110,7 @@ class Candidate(NamedTuple):
 
     def learn(self, rows: Batch) -> float:
         """Make rows most likely, starting from the present values; the score per row."""
-        return most_likely(self.kernel, self.likelihood, rows, ITERATIONS, REACH)
+        return most_likely(self.kernel, self.likelihood, rows, ITERATIONS, REACH, of_varying=True)
 
     def copy(self) -> "Candidate":
         """The same, of which another search may start."""
@@ -207,7 +207,7 @@ class KernelSearch:
         kernel.to(self.rows.X.device, torch.float64)
         with torch.no_grad():
             smooth.log_lengthscale.add_(math.log(shorter))
-        score = most_likely(kernel, likelihood, self._last(FIRST_ROWS), FIRST_ITERATIONS, REACH)
+        score = most_likely(kernel, likelihood, self._last(FIRST_ROWS), FIRST_ITERATIONS, REACH, of_varying=True)
         return Candidate(score, kernel, likelihood)
 
     def learn(self, candidate: Candidate, rows: Batch) -> float:
@@ -229,7 +229,7 @@ class KernelSearch:
         The start changes.
         """
         with torch.no_grad():
-            start.likelihood.log_excess.fill_(math.log(EXCESS * self.scale))
+            start.likelihood.log_excess.copy_(self._noise(EXCESS * self.scale).log_excess)
         again = start.learn(rows)
         if again > score:
             candidate.take(start)
@@ -239,6 +239,9 @@ class KernelSearch:
         """Noise with this excess over the floor; or with the floor as its variance if it is fixed."""
         likelihood = Gaussian(len(self.floor), excess=excess, floor=self.floor.tolist())
         likelihood.to(self.rows.X.device, torch.float64)
+        if len(self.floor) > 1:  # targets that are all the same do not tell their noise by the evidence
+            with torch.no_grad():
+                likelihood.log_excess[are_zero(self.rows.y)] = math.log(NOISE_FLOOR)
         if self.fixed:
             likelihood.fix(self.floor)
         return likelihood
