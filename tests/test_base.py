@@ -779,9 +779,9 @@ def test_kernels_that_are_behind_by_some_rows_are_not_searched_by_all(monkeypatc
     rows, sizes = smooth_rows(500, 0.0), []
     monkeypatch.setattr(kernel_search, "FIRST_ROWS", 200)
 
-    def counting(kernel, likelihood, rows, *args):
+    def counting(kernel, likelihood, rows, *args, **options):
         sizes.append((len(kernel.kernels), kernel.kernels[0].profile, len(rows)))
-        return most_likely(kernel, likelihood, rows, *args)
+        return most_likely(kernel, likelihood, rows, *args, **options)
 
     monkeypatch.setattr(kernel_search, "most_likely", counting)
     found = fit_base(rows).layers[0].kernel

@@ -215,7 +215,7 @@ def test_a_search_of_many_features_takes_fewer_rows(n_features, n_rows, interact
     parts = [StationaryKernel("matern52", n_features, ard=True), LinearKernel(n_features)]
     parts += [InteractionKernel("matern52", n_features)] if interactions else []
     rows, learnt = Batch(normal(700, n_features), normal(700, 1), torch.ones(700).double()), []
-    monkeypatch.setattr(kernel_search, "most_likely", lambda _, likelihood, rows, *options: learnt.append(len(rows)))
+    monkeypatch.setattr(kernel_search, "most_likely", lambda _, likelihood, rows, *args, **kw: learnt.append(len(rows)))
     search = kernel_search.KernelSearch(rows, torch.tensor([1e-10]).double(), None, fixed=False)
     search.best_near(SumKernel(parts).double(), Gaussian(1, excess=0.1, floor=1e-10).double())
     assert learnt == [n_rows if interactions else kernel_search.NOISY_ROWS]
