@@ -172,6 +172,25 @@ class TestColumns:
         frame = pd.DataFrame({"p": pd.Categorical([2, 1, 3]), "q": [0, 0, 5]})
         assert columns.coded(frame)["p"].tolist() == [1.0, 0.0, 2.0]
 
+    @pytest.mark.parametrize("fitted", ["ns", "us", "s", "D"])
+    def test_levels_are_the_same_in_any_precision(self, fitted):
+        """Levels would be new ones, without a word, if a file had been read with another unit."""
+        days = np.array(["2024-05-01", "2024-05-02", "NaT", "2024-05-01"], dtype="M8[s]")
+        forms = [days.astype(f"M8[{unit}]") for unit in ("ns", "us", "s")]
+        forms += [np.array([None if np.isnat(day) else day.astype("M8[D]").item() for day in days], dtype=object)]
+        values = forms[-1] if fitted == "D" else days.astype(f"M8[{fitted}]")
+        columns = Columns.of(pd.DataFrame({"day": values}), ["day"])
+        waits = Columns.of(pd.DataFrame({"wait": np.array([1, 2], dtype="m8[ns]") * 10**9}), ["wait"])
+        assert Columns.from_plain(columns.to_plain()).levels == columns.levels
+        for form in forms:
+            assert columns.coded(pd.DataFrame({"day": form}))["day"].tolist() == [0.0, 2.0, 1.0, 0.0]
+        assert waits.coded(pd.DataFrame({"wait": np.array([2, 1], dtype="m8[s]")}))["wait"].tolist() == [1.0, 0.0]
+        doses = pd.DataFrame({"dose": [0.1, 0.3, np.nan, 0.1]})
+        for dtype in ("float64", "float32"):
+            coded = Columns.of(doses.astype(dtype), ["dose"]).coded
+            for other in ("float64", "float32"):
+                assert coded(doses.astype(other))["dose"].tolist() == [0.0, 2.0, 1.0, 0.0]
+
     def test_polars(self):
         polars = pytest.importorskip("polars")
         X, y = make_table()

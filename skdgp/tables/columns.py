@@ -4,7 +4,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from datetime import date, time, timedelta
+from datetime import date, datetime, time, timedelta
 from numbers import Complex, Number, Real
 from typing import Any
 
@@ -350,9 +350,22 @@ def _levels(values, used: list[bool]) -> list:
 
 
 def _plain(values) -> list:
-    """Values as Python's own objects, which can be looked up; None for those that are missing."""
+    """Values as Python's own objects, which can be looked up; None for those that are missing.
+
+    The same level is the same object in another precision: 0.1 in float32, and a day in nanoseconds or as a date.
+    """
     array = np.asarray(values)
+    if array.dtype.kind == "f" and array.dtype.itemsize < 8:
+        array = array.astype(str).astype(np.float64)  # the nearest float64 would be 0.10000000149
+    elif array.dtype.kind in "mM":
+        array = array.astype(f"{array.dtype.kind}8[us]")  # nanoseconds would become whole numbers
     if array.dtype.kind in "biu" or (array.dtype.kind == "f" and not np.isnan(array).any()):
         return array.tolist()
+    return [_plain_value(value) for value in array.tolist()]
+
+
+def _plain_value(value: Any) -> Any:
     # All missing values differ from themselves, except pandas' NA, whose comparisons are neither true nor false.
-    return [None if _is_na(value) or value != value else value for value in array.tolist()]
+    if _is_na(value) or value != value:
+        return None
+    return datetime(*value.timetuple()[:3]) if type(value) is date else value
