@@ -11,7 +11,7 @@ from sklearn.base import clone
 from skdgp import AVDGPRegressor, DSDGPClassifier, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.display import LatentDisplay
 from skdgp.tables.columns import Columns
-from skdgp.tables.dates import Calendar, days_of
+from skdgp.tables.dates import Calendar, days_of, zone_of
 from skdgp.tables.encoding import Encoding
 
 SMALL = {"n_inducing": 8, "max_iter": 2, "base": None, "n_neighbors": 0, "random_state": 0}
@@ -187,6 +187,36 @@ def test_text_of_dates_is_taken_for_dates_with_a_warning():
         ValueError, match=r"^Column 'when' of X held dates in fit, and now has dtype .* pass a data frame"
     ):
         model.predict(X.assign(when="soon"))
+
+
+def test_clocks_of_another_time_zone_are_refused():
+    """The hour of the day would be another one, without a word."""
+    pl = pytest.importorskip("polars")
+    pytest.importorskip("pyarrow")
+    X = pd.DataFrame({"when": pd.date_range("2024-05-01", periods=40, freq="5h", tz="Asia/Tokyo"), "size": range(40)})
+    model = small(max_iter=2).fit(X, np.arange(40.0))
+    expected = model.predict(X)
+    forms = [X, pl.from_pandas(X), X.astype({"when": "timestamp[us, tz=Asia/Tokyo][pyarrow]"})]
+    forms += [X.assign(when=X["when"].dt.tz_localize(None)), X.assign(when=X["when"].astype(object))]
+    for form in forms:
+        assert np.array_equal(model.predict(form), expected)
+    utc = X.assign(when=X["when"].dt.tz_convert("UTC"))
+    message = r"^Column 'when' of X had the time zone Asia/Tokyo in fit, and now has UTC.*tz_convert\('Asia/Tokyo'\)"
+    for form in (utc, pl.from_pandas(utc), utc.astype({"when": "timestamp[us, tz=UTC][pyarrow]"})):
+        with pytest.raises(ValueError, match=message):
+            model.predict(form)
+    assert np.array_equal(model.predict(utc.assign(when=utc["when"].dt.tz_convert("Asia/Tokyo"))), expected)
+    again = Columns.from_plain(model._learnt.table.columns.to_plain())
+    assert again.calendars == model._learnt.table.columns.calendars
+    old = Calendar.from_plain(again.calendars[0].to_plain()[:3])  # of files from before time zones
+    assert old == again.calendars[0]._replace(zone=None)
+
+
+def test_differences_from_utc_are_time_zones():
+    times = pd.Series(pd.to_datetime(["2024-05-01 10:00+01:00"]))
+    assert zone_of(times) == zone_of(times.astype("timestamp[us, tz=+01:00][pyarrow]")) == "+01:00"
+    assert zone_of(times.dt.tz_convert("UTC")) == zone_of(times.dt.tz_convert("Etc/UTC")) == "UTC"
+    assert zone_of(times.dt.tz_localize(None)) is None
 
 
 @pytest.mark.slow

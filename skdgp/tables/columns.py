@@ -13,7 +13,7 @@ import torch
 from scipy.sparse import issparse
 
 from ..inference.callers import users_level
-from .dates import Calendar, days_of
+from .dates import Calendar, days_of, zone_of
 
 #: Types of tensors that are computed with as float32.
 HALVES = (torch.float16, torch.bfloat16)
@@ -104,7 +104,7 @@ class Columns:
 
     def to_plain(self) -> list:
         """The columns as lists."""
-        calendars = [None if calendar is None else [*calendar[:2], list(calendar.parts)] for calendar in self.calendars]
+        calendars = [None if calendar is None else calendar.to_plain() for calendar in self.calendars]
         return [self.is_categorical.tolist(), self.levels, calendars]
 
     @classmethod
@@ -116,7 +116,7 @@ class Columns:
 
 def to_calendar(plain: list | None) -> Calendar | None:
     """A calendar, from its plain list of values; None if there is none."""
-    return None if plain is None else Calendar(plain[0], plain[1], tuple(plain[2]))
+    return None if plain is None else Calendar.from_plain(plain)
 
 
 def _calendars(X, given: np.ndarray, used: list[bool]) -> list[Calendar | None]:
@@ -127,7 +127,7 @@ def _calendars(X, given: np.ndarray, used: list[bool]) -> list[Calendar | None]:
         dtype = str(values.dtype).lower()
         candidate = dtype.startswith((*DATE_DTYPES, "object", "str", "large_string")) and not given[j]
         days = days_of(values) if candidate else None
-        calendars.append(None if days is None else Calendar.of(days[0], days[1][used]))
+        calendars.append(None if days is None else Calendar.of(days[0], days[1][used], zone_of(values)))
         text = None if days is None else first_text(np.asarray(values))
         if text is not None:
             name = X.columns[j]
@@ -166,6 +166,13 @@ def _elapsed(X, j: int, calendar: Calendar) -> np.ndarray:
         raise ValueError(
             f"Column {name!r} of X held {calendar.kind}s in fit, and now has dtype {dtype} with values that "
             f"are no {calendar.kind}s: pass a data frame in which all of them are, or are missing."
+        )
+    zone = zone_of(values)
+    if None not in (zone, calendar.zone) and zone != calendar.zone:  # hours and weekdays would be those of other clocks
+        name = X.columns[j]
+        raise ValueError(
+            f"Column {name!r} of X had the time zone {calendar.zone} in fit, and now has {zone}, whose clocks are "
+            f"others: turn it into {calendar.zone}, such as by X[{name!r}].dt.tz_convert({calendar.zone!r})."
         )
     return days[1] - calendar.origin
 

@@ -38,20 +38,32 @@ class Calendar(NamedTuple):
         Days from 1970 to the first date of ``fit``; 0 for durations.
     parts : tuple of str
         Those of :data:`PERIODS` that become columns of the model.
+    zone : str, default=None
+        The time zone of the column's dtype; None if it has none.
     """
 
     kind: str
     origin: float
     parts: tuple[str, ...]
+    zone: str | None = None
 
     @classmethod
-    def of(cls, kind: str, days: np.ndarray) -> "Calendar":
+    def of(cls, kind: str, days: np.ndarray, zone: str | None = None) -> "Calendar":
         """Learn it from days (n,) since 1970, or from durations in days; NaN where one is missing."""
         known = np.unique(days[~np.isnan(days)])
         if kind == "duration" or not len(known):
-            return cls(kind, 0.0, ())
+            return cls(kind, 0.0, (), zone)
         span, step = known[-1] - known[0], np.diff(known).min(initial=np.inf)
-        return cls(kind, float(known[0]), tuple(part for part in PERIODS if _repeats(known, part, span, step)))
+        return cls(kind, float(known[0]), tuple(part for part in PERIODS if _repeats(known, part, span, step)), zone)
+
+    def to_plain(self) -> list:
+        """The calendar as a list of plain values."""
+        return [self.kind, self.origin, list(self.parts), self.zone]
+
+    @classmethod
+    def from_plain(cls, plain: list) -> "Calendar":
+        """The inverse of :meth:`to_plain`; files from before time zones have three values."""
+        return cls(plain[0], plain[1], tuple(plain[2]), *plain[3:])
 
     @property
     def width(self) -> int:
@@ -114,6 +126,17 @@ def days_of(values: Any) -> tuple[str, np.ndarray] | None:
         kinds.add(of_value[0])
         days[row] = of_value[1]
     return (kinds.pop(), days) if kinds else None
+
+
+def zone_of(values: Any) -> str | None:
+    """The time zone of the dtype of a column of pandas, Polars or Arrow; None if it has none."""
+    dtype = getattr(values, "dtype", None)
+    dtype = getattr(dtype, "pyarrow_dtype", dtype)
+    zone = getattr(dtype, "tz", None) or getattr(dtype, "time_zone", None)
+    if zone is None:
+        return None
+    zone = re.sub(r"^UTC(?=[+-])", "", str(zone))  # a difference from UTC, as pandas writes it, and as Arrow does
+    return "UTC" if zone in ("+00:00", "Etc/UTC") else zone
 
 
 def _in_days(array: np.ndarray) -> np.ndarray:

@@ -212,7 +212,7 @@ class Encoding:
         """The encoding as lists of numbers."""
         units = [list(self.units.shift), list(self.units.scale)]
         values = [None if numbers is None else numbers.tolist() for numbers in self.values]
-        calendars = [None if dates is None else [*dates[:2], list(dates.parts)] for dates in self.calendars]
+        calendars = [None if dates is None else dates.to_plain() for dates in self.calendars]
         return [self.n_levels, values, self.uncertain, units, self.cells.to_plain(), calendars, self.empty]
 
     @classmethod
