@@ -331,6 +331,11 @@ def test_what_a_trend_cannot_be():
         alone(trend=Broken((1.0, 2.0))).fit(X, y)
     with pytest.raises(ValueError, match="A trend needs at least 2 different rows, got 8 copies of 1 sample: give"):
         alone(trend=Ridge()).fit(np.ones((8, 2)), np.ones(8))
+    with pytest.raises(
+        ValueError, match=r"^Column 1 of y has values in 1 of 30 rows, all in one of the folds of a trend"
+    ):
+        once = np.where(np.arange(30) == 3, y, np.nan)
+        SOLVEGPRegressor(n_latent_outputs=1, trend=Ridge()).fit(X, np.column_stack([y, once]))
 
 
 # Mixtures of several

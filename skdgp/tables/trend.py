@@ -59,6 +59,7 @@ class Trend:
                 f"trend={regressor!r} takes no sample_weight, but rows have different weights: choose a regressor "
                 "whose fit takes it, or leave the weights out."
             )
+        _check_known(y, fold)
         values, copies = np.empty(y.shape), list[list[Any]]()
         for p, target in enumerate(y.T):
             copies.append([])
@@ -88,6 +89,16 @@ def folds_of(order: np.ndarray, group: np.ndarray) -> np.ndarray:
         got = "1 sample" if len(order) == 1 else f"{len(order)} copies of 1 sample"
         raise ValueError(f"A trend needs at least 2 different rows, got {got}: give more, or set trend=None.")
     return folds(order, group, min(N_FOLDS, n_groups))
+
+
+def _check_known(y: np.ndarray, fold: np.ndarray) -> None:
+    """ValueError if an output (n, P) has values in one fold (n,) alone, since its trend there learns from others."""
+    for p, known in enumerate(~np.isnan(y.T)):
+        if len(np.unique(fold[known])) < 2:
+            raise ValueError(
+                f"Column {p} of y has values in {known.sum()} of {len(y)} rows, all in one of the folds of a trend, "
+                "which learns from the other folds: give more values, leave the column out, or set trend=None."
+            )
 
 
 def _predicted(regressor, columns: np.ndarray) -> np.ndarray:
