@@ -17,8 +17,10 @@ from sklearn.preprocessing import FunctionTransformer
 from skdgp import AVDGPRegressor, DSDGPRegressor, PredictiveDistribution, SOLVEGPRegressor
 from skdgp.distributions import CountDistribution, TransformedDistribution
 from skdgp.gp.censored import Censored
+from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.special import FAR_AWAY, log_ndtr_between
+from skdgp.inference import base as base_module
 from skdgp.inference.base import fit_base, fit_base_of_intervals
 from skdgp.inference.batches import Batch
 from skdgp.metrics import concordance_index, log_density_scorer, negative_log_predictive_density
@@ -138,18 +140,54 @@ def test_exact_bounds_are_the_likelihood_of_gaussian_noise(likelihood):
         torch.testing.assert_close(own(bounds, mean, variance), other(y, mean, variance))
 
 
-def test_stand_ins_have_the_derivatives_of_the_log_likelihood(likelihood):
+@pytest.mark.parametrize("variance", [0.0, 0.04, 3.0])
+def test_stand_ins_have_the_derivatives_of_the_log_probability_beside_all_other_rows(likelihood, variance):
     y = torch.tensor([(0.3, 0.3), (0.5, np.inf), (-np.inf, 0.2), (-1.0, 2.0), (0.1, 0.4)], dtype=torch.float64)
-    f, noise = torch.full((len(y), 1), 0.15, dtype=torch.float64), torch.tensor([0.2], dtype=torch.float64)
-    number, weight = likelihood.stand_ins(y, f, noise)
+    mean, noise = torch.full((len(y), 1), 0.15, dtype=torch.float64), torch.tensor([0.2], dtype=torch.float64)
+    number, weight = likelihood.stand_ins(y, mean, torch.full_like(mean, variance), noise)
     for row, (low, high) in enumerate(y.tolist()):
-        values = [log_mass(low, high, 0.15 + step, np.sqrt(0.2)) for step in (-1e-3, 0.0, 1e-3)]
+        deviation = np.sqrt(variance + 0.2)
+        values = [log_mass(low, high, 0.15 + step, deviation) for step in (-1e-3, 0.0, 1e-3)]
         slope, curvature = (values[2] - values[0]) / 2e-3, (2 * values[1] - values[0] - values[2]) / 1e-6
-        assert weight[row].item() / 0.2 == pytest.approx(max(curvature, 0.0), rel=1e-3, abs=1e-4)
-        assert ((number - f) * weight / noise)[row].item() == pytest.approx(slope, rel=1e-4)
+        share = 1 / (0.2 / weight[row].item() + variance)  # of a number with this noise: the curvature by the mean
+        assert share == pytest.approx(max(curvature, 0.0), rel=1e-3, abs=1e-4)
+        assert ((number - mean)[row] * share).item() == pytest.approx(slope, rel=1e-4)
     torch.testing.assert_close(number[0], y[0, :1])
-    far, _ = likelihood.stand_ins(torch.tensor([(1e6, np.inf), (-np.inf, -1e6)]).double(), f[:2], noise)
+    assert weight[0] == 1.0
+    far, _ = likelihood.stand_ins(
+        torch.tensor([(1e6, np.inf), (-np.inf, -1e6)]).double(), mean[:2], 0.0 * mean[:2], noise
+    )
     torch.testing.assert_close(far, torch.tensor([[1e6], [-1e6]]).double())
+
+
+def test_a_posterior_of_two_intervals_has_the_moments_of_integration():
+    """Two rows with one function value: the posterior is a prior times two probabilities, in one dimension."""
+    rows = Batch.of(np.zeros((2, 1)), np.array([[0.2, np.inf], [-1.0, 1.0]]), dtype=np.float64)
+    kernel = base_module.SumKernel([StationaryKernel("rbf", 1, ard=True, variance=1.0)]).double()
+    noise = Gaussian(1, excess=0.25, floor=0.0).double()
+    model = base_module._model(kernel, noise, torch.zeros(1, 1).double(), 1).requires_grad_(False)
+    start = Batch(rows.X, torch.zeros(2, 1).double(), rows.weight)
+    base_module._stand_ins(model, rows, Censored().double(), start)
+    f = np.linspace(-8, 8, 200_001)
+    density = norm.pdf(f) * norm.sf(0.2, f, 0.5) * (norm.cdf(1.0, f, 0.5) - norm.cdf(-1.0, f, 0.5))
+    mean = np.average(f, weights=density)
+    marginals = model(rows.X[:1])
+    assert marginals.mean.item() == pytest.approx(mean, abs=0.01)
+    assert marginals.variance.item() == pytest.approx(np.average((f - mean) ** 2, weights=density), rel=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [0.5, 1.0])
+def test_intervals_of_observations_hold_if_all_targets_are_known_to_an_interval(width):
+    """However much wider these are than the noise."""
+    rng = np.random.default_rng(0)
+    X, new = rng.uniform(size=(60, 3)), rng.uniform(size=(300, 3))
+    noise = 0.1 * rng.normal(size=360)
+    y, truth = (3 * np.sin(6 * x[:, 0]) + 2 * np.cos(4 * x[:, 2]) + e for x, e in ((X, noise[:60]), (new, noise[60:])))
+    low = np.floor(y / width) * width
+    model = SOLVEGPRegressor(random_state=0).fit(X, pd.DataFrame({"lower": low, "upper": low + width}))
+    interval = model.predict_interval(new)
+    assert 0.8 < np.mean((interval[:, 0] <= truth) & (truth <= interval[:, 1])) < 0.999
 
 
 def test_the_base_of_exact_bounds_is_that_of_numbers():

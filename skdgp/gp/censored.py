@@ -21,7 +21,7 @@ LEAST_VARIANCE = 1e-12
 #: Deviation of the prior of the noise's logarithm around that which all rows have told the base.
 LEVEL_DEVIATION = 0.2
 
-#: Intervals narrower than this, in deviations of the noise, count as their middle in :meth:`Censored.stand_ins`.
+#: Intervals narrower than this, in deviations of the target without the row, count as their middle in :meth:`Censored.stand_ins`.
 NARROWEST = 1e-5
 
 #: Bounds that exclude a function value by more deviations than this count as exact there. The error is below 1e-3.
@@ -109,25 +109,29 @@ class Censored(Gaussian):
         density = -0.5 * ((point - mean).square() / total + total.log() + LOG_2PI)
         return torch.where(exact, density, log_probability(y, mean, total.sqrt())).sum(-1)
 
-    def stand_ins(self, y: Tensor, f: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Numbers (n, 1) that stand for targets (n, 2) in least squares around function values f (n, 1), and weights.
+    def stand_ins(self, y: Tensor, mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Numbers (n, 1) that stand for targets (n, 2) in least squares, and weights, for noise of this variance (1,).
 
-        They have the first two derivatives of the log likelihood by f, for noise of this variance (1,). With the mean
-        m and the variance v of a target in its interval given f, these are (m − f)/σ² and −(1 − v/σ²)/σ². So the
-        weight is 1 − v/σ², and the number f + (m − f)/weight. Exact targets stand for themselves, with weight 1.
+        The function values have these means and variances (n, 1) without the row. With s² = v + σ² and the mean t and
+        the variance w of a target in its interval, log p(l ≤ y ≤ u) has the derivatives α = (t − m)/s² and −β, with
+        β = (1 − w/s²)/s². So function values have the same moments after a number m + α/β with noise of variance
+        1/β − v (Minka, "A family of algorithms for approximate Bayesian inference", 2001, eq. 3.27). The weight is σ²
+        over this. Exact targets stand for themselves, with weight 1.
         """
-        deviation = noise.sqrt()
-        low, high = ((bound - f) / deviation for bound in (y[:, :1], y[:, 1:]))
-        log_p = log_probability(y, f, deviation)
+        total = variance + noise
+        deviation = total.sqrt()
+        low, high = ((bound - mean) / deviation for bound in (y[:, :1], y[:, 1:]))
+        log_p = log_probability(y, mean, deviation)
         of_low, of_high = (
             torch.where(z.isinf(), 0.0, (-0.5 * (z.square() + LOG_2PI) - log_p).clamp(max=80.0).exp())
             for z in (low, high)
         )
-        step = of_low - of_high  # (m − f)/σ
+        step = of_low - of_high  # (t − m)/s
         ends = (torch.where(z.isinf(), 0.0, z) * of_z for z, of_z in ((low, of_low), (high, of_high)))
         start, end = ends
-        weight = (step.square() + end - start).clamp(LEAST_WEIGHT, 1.0)
-        number = f + deviation * step / weight
+        share = (step.square() + end - start).clamp(LEAST_WEIGHT, 1.0)  # β s²
+        number = mean + deviation * step / share
+        weight = share * noise / (variance * (1.0 - share) + noise)
         near = torch.where(low > 0, y[:, :1], y[:, 1:])
         outside = (low > FARTHEST) | (high < -FARTHEST)
         plain = (high - low < NARROWEST) | outside

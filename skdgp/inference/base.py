@@ -71,8 +71,14 @@ LEAST_CURVATURE = 1e-6
 #: How often kernel and noise are learnt if some targets are intervals. A fourth time changes hardly anything.
 INTERVAL_ROUNDS = 3
 
-#: How far the logarithm of the noise may be from that of the numbers which stand for intervals.
+#: How far the logarithm of the noise may move in a round.
 NOISE_REACH = 3.0
+
+#: Largest number of steps of expectation propagation.
+PROPAGATIONS = 50
+
+#: Share of such a step that is taken.
+STEP = 0.5
 
 #: How often the variances of noise that varies are estimated. The first estimate comes from residuals of a fit that
 #: trusts all rows alike, which are too large where there is little noise. A third estimate gains nothing.
@@ -335,10 +341,10 @@ def fit_base_of_means(rows: Batch, likelihood: Likelihood, groups: Groups = None
 def fit_base_of_intervals(rows: Batch, likelihood: Censored, groups: Groups = None) -> tuple[Base, Batch, Tensor]:
     """The same for targets of which some are only known to lie in an interval.
 
-    At first the middles of the bounds stand for targets. Then Laplace's approximation finds numbers and weights that
-    stand for them, as in :func:`fit_base_of_means`, and kernel and noise are learnt again from these. The numbers agree
-    with the function more than targets do, so that the noise would be too small. In the end it is the one that makes
-    the targets most likely, each left out for its own density.
+    At first the middles of the bounds stand for targets. Then expectation propagation finds numbers and weights that
+    stand for them. With these the kernel is learnt again: where expectation propagation has converged, its evidence has
+    the same gradient as that of the numbers (Seeger, "Expectation Propagation for Exponential Families", 2005). The
+    noise is the one that makes the targets most likely, each left out for its own density.
 
     Returns
     -------
@@ -349,17 +355,35 @@ def fit_base_of_intervals(rows: Batch, likelihood: Censored, groups: Groups = No
     noise : Tensor of shape (1,)
         Variance of the noise of an exact target.
     """
-    learnt, share = Batch(rows.X, likelihood.regressands(rows.y), rows.weight), rows.y.new_ones(())
-    for _ in range(INTERVAL_ROUNDS):
-        model = fit_base(learnt, groups)
-        learnt, share = _stand_ins(model, rows, likelihood, share)
-    noise = cast(Gaussian, model.likelihood)
-    variance = _most_likely_noise(likelihood, rows, left_out(model, learnt, learnt), noise.variance * share)
-    with torch.no_grad():
-        noise.floor.zero_()
-        noise.log_excess.copy_((variance / share).log())
-    learnt, _ = _stand_ins(model, rows, likelihood, share)
+    learnt = Batch(rows.X, likelihood.regressands(rows.y), rows.weight)
+    model = fit_base(learnt, groups)
+    for turn in range(INTERVAL_ROUNDS):
+        if turn > 0:
+            model = _fit(learnt, _variance_of(model), groups, fixed=True, like=model if turn > 1 else None)
+            _give_noise(model, _variance_of(model))
+        learnt = _stand_ins(model, rows, likelihood, learnt)
+        _give_noise(model, _most_likely_noise(likelihood, rows, left_out(model, learnt, learnt), _variance_of(model)))
+        learnt = _stand_ins(model, rows, likelihood, learnt)
+    variance = _variance_of(model)
+    # The evidence assumes that weights are those of the rows on average.
+    factor = rows.weight.sum() / learnt.weight.sum()
+    learnt = learnt.weighing(factor)
+    _give_noise(model, factor * variance)
+    set_posteriors(model, learnt)
     return with_alternatives(model, learnt), learnt, variance
+
+
+def _variance_of(model: DeepGP) -> Tensor:
+    """Variances (P,) or (1,) of a base's noise."""
+    return cast(Gaussian, model.likelihood).variance.detach()
+
+
+@torch.no_grad()
+def _give_noise(model: DeepGP, variance: Tensor) -> None:
+    """Let the noise of a base have these variances, and be free if they were given."""
+    noise = Gaussian(len(variance), floor=0.0).to(variance).requires_grad_(False)
+    noise.log_excess.copy_(variance.log())
+    model.likelihood = noise
 
 
 @torch.no_grad()
@@ -379,25 +403,27 @@ def _most_likely_noise(likelihood: Censored, rows: Batch, moments: tuple[Tensor,
 
 
 @torch.no_grad()
-def _stand_ins(model: DeepGP, rows: Batch, likelihood: Censored, share: Tensor) -> tuple[Batch, Tensor]:
-    """Numbers that stand for targets at the mode of the posterior, which the model then has.
+def _stand_ins(model: DeepGP, rows: Batch, likelihood: Censored, learnt: Batch) -> Batch:
+    """Numbers and weights that stand for targets, by expectation propagation from those that stood for them before.
 
-    The evidence assumes that weights are those of the rows on average. So the weight of an exact target is that of its
-    row over ``share``, and its noise is the model's times ``share``. The new share is returned, too.
+    Each stands for its target beside all others, whose moments are those of the row left out. The model has the
+    posterior of the returned ones.
     """
-    noise = cast(Gaussian, model.likelihood)
+    set_posteriors(model, learnt)
     f = model(rows.X).mean[0]
-    for _ in range(NEWTON_STEPS):
-        numbers, weight = likelihood.stand_ins(rows.y, f, noise.variance * share)
-        learnt = Batch(rows.X, numbers, rows.weight * weight[:, 0] / share)
+    for _ in range(PROPAGATIONS):
+        mean, variance = left_out(model, learnt, learnt)
+        numbers, weight = likelihood.stand_ins(rows.y, mean, variance, _variance_of(model))
+        weight = rows.weight * weight[:, 0]
+        # Steps of their whole length may go to and fro.
+        total = (1.0 - STEP) * learnt.weight + STEP * weight
+        means = ((1.0 - STEP) * learnt.weight * learnt.y[:, 0] + STEP * weight * numbers[:, 0]) / total
+        learnt = Batch(rows.X, torch.where(total > 0, means, numbers[:, 0])[:, None], total)
         set_posteriors(model, learnt)
         before, f = f, model(rows.X).mean[0]
         if (f - before).abs().max() < CONVERGED:
             break
-    factor = rows.weight.sum() / learnt.weight.sum()
-    noise.floor.mul_(factor)
-    noise.log_excess.add_(factor.log())
-    return learnt.weighing(factor), share / factor
+    return learnt
 
 
 def fit_base_of_varying(rows: Batch, groups: Groups = None) -> tuple[Base, Batch, Variances]:

@@ -183,7 +183,8 @@ class KernelSearch:
         with torch.no_grad():
             linear = linear_of(kernel)
             linear.low, linear.high = _box(self.rows.X, self.groups)
-            noise.log_excess.copy_(likelihood.log_excess)
+            if not self.fixed:
+                noise.log_excess.copy_(likelihood.log_excess)
         candidate = Candidate(math.nan, kernel, noise)
         noisy, start = candidate.noise > NOISY * self.scale, candidate.copy()
         rows = self._last(NOISY_ROWS if noisy else ROWS, candidate)
