@@ -258,6 +258,13 @@ class TestPartialFit:
         model.fit(X.astype(first), y).partial_fit(X.astype(second), y)
         assert np.isfinite(model.predict(X)).all()
 
+    @pytest.mark.parametrize(("first", "second"), [("auto", "float64"), ("float64", "auto"), ("float32", "float64")])
+    def test_a_later_dtype_changes_nothing(self, wave, first, second):
+        X, y = wave
+        model, same = (REGRESSORS[0].of_chunks(dtype=first).partial_fit(X, y) for _ in range(2))
+        model.set_params(dtype=second).partial_fit(X, y)
+        np.testing.assert_array_equal(model.predict(X), same.partial_fit(X, y).predict(X))
+
     @pytest.mark.slow
     @every_family
     def test_a_chunk_that_fails_leaves_all_as_it_was(self, tiny, wave, monkeypatch):

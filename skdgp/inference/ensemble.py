@@ -577,7 +577,8 @@ def learn(
     if base and before is not None:
         known = before.predictor.blend
         blend = next_blend(before.predictor, streams[0], chunk.to("cpu", dtype), groups) if new else known
-    near, held_out, histories, members = chunk.to("cpu", plan.precision).near(device), [], [], []
+    precision = next(streams[0].model.parameters()).dtype  # that of the first chunk, as that of predictions is
+    near, held_out, histories, members = chunk.to("cpu", precision).near(device), [], [], []
     for index, stream in enumerate(streams):
         rows, others = split.of(near, index)
         histories.append(stream(rows.rows(), plan.settings))
