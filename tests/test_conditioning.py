@@ -209,6 +209,15 @@ def test_every_family_learns(estimator, likelihood):
     np.testing.assert_allclose(stored.predict(X), model.predict(X), rtol=1e-6)
 
 
+def test_a_row_far_away_is_learnt_where_predictions_see_it():
+    """Predictions see no difference beyond a limit. A row that was learnt beyond it changed them nowhere."""
+    X, y, _ = table()
+    model, far = small(base="gp").fit(X, y), np.array([[1e20, -1e20]])
+    before = model.predict(far, return_std=True)[1]
+    assert model.update(far, [1.0]).predict(far, return_std=True)[1] < 0.5 * before
+    model.update(1e150 * far, [1.0])  # of which squares overflow
+
+
 def test_one_outlier_does_not_move_the_base_of_student_t():
     X, y, _ = table()
     model = SOLVEGPRegressor(likelihood="student_t", max_iter=3, random_state=0).fit(X[:N_FIRST], y[:N_FIRST])

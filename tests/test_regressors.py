@@ -449,6 +449,14 @@ class TestBadInput:
             tiny().fit(X, 1e300 * y)
 
     @pytest.mark.parametrize("scale", [1e-170, 1e-160, 1e160])
+    def test_columns_beyond_what_models_see(self, tiny, wave):
+        """Predictions would be the same for all rows."""
+        X, y = wave
+        frame = pd.DataFrame(X * np.array([1.0, 1e18, 1.0]), columns=["a", "b", "c"])
+        with pytest.raises(ValueError, match=r"Column 'b' of X reaches 1e\+15, beyond .*: set normalize_X=True"):
+            tiny(normalize_X=False).fit(frame, y)
+        assert np.isfinite(tiny().fit(frame, y).predict(frame)).all()
+
     def test_both_ends_of_floating_point_are_refused(self, tiny, wave, scale):
         X, y = wave
         with pytest.raises(ValueError, match=r"^y overflows or underflows.*reach \d\.\de.1[67].*Rescale"):

@@ -265,6 +265,16 @@ class TestPartialFit:
         model.set_params(dtype=second).partial_fit(X, y)
         np.testing.assert_array_equal(model.predict(X), same.partial_fit(X, y).predict(X))
 
+    @pytest.mark.parametrize("family", [AVDGPRegressor, SOLVEGPRegressor])
+    def test_a_row_far_away_is_where_predictions_see_it(self, wave, family):
+        """Its squares overflow in float32 otherwise."""
+        (X, y), options = wave, {"base": None, "n_neighbors": 0, "n_estimators": 1, "max_iter": 2, "random_state": 0}
+        model, same = (family(**options).partial_fit(X, y) for _ in range(2))
+        X_far, X_edge = np.vstack([X, np.full(X.shape[1], 1e40)]), np.vstack([X, np.full(X.shape[1], 1e18)])
+        model.partial_fit(X_far, np.append(y, 0.0))
+        same.partial_fit(X_edge, np.append(y, 0.0))
+        np.testing.assert_array_equal(model.predict(X_far), same.predict(X_edge))
+
     @pytest.mark.slow
     @every_family
     def test_a_chunk_that_fails_leaves_all_as_it_was(self, tiny, wave, monkeypatch):

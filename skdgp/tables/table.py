@@ -146,16 +146,28 @@ class Table:
         return Encoded(rows, self._standardised(self.encoding.encode(rows.X, of_others)), y, labels)
 
     def _standardised(self, columns: np.ndarray) -> np.ndarray:
-        """The model's columns, standardised. If one overflows, a ValueError names its feature."""
+        """The model's columns of rows to learn from, standardised. If one overflows, a ValueError names its feature."""
         inside = self.units.standardise(columns)
         column = self.units.first_overflow(inside)
         if column is not None:
-            name = self.name(column if self.encoding.groups is None else self.encoding.groups[column])
             raise ValueError(
-                f"Column {name!r} of X overflows or underflows when it is standardised: its values reach "
-                f"{np.abs(columns[:, column]).max():.1e}. Rescale the column, for instance to its logarithm."
+                f"Column {self._name_of(column)!r} of X overflows or underflows when it is standardised: its values "
+                f"reach {np.abs(columns[:, column]).max():.1e}. Rescale the column, for instance to its logarithm."
             )
-        return inside
+        return inside.clip(-FARTHEST, FARTHEST)  # as rows to predict: later rows may be farther away than those of fit
+
+    def check_reach(self, X: np.ndarray) -> None:
+        """ValueError if rows (n, width), encoded but not standardised, reach beyond what models see."""
+        beyond = np.flatnonzero((np.abs(X) >= FARTHEST).any(axis=0))
+        if len(beyond):
+            raise ValueError(
+                f"Column {self._name_of(beyond[0])!r} of X reaches {FARTHEST:.0e}, beyond which models see no "
+                "difference: set normalize_X=True, or rescale the column."
+            )
+
+    def _name_of(self, column: int):
+        """The name of the feature that a model's column belongs to."""
+        return self.name(column if self.encoding.groups is None else self.encoding.groups[column])
 
     # Rows to predict.
 
@@ -257,4 +269,7 @@ def learn(
         rows.X, targets.amounts(numbers), rows.weight, n_levels, normalize=normalize, calendars=calendars
     )
     table = Table(columns, encoding, units, targets, getattr(estimator, "feature_names_in_", None))
-    return table, table.encoded(rows, numbers, labels, learnt=True)
+    encoded = table.encoded(rows, numbers, labels, learnt=True)
+    if not normalize:
+        table.check_reach(encoded.X)
+    return table, encoded
