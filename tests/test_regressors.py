@@ -403,6 +403,7 @@ class TestBadInput:
             ({"validation_fraction": 1.0}, "'validation_fraction' parameter"),
             ({"beta": -1.0}, "'beta' parameter"),
             ({"device": "abacus"}, "device='abacus' cannot be used here. Available: 'auto', "),
+            ({"device": "meta"}, "device='meta' cannot be used here. Available: 'auto', "),
             ({"dtype": "float16"}, "'dtype' parameter"),
         ],
     )

@@ -236,7 +236,9 @@ def _resolve_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        return torch.empty(0, device=torch.device(name)).device
+        number = torch.zeros(1, device=torch.device(name))
+        number.cpu()  # "meta" is a device, too, but its tensors hold nothing
+        return number.device
     except (RuntimeError, AssertionError) as error:
         available = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
         raise ValueError(f"device={name!r} cannot be used here. Available: 'auto', {available}.") from error
