@@ -280,6 +280,10 @@ def test_refusals():
     with pytest.raises(ValueError, match="warm_start=True, partial_fit and update go on with a model"):
         model.set_params(kernel="rbf").update(X, y)
     assert not hasattr(SOLVEGPClassifier, "update")
+    model, before = small(dtype="float32").fit(X, y), small(dtype="float32").fit(X, y)
+    with pytest.raises(ValueError, match=r"Targets of new rows are so far from .* that numbers of torch.float32"):
+        model.update(X, 1e45 * y)
+    np.testing.assert_array_equal(model.predict(X), before.predict(X))
     model = small().fit(X, y).update(X, y)
     with pytest.raises(ValueError, match="update has added rows"):
         model.leave_one_out()

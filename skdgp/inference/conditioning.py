@@ -221,6 +221,11 @@ def _update(layer: GlobalLayer, noise: Tensor, chunks: Iterable[tuple[Tensor, Te
         start, end = end, end + posterior.mean.shape[-1]
         own = slice(start, end)
         mean = posterior.mean.double() + (root @ change[:, own])[..., 0]
+        if not mean.to(posterior.mean).isfinite().all():
+            raise ValueError(
+                f"Targets of new rows are so far from those of fit that numbers of {posterior.mean.dtype} overflow: "
+                "leave out such rows, or call fit with all rows."
+            )
         posterior.mean.copy_(mean)
         _shrink(posterior, root, total[:, own, own])
 
