@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skdgp import AVDGPClassifier, DSDGPRegressor
+from skdgp import AVDGPClassifier, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.streaming import _fit, _mixing, _sources, fit_chunks
 from skdgp.streaming._blocks import together
 from skdgp.streaming._layout import Layout
@@ -357,6 +357,10 @@ class TestRefused:
         X, y = wave
         with pytest.raises(ValueError, match="The features of a later chunk differ"):
             fit_chunks(REGRESSOR(), [(X, y), (X[:, :2], y)])
+        with pytest.raises(ValueError, match="A later chunk has weights, and the first one has none: let all chunks"):
+            fit_chunks(REGRESSOR(), [(X, y), (X, y, np.ones(len(y)))])
+        with pytest.raises(ValueError, match="A later chunk has no weights, and the first one has some: let all"):
+            fit_chunks(REGRESSOR(), [(X, y, np.ones(len(y))), (X, y, None)])
         with pytest.raises(ValueError, match="inconsistent numbers of samples"):
             fit_chunks(REGRESSOR(), [(X, y[1:])])
         (tmp_path / "tables").mkdir()
@@ -364,6 +368,25 @@ class TestRefused:
         write(second.drop(columns="b"), tmp_path / "tables" / "1.parquet")
         with pytest.raises(ValueError, match=r"A later chunk lacks the columns \['b'\]"):
             fit_chunks(REGRESSOR(), tmp_path / "tables", target="y")
+
+    def test_labels_of_several_types(self, frame):
+        first, second = frame[:300].assign(y=frame.y[:300].round()), frame[300:].assign(y="high")
+        with pytest.raises(ValueError, match="y holds labels of several types, float and str, which cannot be sorted"):
+            fit_chunks(CLASSIFIERS[0](), [first, second], target="y")
+
+    def test_columns_of_polars_may_differ_in_their_types(self, frame):
+        """A column without fractions in one chunk may have some in another one, or nothing at all."""
+        frame = frame[["a", "b", "y"]].assign(whole=1)
+        types = frame[:300].assign(y=frame.y[:300].round().astype(int)), frame[300:].assign(whole=1.5)
+        first, second = map(pl.from_pandas, types)
+        tables = [first.with_columns(empty=pl.lit(None)), second.with_columns(empty=pl.lit(0.5))]
+        model = SOLVEGPRegressor(20, 0, n_estimators=1, max_iter=1, random_state=0)
+        found, X = fit_chunks(model, tables, target="y"), tables[1].drop("y").to_pandas()
+        types = [part.assign(empty=empty) for part, empty in zip(types, (np.nan, 0.5), strict=True)]
+        expected = fit_chunks(model, types, target="y")
+        np.testing.assert_array_equal(found.predict(X), expected.predict(X))
+        with pytest.raises(pl.exceptions.SchemaError, match="String"):
+            fit_chunks(model, [tables[0], tables[1].with_columns(whole=pl.lit("1"))], target="y")
 
     def test_chunks_of_other_types(self, frame, wave):
         for chunks in (wave[0], ["a"]):
@@ -390,6 +413,7 @@ class TestRefused:
             ({"features": ["a", "y"]}, "features contains 'y', which is a target or the weight: leave it out"),
             ({"total_size": 9}, "total_size=9 goes with an iterator: leave it out"),
             ({"target": None, "sample_weight": "weight"}, "sample_weight and features are names of columns"),
+            ({"features": []}, r"features=\[\] names no column: name some, or leave it out"),
         ],
     )
     def test_choices(self, frame, options, message):

@@ -85,7 +85,12 @@ def _concatenated(tables: Sequence):
         return np.concatenate(tables)
     import polars
 
-    return polars.concat(tables)
+    if isinstance(tables[0], polars.Series):
+        return _concatenated([column.to_frame() for column in tables]).to_series()
+    # Columns may be empty in one block, or have whole numbers. But numbers shall not become text without a word.
+    columns = zip(*(table.dtypes for table in tables), strict=True)
+    mixed = any(polars.String in dtypes and any(dtype.is_numeric() for dtype in dtypes) for dtypes in columns)
+    return polars.concat(tables, how="vertical" if mixed else "vertical_relaxed")
 
 
 def _concatenated_by_pandas(tables: Sequence):

@@ -37,6 +37,8 @@ class Layout:
                 "sample_weight and features are names of columns, and go with target: give target, the name of the "
                 "column of targets."
             )
+        if self.features == []:
+            raise ValueError("features=[] names no column: name some, or leave it out to take all other columns.")
         both = [name for name in self.features or [] if name in self.labels]
         if both:
             raise ValueError(f"features contains {both[0]!r}, which is a target or the weight: leave it out.")
@@ -118,10 +120,15 @@ class Layout:
         form = list(X.columns) if is_frame(X) else np.shape(X)[1:]
         form = form, weight is None
         self._first = form if self._first is None else self._first
-        if form != self._first:
+        if form[0] != self._first[0]:
             raise ValueError(
                 f"The features of a later chunk differ: it has the columns or the shape {form[0]}, and the first one "
-                f"{self._first[0]}. Let all chunks have the same columns, and all or none have weights."
+                f"{self._first[0]}. Let all chunks have the same columns."
+            )
+        if form != self._first:
+            raise ValueError(
+                f"A later chunk has {'no weights' if weight is None else 'weights'}, and the first one has "
+                f"{'some' if weight is None else 'none'}: let all chunks have weights, or none."
             )
         return X, y, weight
 

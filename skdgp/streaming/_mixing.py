@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..methods.inducing import INITIAL_ROWS
+from ..tables.targets import check_labels
 from ._blocks import Block, rows_of, together, used
 from ._layout import Layout, check_targets
 from ._sources import Source
@@ -42,7 +43,7 @@ def survey(source: Source, layout: Layout, rng: np.random.Generator, *, labelled
         n_read, n_rows = n_read + len(y), n_rows + len(mine)
         if labelled and len(mine):
             check_classification_targets(np.asarray(y))
-            labels = [np.unique(np.concatenate([*labels, np.asarray(y)[mine]]))]
+            labels = [np.unique(check_labels(np.concatenate([*labels, np.asarray(y)[mine]])))]
     return Survey(n_read, n_rows, labels[0] if labels else None, np.sort(numbers))
 
 
