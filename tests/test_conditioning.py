@@ -218,6 +218,17 @@ def test_a_row_far_away_is_learnt_where_predictions_see_it():
     model.update(1e150 * far, [1.0])  # of which squares overflow
 
 
+def test_rows_that_are_points_already_become_none_again():
+    """Noise of almost nothing is less than what jitter leaves over of a row that is a point."""
+    X = table()[0]
+    y = np.sin(3 * X[:, 0]) + X[:, 1] ** 2
+    model = SOLVEGPRegressor(n_estimators=1, max_iter=10, random_state=0).fit(X, y)
+    for _ in range(2):
+        model.update(X, y)
+        points = predictor_of(model).blend.base.inducing_points()[0]
+        assert len(np.unique(points, axis=0)) == len(points) <= len(X)
+
+
 def test_one_outlier_does_not_move_the_base_of_student_t():
     X, y, _ = table()
     model = SOLVEGPRegressor(likelihood="student_t", max_iter=3, random_state=0).fit(X[:N_FIRST], y[:N_FIRST])

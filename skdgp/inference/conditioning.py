@@ -279,6 +279,9 @@ def _add_points(layer: GlobalLayer, rows: Batch, noise: Tensor) -> None:
     X = rows.spread(CANDIDATES).X.to(layer.q.mean)
     phi, variance = _phi(layer, X), layer.kernel.variance.double()  # (D or 1, T, n), (D or 1,)
     K = layer.kernel.relative_covariance(X, X).double() * variance[:, None, None]
+    # Of a row that is a point already, jitter is left over: that is no reason for another point in the same place.
+    jitter = layer.jitter * layer.kernel.diagonal(features.Z).double().mean(-1)  # (D or 1,)
+    noise = noise.maximum(2 * jitter / LEFT_OVER)
     left = (K - phi.mT @ phi) / noise[:, None, None]  # relative to the noise, of each output
     chosen = _least_explained(left, room)
     if not chosen:
