@@ -136,12 +136,12 @@ QUESTIONS = [
     ("Do you need only a mean,\nand within a second?", "Boosted trees"),
     ("Is it one long series?", 'SOLVEGPRegressor\nwith inducing="fourier"'),
     ("Several values of y for\nthe same features?", "DSDGPRegressor\nwith latent_dims=1"),
-    ("Only seconds to spare,\nor a smooth function?", "SOLVEGPRegressor"),
+    ("Up to 1000 rows? Smooth?\nOnly seconds?", "SOLVEGPRegressor"),
     ("Up to 10 000 rows?", "DSDGPRegressor"),
     ("Do they fit in memory?", "AVDGPRegressor"),
 ]
 ADVICE = """With any of the estimators:
-Classes? Take its Classifier twin.
+Classes? DSDGPClassifier; AVDGPClassifier if many rows.
 Counts, positive targets, outliers? Set likelihood=.
 Categories, missing cells? It takes them as they are."""
 

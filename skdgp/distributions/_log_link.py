@@ -660,7 +660,7 @@ class GammaDistribution(_LogLink):
 
 def _log_averages(family, *columns):
     """:func:`.log_average` of columns (N,)."""
-    return _by_blocks(lambda *block: log_average(family, *block, n_nodes=N_NODES), *columns)
+    return _by_blocks(partial(log_average, family, n_nodes=N_NODES), *columns)
 
 
 def _by_blocks(function, *columns):

@@ -21,7 +21,8 @@ LEAST_VARIANCE = 1e-12
 #: Deviation of the prior of the noise's logarithm around that which all rows have told the base.
 LEVEL_DEVIATION = 0.2
 
-#: Intervals narrower than this, in deviations of the target without the row, count as their middle in :meth:`Censored.stand_ins`.
+#: Intervals narrower than this, in deviations of the target without the row, count as their middle in
+#: :meth:`Censored.stand_ins`.
 NARROWEST = 1e-5
 
 #: Bounds that exclude a function value by more deviations than this count as exact there. The error is below 1e-3.

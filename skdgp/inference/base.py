@@ -74,6 +74,10 @@ INTERVAL_ROUNDS = 3
 #: How far the logarithm of the noise may move in a round.
 NOISE_REACH = 3.0
 
+#: Deviation of the prior of the noise's logarithm around the variance of a number in a typical interval. If intervals
+#: are wide, a few rows do not tell any noise from none, and then the function would be as certain.
+ROUNDING_DEVIATION = 2.0
+
 #: Largest number of steps of expectation propagation.
 PROPAGATIONS = 50
 
@@ -388,17 +392,22 @@ def _give_noise(model: DeepGP, variance: Tensor) -> None:
 
 @torch.no_grad()
 def _most_likely_noise(likelihood: Censored, rows: Batch, moments: tuple[Tensor, Tensor], start: Tensor) -> Tensor:
-    """The variance (1,) of the noise that makes rows most likely, of whose function the moments are known."""
+    """The variance (1,) of the noise that is most probable given rows, of whose function the moments are known."""
     trial = deepcopy(likelihood)
     trial.floor.zero_()
     mean, variance = (values[None] for values in moments)
+    width = rows.y[:, 1] - rows.y[:, 0]
+    typical = width[width.isfinite() & (width > 0)].square().log() - math.log(12.0)  # of a uniform number's variance
 
     def loss(log_noise: float) -> float:
         trial.log_excess.fill_(log_noise)
-        return -(rows.weight * trial.log_predictive(rows.y, mean, variance)[0]).sum().item()
+        density = (rows.weight * trial.log_predictive(rows.y, mean, variance)[0]).sum().item()
+        prior = ((log_noise - typical.median().item()) / ROUNDING_DEVIATION) ** 2 if len(typical) else 0.0
+        return 0.5 * prior - density
 
-    middle = start.log().item()
-    best = minimize_scalar(loss, bounds=(middle - NOISE_REACH, middle + NOISE_REACH), method="bounded")
+    low, high = start.log().item() - NOISE_REACH, start.log().item() + NOISE_REACH
+    high = max(high, typical.median().item()) if len(typical) else high
+    best = minimize_scalar(loss, bounds=(low, high), method="bounded")
     return start.new_tensor([math.exp(best.x)])
 
 
