@@ -8,8 +8,9 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 from sklearn.metrics import log_loss
 
-from skdgp import AVDGPClassifier, DSDGPClassifier, SOLVEGPClassifier
+from skdgp import AVDGPClassifier, DSDGPClassifier, SOLVEGPClassifier, SOLVEGPRegressor
 from skdgp.gp.classes import Bernoulli, RobustMax
+from skdgp.gp.grades import Ordinal
 from skdgp.inference import class_noise
 from skdgp.inference.base import base_for, fit_base_of_classes
 from skdgp.inference.batches import Batch, in_least_squares
@@ -116,3 +117,34 @@ def test_probabilities_hold_where_a_rare_class_is_hard_to_tell():
     predicted = SOLVEGPClassifier(random_state=0).fit(X[:200], y[:200]).predict_proba(X[200:])
     constant = np.tile([1 - y[:200].mean(), y[:200].mean()], (2000, 1))
     assert log_loss(y[200:], predicted) < log_loss(y[200:], constant) + 0.01
+
+
+def grades_of(n_rows, cuts, noise, seed):
+    """Rows of two features, and grades: between which cut points a smooth function plus noise lies."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n_rows, 2))
+    height = np.sin(1.5 * X[:, 0]) + 0.3 * X[:, 1] + noise * rng.standard_normal(n_rows)
+    return X, np.digitize(height, cuts).astype(float)
+
+
+@pytest.mark.parametrize(("cuts", "noise", "expected"), [([1.3, 1.6], 0.5, 1.0), ([-1.0, -0.3, 0.3, 1.0], 0.1, 0.0)])
+def test_rare_grades_have_much_noise_and_certain_ones_any(cuts, noise, expected):
+    X, y = (column[:90] for column in grades_of(390, cuts, noise, seed=167))
+    likelihood = Ordinal(1)
+    likelihood.learn_units(y[:, None], normalize=True)
+    rows = Batch(torch.from_numpy(X), torch.from_numpy(likelihood.encode(y[:, None])), torch.ones(90).double())
+    likelihood.initialise(rows.y, rows.weight)
+    numbers = likelihood.regressands(rows.y)
+    base, _ = base_for(likelihood, rows)
+    share = base.model.likelihood.floor[0].item() / numbers.var(correction=0).item()
+    assert share == pytest.approx(expected, rel=1e-4, abs=0.2)
+
+
+def test_rare_grades_are_not_certain():
+    """A base that bends at the few rows of rare grades would give others the probability 1e-10."""
+    X, y = grades_of(390, [1.3, 1.6], 0.5, seed=167)
+    model = SOLVEGPRegressor(likelihood="ordinal", max_iter=2, random_state=0).fit(X[:90], y[:90])
+    log_p = model.predict_dist(X[90:]).logpmf(y[90:])
+    shares = np.bincount(y[:90].astype(int)) / 90
+    assert log_p.mean() > np.log(shares[y[90:].astype(int)]).mean()
+    assert log_p.min() > -10

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -55,6 +56,7 @@ class Ordinal(Pointwise):
     """
 
     stackable = True
+    base_kind: ClassVar[str] = "grades"
     grades: tuple[float, ...]
     log_gaps: nn.Parameter
     first: Tensor

@@ -58,7 +58,8 @@ class Likelihood(nn.Module):
     #: Whether all its function values have the same meaning, so that they may share a kernel.
     alike: ClassVar[bool] = True
 
-    #: Which base suits it: one of "numbers", "tails", "means", "varying" and "classes"; see :func:`.base_for`.
+    #: Which base suits it: one of "numbers", "grades", "tails", "means", "varying", "censored" and
+    #: "classes"; see :func:`.base_for`.
     base_kind: ClassVar[str] = "numbers"
 
     #: Whether the nearest rows may correct predictions. That needs noise which is the same everywhere, and no outliers.

@@ -32,7 +32,7 @@ from ..gp.means import ConstantMean, ZeroMean
 from ..gp.propagation import make_propagation
 from .batches import Batch, Part, in_least_squares
 from .calibration import marginals_of
-from .class_noise import SHARES, least_noise
+from .class_noise import GRADE_DOUBT, GRADE_SHARES, SHARES, least_noise
 from .collapsed import left_out, set_posteriors
 from .evidence import LIFT, observations
 from .hyperparameters import HyperparameterPosterior
@@ -182,6 +182,10 @@ def base_for(
     if likelihood.base_kind == "classes":
         fit = partial(fit_base_of_classes, groups=groups)
         return Base(fit(numbers, least_noise(likelihood, rows, numbers.y, fit))), None
+    if likelihood.base_kind == "grades":
+        fit_grades = partial(fit_base_of_grades, groups=groups)
+        least = least_noise(likelihood, rows, numbers.y, fit_grades, GRADE_SHARES, GRADE_DOUBT)
+        return with_alternatives(fit_grades(numbers, least), numbers), None
     if likelihood.base_kind == "tails":
         model, learnt = fit_base_of_tails(numbers, groups)
         return with_alternatives(model, learnt.rows(learnt.weight > 0)), learnt
@@ -281,6 +285,18 @@ def fit_base_of_classes(
     model = _fit(rows, (least * spread)[None], groups, like=like)
     cast(GlobalLayer, model.layers[0]).mean = ConstantMean(centre)
     return model
+
+
+def fit_base_of_grades(rows: Batch, least: float, like: DeepGP | None = None, groups: Groups = None) -> DeepGP:
+    """The same for numbers that stand for grades; each output has noise of its own.
+
+    The noise variances are no less than the share ``least`` of the variances of these numbers; see :mod:`.class_noise`.
+    """
+    if least == 0.0:
+        return fit_base(rows, groups, like)
+    weight = rows.weight[:, None] / rows.weight.sum()
+    variance = (weight * (rows.y - (weight * rows.y).sum(0)).square()).sum(0)
+    return _fit(rows, (least * variance).clamp(min=NOISE_FLOOR), groups, like=like)
 
 
 def fit_base_of_tails(rows: Batch, groups: Groups = None) -> tuple[DeepGP, Batch]:

@@ -1,4 +1,4 @@
-"""The least noise of a base for classes, chosen by cross-validation where rows are few.
+"""The least noise of a base for classes or grades, chosen by cross-validation where rows are few.
 
 A base for classes fits functions to numbers by least squares. The evidence of these numbers says little about how
 certain classes are: with few rows, or a rare class, a function that bends at every row of that class is most likely,
@@ -6,6 +6,9 @@ and probabilities come too near to 0 and 1. Nor can rows tell that are left out 
 noise have learnt from them, too. So bases with more and with less noise are fitted without a part of the rows, and
 predict it. Each may multiply its function by a number of its own, as the base can when it is done. Copies of a row are
 in the same part: a base that has learnt one of them would be sure of the others.
+
+Grades stand for numbers in the same way, and a rare one for a number far out. Their likelihood has noise of its own,
+which is chosen in place of the factor.
 """
 
 import math
@@ -28,6 +31,12 @@ from .twins import folds, twins
 #: a smooth function of the features: with less noise the evidence prefers functions that bend at every row.
 SHARES = (0.1, 1.0)
 
+#: The same for grades. Many of them tell a function as precisely as numbers do, so that there may be any noise.
+GRADE_SHARES = (0.0, 1.0)
+
+#: Nats that the second must gain in all. A third of a small table has other grades by chance.
+GRADE_DOUBT = 2.0
+
 #: Largest number of rows for which they compete. With more rows it is the first.
 MOST_ROWS = 1000
 
@@ -37,31 +46,42 @@ FEWEST_ROWS = 20
 #: Number of parts that are predicted, each by a base of the others: three, or two where that would take long.
 PARTS, LARGE_PARTS, LARGE = 3, 2, 300
 
-#: Limits of the logarithm of the number that functions are multiplied by.
+#: Limits of the logarithm of the number that functions are multiplied by, or of the deviation of the noise of grades.
 LOGARITHMS = (-4.0, 6.0)
 
 #: From rows, the share that is the least noise, and a base of almost the same rows or None, to a base.
 Fit = Callable[[Batch, float, DeepGP | None], DeepGP]
 
 
-def least_noise(likelihood: Likelihood, rows: Batch, numbers: Tensor, fit: Fit) -> float:
-    """The share with which left-out classes are most probable.
+def least_noise(
+    likelihood: Likelihood,
+    rows: Batch,
+    numbers: Tensor,
+    fit: Fit,
+    shares: tuple[float, ...] = SHARES,
+    doubt: float = 0.0,
+) -> float:
+    """The share with which left-out classes or grades are most probable.
 
     Parameters
     ----------
     likelihood : Likelihood
-        Likelihood of a member, for classes.
+        Likelihood of a member, for classes or grades.
     rows : Batch
-        Rows of float64 with encoded classes, in random order.
+        Rows of float64 with encoded targets, in random order.
     numbers : Tensor of shape (n, P)
-        Numbers that stand for the classes.
+        Numbers that stand for the targets.
     fit : callable
         Fits a base to some rows of numbers. The search for its kernel may start from that of another base.
+    shares : tuple of float, default=SHARES
+        Those that compete. The first is for very few rows, and for many.
+    doubt : float, default=0.0
+        Nats that another share must gain over the first, for all rows together.
 
     Returns
     -------
     float
-        One of ``SHARES``.
+        One of ``shares``.
 
     Raises
     ------
@@ -69,14 +89,15 @@ def least_noise(likelihood: Likelihood, rows: Batch, numbers: Tensor, fit: Fit) 
         If a matrix has no Cholesky factor in floating point.
     """
     if not FEWEST_ROWS <= len(rows) <= MOST_ROWS:
-        return SHARES[0]
+        return shares[0]
     group = twins(rows)
     if group.max() + 1 < FEWEST_ROWS:
-        return SHARES[0]
+        return shares[0]
     likelihood = deepcopy(likelihood).for_blend().to(numbers).requires_grad_(False)
     numbered = Batch(rows.X, numbers, rows.weight)
-    losses = [_loss(likelihood, rows, *_predicted(numbered, group, fit, share)) for share in SHARES]
-    return SHARES[int(np.argmin(losses))]
+    losses = [_loss(likelihood, rows, *_predicted(numbered, group, fit, share)) for share in shares]
+    losses[0] -= doubt
+    return shares[int(np.argmin(losses))]
 
 
 @torch.no_grad()
@@ -100,10 +121,16 @@ def _predicted(rows: Batch, group: Tensor, fit: Fit, share: float) -> tuple[Tens
 
 @torch.no_grad()
 def _loss(likelihood: Likelihood, rows: Batch, mean: Tensor, variance: Tensor) -> float:
-    """The negative log probability of classes if functions are multiplied by the best number."""
+    """The negative log probability of classes if functions are multiplied by the best number.
+
+    For grades it is that with the best noise.
+    """
+    of_grades = likelihood.base_kind == "grades"
 
     def negative(logarithm: float) -> float:
-        scale = math.exp(logarithm)
+        scale = 1.0 if of_grades else math.exp(logarithm)
+        for parameter in likelihood.calibrated() if of_grades else ():
+            parameter.fill_(logarithm)
         of_rows = likelihood.log_predictive(rows.y, (scale * mean)[None], (scale**2 * variance)[None])[0]
         return -(rows.weight @ of_rows).item()
 

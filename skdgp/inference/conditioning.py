@@ -42,7 +42,7 @@ from .stack import Stack
 from .threads import threads_for
 
 #: Kinds of bases that learn from new rows: those whose numbers are the targets, or stand for classes.
-KINDS = ("numbers", "tails", "classes")
+KINDS = ("numbers", "grades", "tails", "classes")
 
 #: Largest number of inducing points that a layer can have when rows become points.
 MOST_POINTS = 2000
