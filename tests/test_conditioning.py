@@ -10,7 +10,7 @@ from helpers import generator, normal, predictor_of, table_of
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPClassifier, SOLVEGPRegressor
 from skdgp.gp.alternatives import alternative, side_by_side
@@ -25,6 +25,7 @@ from skdgp.inference.batches import Batch
 from skdgp.inference.collapsed import set_posteriors
 from skdgp.inference.conditioning import conditioned
 from skdgp.inference.predictor import Predictor
+from skdgp.kernels import Convolutional
 
 N_FIRST = 60
 
@@ -227,6 +228,16 @@ def test_rows_that_are_points_already_become_none_again():
         model.update(X, y)
         points = predictor_of(model).blend.base.inducing_points()[0]
         assert len(np.unique(points, axis=0)) == len(points) <= len(X)
+
+
+def test_rows_that_are_images_do_not_become_points_of_a_convolution_which_are_patches():
+    rng = np.random.default_rng(0)
+    images, later = rng.random((40, 16)), rng.uniform(-1, 2, (10, 16))
+    y, y_later = (np.sin(9 * some).sum(1) for some in (images, later))
+    kernel = Convolutional((4, 4), (2, 2), 1.0 * RBF(0.3, "fixed"))  # rough, so that much of new rows is unexplained
+    model = small(8, 8, kernel=kernel, covariance="full", method="svi").fit(images, y)
+    before = np.abs(model.predict(later) - y_later).mean()
+    assert np.abs(model.update(later, y_later).predict(later) - y_later).mean() < before
 
 
 def test_one_outlier_does_not_move_the_base_of_student_t():

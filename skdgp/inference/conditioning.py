@@ -276,6 +276,8 @@ def _add_points(layer: GlobalLayer, rows: Batch, noise: Tensor) -> None:
     full = posterior.log_diagonal is not None and posterior.below is not None
     if room <= 0 or not full or not all(type(part) is Points for part in layer.feature_sets):
         return
+    if features.Z.shape[-1] != rows.X.shape[-1]:  # points of a convolution are patches, and rows are images
+        return
     X = rows.spread(CANDIDATES).X.to(layer.q.mean)
     phi, variance = _phi(layer, X), layer.kernel.variance.double()  # (D or 1, T, n), (D or 1,)
     K = layer.kernel.relative_covariance(X, X).double() * variance[:, None, None]
