@@ -54,6 +54,24 @@ def test_orthogonal_inducing_points_in_every_layer(wave, covariance):
     assert len(few.module_[0].layers[0].O) == 3 and np.isfinite(few.predict(X)).all()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"inducing": "fourier", "n_inducing": 40, "ard": True},
+        {"inducing": "fourier", "n_inducing": "auto", "ard": True},
+        {"inducing": "eigen", "kernel": "rbf", "n_inducing": 40},
+    ],
+)
+def test_features_that_are_at_no_points_leave_all_rows_to_the_second_set(wave, options):
+    X, y = wave
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of more points than rows, which there are not
+        model = tiny(n_orthogonal=7, **options).fit(X[:30], y[:30])
+        tiny(**options).fit(X[:30], y[:30])
+    assert [len(layer.O) for layer in model.module_[0].layers] == [7, 7]
+    assert all(len(layer.inducing) > 30 for layer in model.module_[0].layers)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n_layers", [1, 2, 3, 4, 5])
 def test_learns_at_every_depth(wave, n_layers):

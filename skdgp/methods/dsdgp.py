@@ -21,6 +21,7 @@ from ..inference.plan import Plan
 from ..tables import Table
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import (
+    AT_POINTS,
     COVARIANCES,
     FEATURES,
     INITIAL_ROWS,
@@ -149,9 +150,10 @@ class DSDGP(DSDGPParameters):
             if depth and self.layer_posterior == "locations":  # values of this layer at its inducing points
                 points = cast(GlobalLayer, layers[-1]).mean(points).detach()
             else:
-                points = cluster_centres(kernel.places(inputs), n_inducing + self.n_orthogonal, generator)
+                points = self.initial_points(kernel, inputs, n_inducing, generator)
             if depth == 0 and not isinstance(self.n_inducing, str):
-                warn_of_few_rows({"n_inducing": n_inducing, "n_orthogonal": self.n_orthogonal}, len(points))
+                asked = {"n_inducing": self.n_located(n_inducing), "n_orthogonal": self.n_orthogonal}
+                warn_of_few_rows(asked, len(points))
             sizes = (n_inducing, n_outputs)
             layers.append(self.make_layer(inputs, points, *sizes, generator, kernel=kernel, hidden=hidden))
             with torch.no_grad():
@@ -169,6 +171,15 @@ class DSDGP(DSDGPParameters):
     def initial_inputs(self, X: Tensor, generator: torch.Generator) -> Tensor:
         """Inputs of the first layer from which initial values are computed."""
         return X
+
+    def n_located(self, n_inducing: int) -> int:
+        """Number of points that the first set of a layer starts from; inducing features of some kinds have none."""
+        return n_inducing if self.inducing in AT_POINTS else 0
+
+    def initial_points(self, kernel: Kernel, inputs: Tensor, n_inducing: int, generator: torch.Generator) -> Tensor:
+        """Points of both sets of a layer, those of the first set first; all distinct inputs if there are fewer."""
+        number = self.n_located(n_inducing) + self.n_orthogonal
+        return cluster_centres(kernel.places(inputs), number, generator) if number else inputs[:0]
 
     def begun(
         self, propagation: Propagation, X: Tensor, likelihood: Likelihood, generator: torch.Generator
@@ -195,7 +206,8 @@ class DSDGP(DSDGPParameters):
     ) -> Layer:
         """Make one of the layers, for inputs (N, Q)."""
         mean = make_mean(self.mean, inputs, n_outputs) if hidden else ZeroMean(n_outputs)
-        Z = make_features(self.inducing, kernel, inputs, points[:n_inducing], n_inducing, generator)
+        n_first = self.n_located(n_inducing)
+        Z = make_features(self.inducing, kernel, inputs, points[:n_first], n_inducing, generator)
         v = points.new_zeros(n_outputs, len(Z))
         if hidden and self.mean == "zero":
             # If this layer started at zero, the next one would see a single point. So it starts at a function that
@@ -205,7 +217,7 @@ class DSDGP(DSDGPParameters):
             kernel,
             mean,
             Z,
-            points[n_inducing:],
+            points[n_first:],
             v,
             covariance=COVARIANCES[self.covariance],
             initial_deviation=HIDDEN_SHARE**0.5 if hidden else 1.0,

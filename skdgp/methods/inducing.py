@@ -23,6 +23,9 @@ Auto = Literal["auto"]
 #: Inducing features by the names that parameters have for them.
 FEATURES: dict[str, type[Features]] = {"points": Points, "derivatives": Derivatives, "fourier": Fourier, "eigen": Eigen}
 
+#: Those of them that are at points, which are rows at first. The others need no rows.
+AT_POINTS = ("points", "derivatives")
+
 
 class Covariance(NamedTuple):
     """What is learnt of the posterior covariances of the first and the second set of inducing variables."""

@@ -19,6 +19,7 @@ from ..inference.plan import Plan
 from ..tables import Table
 from .budget import Budget, n_members, plan_minibatches
 from .inducing import (
+    AT_POINTS,
     COVARIANCES,
     FEATURES,
     Auto,
@@ -185,7 +186,7 @@ class SOLVEGP(SOLVEGPParameters):
         self, asked: dict[str, int], kernel: Kernel, X: Tensor, generator: torch.Generator
     ) -> list[Tensor | Features]:
         """Inducing features of both sets. If there are too few rows, both sets get their share of them."""
-        located = {name: asked[name] for name, kind in self._kinds().items() if kind in ("points", "derivatives")}
+        located = {name: asked[name] for name, kind in self._kinds().items() if kind in AT_POINTS}
         total = sum(located.values())
         points = cluster_centres(kernel.places(X), total, generator) if total else X[:0]
         if "auto" not in (self.n_inducing, self.n_orthogonal):
