@@ -167,6 +167,7 @@ def test_classes(wave):
         ({"hidden_dims": "wide"}, "'hidden_dims' parameter"),
         ({"n_orthogonal": "auto"}, "'n_orthogonal' parameter"),
         ({"ard": 2}, "'ard' parameter"),
+        ({"n_inducing": np.array(5)}, "n_inducing=array\\(5\\) must have a number for each layer"),
     ],
 )
 def test_bad_parameters(wave, parameters, message):

@@ -89,7 +89,7 @@ def make_global_layer(
 
 def positive_ints(name: str, values) -> tuple[int, ...]:
     """``values`` as a tuple of positive integers. If they are not that, a ValueError names the parameter."""
-    if isinstance(values, Integral):
+    if isinstance(values, Integral) or (isinstance(values, np.ndarray) and not values.ndim):
         raise ValueError(f"{name}={values!r} must have a number for each layer: write ({values},) for a single one.")
     for value in values:
         if not isinstance(value, Integral) or value < 1:
