@@ -7,9 +7,9 @@
 
 A data frame counts if it has 50 rows or more, 3 to 60 columns, and a column of numbers that can be a target: a
 quarter as many values as rows, or 25 of them, in no order, with a fifth missing at most. The seed chooses the data
-frames, or a file of scores says which. Their names alone decide which column is the target, which rows are left if there are more than 1300, and which
-quarter of them is the test part. Columns are passed on as they are, with text and with missing cells. Some targets are
-exact functions of other columns.
+frames, or a file of scores says which. Their names alone decide which column is the target, which rows are left if
+there are more than 1300, and which quarter of them is the test part. Columns are passed on as they are, with text and
+with missing cells. Some targets are exact functions of other columns.
 
 Competitors are scikit-learn's, with defaults, imputation, one-hot encoding and scaling, and with the deviation of
 cross-validated errors. Scores are those of targets that are divided by the deviation of the training part.
