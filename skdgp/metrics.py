@@ -84,10 +84,11 @@ def negative_log_predictive_density(y_true, dist, *, sample_weight=None):
     """
     bounds = bounds_of(y_true)
     scores = dist.log_score(_observations(y_true, dist)) if bounds is None else -_log_probability(bounds, dist)
-    impossible = int(np.isposinf(scores).sum())
+    weight = _broadcast(sample_weight, scores)
+    impossible, n_scores = int((np.isposinf(scores) & (weight > 0)).sum()), int((weight > 0).sum())
     if impossible:
         warnings.warn(
-            f"{impossible} of {scores.size} observations have a predicted density of zero, so that their mean score is "
+            f"{impossible} of {n_scores} observations have a predicted density of zero, so that their mean score is "
             "infinite: compare models by crps or crps_scorer, or take a target_transform that allows for them.",
             stacklevel=users_level(),
         )
@@ -427,7 +428,7 @@ def coverage_by_group(y_true, lower, upper, groups, *, sample_weight=None):
         rows = groups == name
         if not weight[rows].sum() > 0:
             raise ValueError(f"All rows of the group {name!r} have the weight zero: leave these rows out.")
-        averages = [np.average(values[rows], weights=weight[rows]) for values in (inside, upper - lower)]
+        averages = [_average(values[rows], weight[rows]) for values in (inside, upper - lower)]
         columns.append((int(rows.sum()), *averages))
     n_rows, shares, widths = map(np.array, zip(*columns, strict=True))
     return Bunch(group=np.array(names, dtype=object), n_rows=n_rows, coverage=shares, width=widths)
@@ -801,7 +802,13 @@ def _broadcast(sample_weight, like):
 
 
 def _mean(values, sample_weight):
-    return float(np.average(values, weights=_broadcast(sample_weight, values)))
+    return _average(values, _broadcast(sample_weight, values))
+
+
+def _average(values, weight):
+    """The mean of values with weights of the same shape, without those of weight zero, which may be infinite."""
+    counted = weight > 0
+    return float(np.average(values[counted], weights=weight[counted]))
 
 
 def _area(share, start, end):

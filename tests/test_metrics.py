@@ -62,6 +62,15 @@ class TestScores:
             assert metrics.log_density_scorer(model, None, [-1.0, 0.0, 1.0]) == -np.inf
         assert np.isfinite(metrics.crps([-1.0, 0.0, 1.0], dist))
 
+    def test_infinite_scores_of_rows_without_weight_do_not_count(self):
+        dist = TransformedDistribution(PredictiveDistribution.gaussian(np.zeros(2), np.ones(2)), "log")
+        result = metrics.negative_log_predictive_density([-1.0, 2.0], dist, sample_weight=[0.0, 3.0])
+        np.testing.assert_allclose(result, metrics.negative_log_predictive_density([2.0], dist[1:]))
+        lower, upper = [-np.inf, 1.0], [np.inf, 4.0]
+        assert metrics.interval_score([0.0, 2.0], lower, upper, sample_weight=[0.0, 1.0]) == 3.0
+        by_group = metrics.coverage_by_group([0.0, 2.0], lower, upper, ["a", "a"], sample_weight=[0.0, 1.0])
+        assert by_group.width == [3.0] and by_group.n_rows == [2]
+
     def test_crps_of_certainty_is_the_absolute_error(self):
         y = np.array([0.0, 1.0, 5.0])
         dist = PredictiveDistribution.gaussian([1.0, 1.0, 1.0], np.full(3, 1e-9))
