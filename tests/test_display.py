@@ -634,6 +634,15 @@ def test_dependence_on_categories_has_points_and_bars():
     assert len(DependenceDisplay.from_estimator(tree, X, n_draws=2).axes_) == 2  # all columns
 
 
+def test_dependence_on_dates_is_drawn_over_them():
+    X = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=40, freq="9D")})
+    model = DEEP_REGRESSORS[1]().fit(X, np.arange(40.0))
+    display = DependenceDisplay.from_estimator(model, X, n_draws=5, random_state=0)
+    (result,), (line,), (rug,) = display.results, display.lines_, display.rugs_
+    np.testing.assert_array_equal(line.get_xdata(), result.grid_values)
+    assert result.grid_values.dtype == "datetime64[us]" and len(rug.get_segments()) == 9
+
+
 @pytest.mark.slow
 def test_dependence_of_classes_and_outputs(wave):
     X, y = wave

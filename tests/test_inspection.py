@@ -155,6 +155,30 @@ class TestDependence:
             expected = [estimator.predict(X.assign(city=level)).mean() for level in ("Lima", "Oslo", "Rome")]
             np.testing.assert_allclose(result.average, expected, rtol=1e-6)
 
+    @pytest.mark.parametrize(
+        ("kind", "given"),
+        [
+            ("datetime64[ns]", lambda value: pd.Timestamp(value)),
+            ("datetime64[us, Europe/Berlin]", lambda value: pd.Timestamp(value).tz_localize("Europe/Berlin")),
+            ("period[D]", lambda value: pd.Period(value, "D")),
+            ("timedelta64[s]", lambda value: pd.Timedelta(value, unit="D")),
+        ],
+    )
+    def test_dates_and_durations_are_set_to_those_that_occur(self, kind, given):
+        dates = pd.Series(pd.date_range("2024-01-01", periods=40, freq="9D"))
+        values = dates - dates[0] if kind.startswith("timedelta") else dates.dt.to_period("D")
+        if kind.startswith("datetime"):
+            values = dates.dt.tz_localize("Europe/Berlin") if "Berlin" in kind else dates
+        X = pd.DataFrame({"size": np.resize([0.0, 1.0, 3.0], 40), "when": values.astype(kind)})
+        model = REGRESSORS[2]().fit(X, X["size"] + np.arange(40) / 10)
+        result = dependence(model, X, "when", **FEW)
+        for number, value in enumerate(result.grid_values):
+            column = pd.Series([given(value)] * 40, dtype=kind)
+            np.testing.assert_allclose(result.average[number], model.predict(X.assign(when=column)).mean(), rtol=1e-6)
+        assert len(result.grid_values) == 6 and (np.diff(result.average) > 0).all()
+        with pytest.raises(ValueError, match="feature 'when' has only the value "):
+            dependence(model, X.assign(when=X["when"].iloc[0]), "when")
+
     @pytest.mark.parametrize("scale", [1e-6, 1e6])
     def test_units(self, wave, scale):
         X, y = wave

@@ -7,7 +7,9 @@ from scipy.stats.mstats import mquantiles
 from sklearn.utils import Bunch, check_random_state
 
 from .._sklearn import check_sample_weight
+from ..tables.columns import column as column_of
 from ..tables.columns import is_pandas
+from ..tables.dates import days_of
 from ._response import ROWS_AT_A_TIME, Response
 from ._rows import as_table, cells_at, find_feature, names_of, plain_column, rows_at, with_column
 
@@ -75,6 +77,7 @@ def dependence(
 
         * ``feature_name``: name of the feature.
         * ``grid_values``: ndarray of shape (G,), or for a category a list of its levels, with None for a missing one.
+          Those of a date are dates that occur in ``X``, as datetime64. Durations are in days.
         * ``is_categorical``: whether the feature is a category, or holds only True and False.
         * ``average``: ndarray of shape (G,), in the units of ``y``, or probabilities.
         * ``draws``: ndarray of shape (G, n_draws), averages of functions. They are moved together at each value, so
@@ -208,22 +211,41 @@ def _levels(X, j: int) -> _Grid:
 
 
 def _numbers(X, j: int, name, percentiles, resolution) -> _Grid:
-    """Values of a number from one quantile to another, or its different values if there are few."""
+    """Values of a number from one quantile to another, or its different values if there are few.
+
+    A date or duration is set to values that it has, since its column may be of many types.
+    """
     if not (isinstance(resolution, Integral) and resolution >= 2):
         raise ValueError(f"grid_resolution={resolution} makes no grid: give a whole number from 2 on.")
     if not (len(percentiles) == 2 and 0 <= percentiles[0] < percentiles[1] <= 1):
         raise ValueError(f"percentiles={percentiles} must be two numbers between 0 and 1, the smaller one first.")
-    column = np.array([np.nan if value is None else value for value in plain_column(X, j)], dtype=np.float64)
+    dates = days_of(column_of(X, j))
+    column = _floats(X, j) if dates is None else dates[1]
     known = np.flatnonzero(~np.isnan(column))
     distinct, first = np.unique(column[known], return_index=True)
     few = len(distinct) < resolution
     values = distinct if few else np.linspace(*mquantiles(column[known], percentiles), resolution)
+    if dates is not None and not few:
+        nearest = np.unique([np.abs(distinct - value).argmin() for value in values])
+        values, first, few = distinct[nearest], first[nearest], True
+    as_shown = _dates_at if dates is not None and dates[0] == "date" else np.asarray
     if len(values) < 2 or not values[0] < values[-1]:
-        got = "no value" if not len(values) else f"only the value {values[0]:.6g}"
+        one = f"{values[0]:.6g}" if len(values) and dates is None else "".join(as_shown(values[:1]).astype(str))
+        got = f"only the value {one}" if one else "no value"
         raise ValueError(f"feature {name!r} has {got} between these percentiles of its column: choose one that varies.")
     place = known[first]
-    deciles = np.quantile(column[known], np.arange(1, 10) / 10)
-    return _Grid(values, (lambda n: cells_at(X, j, place[n])) if few else (lambda n: values[n]), deciles)
+    deciles = as_shown(np.quantile(column[known], np.arange(1, 10) / 10))
+    return _Grid(as_shown(values), (lambda n: cells_at(X, j, place[n])) if few else (lambda n: values[n]), deciles)
+
+
+def _floats(X, j: int) -> np.ndarray:
+    """Cells (n,) of a column of numbers; NaN for those that are missing."""
+    return np.array([np.nan if value is None else value for value in plain_column(X, j)], dtype=np.float64)
+
+
+def _dates_at(days: np.ndarray) -> np.ndarray:
+    """Dates from days since 1970."""
+    return np.datetime64(0, "us") + np.round(days * 86_400e6).astype("timedelta64[us]")
 
 
 def _over_grid(function, X, j: int, grid: _Grid, weight: np.ndarray | None = None) -> np.ndarray:
