@@ -337,6 +337,20 @@ def test_onnx_has_moments_of_transformed_targets(name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["log", "yeo-johnson"])
+@pytest.mark.filterwarnings("ignore")  # PyTorch's exporter and what it imports
+def test_onnx_is_exact_where_targets_are_far_from_zero(name, tmp_path):
+    X, _ = rows()
+    y = 1e6 + np.sin(X[:, 0]) + 0.01 * np.random.default_rng(0).standard_normal(len(X))
+    model = shallow(target_transform=name).fit(X, y)
+    to_onnx(model, tmp_path / "model.onnx")
+    mean, std = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"X": X})
+    expected = model.predict(X, return_std=True)
+    assert np.max(np.abs(mean[:, 0] - expected[0]) / expected[1]) < 0.01
+    np.testing.assert_allclose(std[:, 0], expected[1], rtol=0.01)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shallow", "deep with a base", "deep alone", "corrected"])
 @pytest.mark.filterwarnings("ignore")  # PyTorch's exporter and what it imports
 def test_onnx_computes_what_predict_does(name, tmp_path, capfd):

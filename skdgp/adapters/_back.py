@@ -31,8 +31,12 @@ class Exponential(Back):
     """Targets whose logarithms are Gaussian, by the moments of the log-normal distribution."""
 
     def forward(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """E y = exp(m + v/2), and Var y = exp(2m + v)(exp v − 1), in which only what is large overflows."""
-        return (mean + 0.5 * variance).exp(), (2 * (mean + variance) + (-(-variance).expm1()).log()).exp()
+        """E y = exp(m + v/2), and Var y = exp(2m + v)(exp v − 1), in which only what is large overflows.
+
+        1 − exp(−v) is computed by a hyperbolic tangent, since ONNX has no expm1, and small variances would vanish.
+        """
+        half = (0.5 * variance).tanh()
+        return (mean + 0.5 * variance).exp(), (2 * (mean + variance) + (2 * half / (1 + half)).log()).exp()
 
 
 class ByNodes(Back):
@@ -107,11 +111,17 @@ def _affine(scaler: StandardScaler) -> Inverse:
 def _yeo_johnson(z: Tensor, power: float) -> Tensor:
     """The inverse of the transformation of Yeo and Johnson (2000)."""
     up, down = z.clamp(min=0.0), -z.clamp(max=0.0)
-    above = up.expm1() if abs(power) < NO_POWER else (power * up + 1).pow(1 / power) - 1
-    below = down.expm1() if abs(2 - power) < NO_POWER else ((2 - power) * down + 1).pow(1 / (2 - power)) - 1
+    above = up.expm1() if abs(power) < NO_POWER else _root(up, power) - 1
+    below = down.expm1() if abs(2 - power) < NO_POWER else _root(down, 2 - power) - 1
     return torch.where(z >= 0, above, -below)
 
 
 def _box_cox(z: Tensor, power: float) -> Tensor:
     """The inverse of the transformation of Box and Cox (1964)."""
-    return z.exp() if abs(power) < NO_POWER else (power * z + 1).pow(1 / power)
+    return z.exp() if abs(power) < NO_POWER else _root(z, power)
+
+
+def _root(z: Tensor, power: float) -> Tensor:
+    """(power · z + 1)^(1/power). The power is a tensor, since ONNX would round a number of Python to float32."""
+    of_z = torch.tensor(power, dtype=torch.float64).to(z)
+    return (of_z * z + 1).pow(1 / of_z)

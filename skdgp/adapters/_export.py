@@ -206,9 +206,11 @@ class MomentsModule(nn.Module):
         """Means and variances (n, n_outputs) of targets, from those of each component of what models predict."""
         members = zip(self.predictor.marginals(X), self.member_share, self.noise_share, self.noise_mixture, strict=True)
         parts = [self._of_member(back, *member, beside) for member in members]
-        mean = sum((share * within).sum((0, 1)) for share, within, _ in parts)
+        # In ONNX, shares are rounded to float32, so that targets far from zero need them to sum to one exactly.
+        total = sum(share.sum((0, 1)) for share, _, _ in parts)
+        mean = sum((share * within).sum((0, 1)) for share, within, _ in parts) / total
         variance = sum((share * (inner + (within - mean).square())).sum((0, 1)) for share, within, inner in parts)
-        return mean, variance
+        return mean, variance / total
 
     def _of_member(
         self, back: Back, marginals: Marginals, member_share: Tensor, noise_share: Tensor, noise: Tensor, beside: Tensor
