@@ -405,6 +405,23 @@ def test_what_onnx_cannot_have_is_said(tmp_path):
     assert not (tmp_path / "model.onnx").exists()
 
 
+def test_a_module_takes_the_columns_of_fit_alone(smooth):
+    for n_columns in (1, 3):
+        wrong = torch.zeros(4, n_columns, dtype=torch.float64)
+        for call in (MomentsModule(smooth), BoTorchModel(smooth).posterior):
+            with pytest.raises(ValueError, match=f"X has {n_columns} columns, but the model has learnt from 2: give"):
+                call(wrong)
+
+
+def test_a_posterior_has_the_noise_that_is_given(smooth):
+    model, X = smooth, torch.as_tensor(np.linspace(0, 1, 3)[:, None].repeat(smooth.n_features_in_, 1))
+    noise = torch.tensor([[1.0], [2.0], [4.0]], dtype=torch.float64)
+    of_function, of_targets = (BoTorchModel(model).posterior(X, observation_noise=value) for value in (False, noise))
+    np.testing.assert_allclose(of_targets.variance - of_function.variance, noise, rtol=1e-8)
+    with pytest.raises(ValueError, match="observation_noise of shape"):
+        BoTorchModel(model).posterior(X, observation_noise=noise[:2])
+
+
 @pytest.mark.slow
 def test_what_a_module_cannot_have_is_said(tmp_path):
     X, y = rows()

@@ -92,8 +92,8 @@ class BoTorchModel(Model):
             Rows in the units of ``fit``. The posterior is joint over each group of q rows.
         output_indices : list of int, default=None
             [0] or None, since there is one output.
-        observation_noise : bool, default=False
-            Whether to return the posterior of observations instead.
+        observation_noise : bool or Tensor of shape (..., q, 1), default=False
+            Whether to return the posterior of observations instead. A tensor has the variances of their noise.
         posterior_transform : PosteriorTransform, default=None
             Transform that is applied to the posterior.
 
@@ -105,7 +105,7 @@ class BoTorchModel(Model):
         Raises
         ------
         ValueError
-            If there are other outputs in ``output_indices``.
+            If there are other outputs in ``output_indices``, or if ``X`` or the noise has another shape.
         """
         if output_indices is not None and torch.as_tensor(output_indices).reshape(-1).tolist() != [0]:
             raise ValueError(
@@ -119,11 +119,23 @@ class BoTorchModel(Model):
             mean, covariance = map(torch.stack, zip(*map(self._moments, rows), strict=True))
         shift, scale = self.moments.target_shift, self.moments.target_scale
         mean, covariance = mean * scale + shift, covariance * scale.square()
-        added = JITTER * scale.square() + (self.moments.noise if observation_noise else 0.0)
-        covariance = covariance + added * torch.eye(q, dtype=covariance.dtype, device=covariance.device)
-        covariance = to_linear_operator(covariance.reshape(*batch, q, q).to(X))  # it is factorised when needed
+        added = (JITTER * scale.square() + self._noise(observation_noise, X)).expand(*batch, q)
+        covariance = covariance.reshape(*batch, q, q) + torch.diag_embed(added)
+        covariance = to_linear_operator(covariance.to(X))  # it is factorised when needed
         posterior = GPyTorchPosterior(MultivariateNormal(mean.reshape(*batch, q).to(X), covariance))
         return posterior if posterior_transform is None else posterior_transform(posterior)
+
+    def _noise(self, observation_noise: bool | Tensor, X: Tensor) -> Tensor:
+        """Variances (1,) or (..., q) of the noise of observations at rows (..., q, n_features)."""
+        if not isinstance(observation_noise, Tensor):
+            return self.moments.noise if observation_noise else torch.zeros_like(self.moments.noise)
+        try:
+            return observation_noise.to(self.moments.noise).expand(*X.shape[:-1], 1)[..., 0]
+        except RuntimeError as error:
+            raise ValueError(
+                f"observation_noise of shape {tuple(observation_noise.shape)} does not match X of shape "
+                f"{tuple(X.shape)}: give variances of shape {(*X.shape[:-1], 1)}, or True."
+            ) from error
 
     def condition_on_observations(self, X, Y, noise=None, **kwargs):
         """A model that has also learnt from new observations, by ``update`` of a copy of the regressor.

@@ -71,6 +71,10 @@ class _Columns(nn.Module):
     def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Columns (..., width), not standardised, and which categories rows lack (..., J)."""
         columns, encoding = list[Tensor](), self.encoding
+        if X.shape[-1] != len(encoding.n_levels):  # others would be left out in silence, or repeated
+            raise ValueError(
+                f"X has {X.shape[-1]} columns, but the model has learnt from {len(encoding.n_levels)}: give these."
+            )
         for j, (n_levels, is_number) in enumerate(zip(encoding.n_levels, encoding.is_number.tolist(), strict=True)):
             cell = self._cell(X, j)
             if not is_number:
