@@ -211,6 +211,19 @@ def test_the_base_of_exact_bounds_is_that_of_numbers():
     torch.testing.assert_close(base.alternatives()[0](rows.X).mean, plain(rows.X).mean, rtol=1e-2, atol=1e-2)
 
 
+def test_the_noise_of_the_base_of_intervals_is_that_of_exact_rows():
+    """Weights are those of the rows on average, and the noise over its weight is that of an exact row."""
+    X, y, _, _ = survival(210, censoring=1.0)
+    bounds = np.log(bounds_of(y))
+    rows = Batch.of(X, bounds, dtype=np.float64)
+    base, learnt, variance = fit_base_of_intervals(rows, Censored().double())
+    exact = torch.from_numpy(y["event"])
+    noise = base.model.likelihood.variance / learnt.weight[exact]
+    torch.testing.assert_close(noise, variance.expand_as(noise))
+    assert learnt.weight.mean().item() == pytest.approx(1.0)
+    assert 0.08 < variance.item() < 0.3  # of 0.16
+
+
 # What users pass.
 
 

@@ -12,9 +12,9 @@ from skdgp import AVDGPClassifier, DSDGPClassifier, SOLVEGPClassifier, SOLVEGPRe
 from skdgp.gp.classes import Bernoulli, RobustMax
 from skdgp.gp.grades import Ordinal
 from skdgp.inference import class_noise
-from skdgp.inference.base import base_for, fit_base_of_classes
+from skdgp.inference.base import base_for, fit_base_of_classes, fit_base_of_grades
 from skdgp.inference.batches import Batch, in_least_squares
-from skdgp.inference.class_noise import MOST_ROWS, SHARES, least_noise
+from skdgp.inference.class_noise import GRADE_SHARES, MOST_ROWS, SHARES, least_noise
 
 CLASSIFIERS = [SOLVEGPClassifier(), AVDGPClassifier(max_iter=3), DSDGPClassifier(max_iter=3)]
 
@@ -138,6 +138,8 @@ def test_rare_grades_have_much_noise_and_certain_ones_any(cuts, noise, expected)
     base, _ = base_for(likelihood, rows)
     share = base.model.likelihood.floor[0].item() / numbers.var(correction=0).item()
     assert share == pytest.approx(expected, rel=1e-4, abs=0.2)
+    # However much rows gain, there may be more doubt.
+    assert least_noise(likelihood, rows, numbers, fit_base_of_grades, GRADE_SHARES, doubt=1e3) == 0.0
 
 
 def test_rare_grades_are_not_certain():
