@@ -202,26 +202,27 @@ def digits(value, n):
     return f"{value:.{max(0, n - 1 - exponent)}f}"
 
 
-def emphasise(lines, best, goal=None):
-    """Lines in which the best number of each is bold: the smallest, or that nearest to ``goal``; or of each column."""
+def emphasise(lines, best, goal=None, names=1):
+    """Lines in which the best number of each is bold: the smallest, or that nearest to ``goal``; or of each column.
+
+    The first columns, ``names`` of them, say what a line is, and are no scores.
+    """
 
     def value(cell):
         number = re.match(r"\(?(-?[\d.]+)(?: ± [\d.]+\))?(e-?\d+)?", cell)
         return float(number[1] + (number[2] or "")) if number else math.inf
 
-    def bold(cells, skip):
-        distances = [abs(value(cell) - goal) if goal is not None else value(cell) for cell in cells[skip:]]
+    def bold(cells):
+        distances = [abs(value(cell) - goal) if goal is not None else value(cell) for cell in cells]
         least = min(distances)
-        own = [
-            f"**{cell}**" if near == least < math.inf else cell
-            for cell, near in zip(cells[skip:], distances, strict=True)
+        return [
+            f"**{cell}**" if near == least < math.inf else cell for cell, near in zip(cells, distances, strict=True)
         ]
-        return [*cells[:skip], *own]
 
     if best == "line":
-        return [bold(cells, 1) for cells in lines]
-    first, *others = zip(*lines, strict=True)
-    return [list(cells) for cells in zip(first, *(bold(list(cells), 0) for cells in others), strict=True)]
+        return [[*cells[:names], *bold(cells[names:])] for cells in lines]
+    columns = list(zip(*lines, strict=True))
+    return [list(cells) for cells in zip(*columns[:names], *map(bold, columns[names:]), strict=True)]
 
 
 def restructured_text(titles, lines):
@@ -266,7 +267,8 @@ def make(command):
         titles, lines = table_of_leaders(rows, args.rows, args.values, over=args.best_of, **options)
     else:
         titles, lines = table(rows, args.rows, args.values, **options)
-    return titles, emphasise(lines, args.best, args.goal) if args.best else lines
+    names = len(args.rows) + (args.count is not None)
+    return titles, emphasise(lines, args.best, args.goal, names) if args.best else lines
 
 
 if __name__ == "__main__":

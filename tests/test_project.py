@@ -604,6 +604,8 @@ def test_the_best_numbers_of_tables_are_bold(make_table):
     assert lines[0] == ["b", "1.25 ± 0.25", "**4.0**"]
     _, lines = make_table(*options, "--best", "column")
     assert lines == [["b", "1.25 ± 0.25", "**4.0**"], ["a", "**0.00123**", "not reached"]]
+    _, lines = make_table(*options, "--best", "line", "--count", "split", "--where", "model=peer")
+    assert lines[0] == ["b", "1", "**4.0**"]  # the number of splits is no score
 
 
 def test_numbers_with_exponents_can_be_the_best(make_table):
