@@ -174,7 +174,7 @@ def choose():
         ax.add_patch(FancyArrowPatch((1.06, low), (1.06, low - gap), **arrow))
         ax.text(1.13, low - gap / 2, "no", va="center", fontsize=9.5)
         top = low - gap
-    box(left, top, final, "AVDGPRegressor\nwith partial_fit", ("#e6f0f9", BLUE))
+    box(left, top, final, "AVDGPRegressor\nwith fit_chunks", ("#e6f0f9", BLUE))
     top -= final + gap
     box((left[0], right[1]), top, last, ADVICE, ("#fdf1e6", ORANGE))
 
