@@ -78,8 +78,8 @@ def sensitivity(estimator, X, *, features=None, target=None, n_draws=50, n_sampl
 
     References
     ----------
-    .. [1] A. Saltelli, P. Annoni, I. Azzini, F. Campolongo, M. Ratto and S. Tarantola, "Variance based sensitivity
-       analysis of model output", Computer Physics Communications 181, 2010.
+    .. [1] Saltelli, A., Annoni, P., Azzini, I., Campolongo, F., Ratto, M. and Tarantola, S., "Variance based
+       sensitivity analysis of model output", Computer Physics Communications 181, 2010.
 
     Examples
     --------
