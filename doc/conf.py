@@ -99,6 +99,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "remove_config_comments": True,
     "min_reported_time": 1,
+    "write_computation_times": False,  # a page that searches would find for every word
 }
 
 

@@ -76,8 +76,7 @@ assert min(deviations, key=deviations.get) == "factorised"
 # quantile of the feature, so that the first and the last row lie outside. The factorised posterior is nearly certain of
 # its hidden layer. The others are less certain. This is possible because in the three alternatives the functions of the
 # two layers depend on each other: if the hidden function lies higher, the function of the last layer makes up for it.
-# "locations" moves whole hidden functions up and down. It has the widest spread, and here its curves follow the rows
-# less closely.
+# "locations" moves whole hidden functions up and down. It has the widest spread.
 
 assert max(deviations, key=deviations.get) == "locations"
 

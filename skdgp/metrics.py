@@ -129,7 +129,10 @@ def concordance_index(y_true, y_pred):
     --------
     >>> import numpy as np
     >>> from skdgp.metrics import concordance_index
-    >>> y = np.array([(True, 1.0), (False, 2.0), (True, 3.0)], dtype=[("event", bool), ("time", float)])
+    >>> y = np.array(
+    ...     [(True, 1.0), (False, 2.0), (True, 3.0)],
+    ...     dtype=[("event", bool), ("time", float)],
+    ... )
     >>> concordance_index(y, [1.5, 1.2, 4.0])
     0.5
     """
@@ -283,7 +286,9 @@ def pit_values(y_true, dist):
     --------
     >>> from skdgp import PredictiveDistribution
     >>> from skdgp.metrics import pit_values
-    >>> pit_values([0.0, 2.0], PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 1.0])).round(4)
+    >>> pit_values(
+    ...     [0.0, 2.0], PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 1.0])
+    ... ).round(4)
     array([0.5   , 0.8413])
     """
     return dist.pit(_observations(y_true, dist))
@@ -327,9 +332,19 @@ def calibration_error(y_true, dist, *, sample_weight=None):
     >>> from skdgp import PredictiveDistribution
     >>> from skdgp.metrics import calibration_error
     >>> y = np.random.default_rng(0).standard_normal(1000)
-    >>> round(calibration_error(y, PredictiveDistribution.gaussian(0 * y, 1 + 0 * y)), 2)
+    >>> round(
+    ...     calibration_error(
+    ...         y, PredictiveDistribution.gaussian(0 * y, 1 + 0 * y)
+    ...     ),
+    ...     2,
+    ... )
     0.02
-    >>> round(calibration_error(y, PredictiveDistribution.gaussian(0 * y, 3 + 0 * y)), 2)
+    >>> round(
+    ...     calibration_error(
+    ...         y, PredictiveDistribution.gaussian(0 * y, 3 + 0 * y)
+    ...     ),
+    ...     2,
+    ... )
     0.15
     """
     pit = pit_values(y_true, dist)
@@ -411,8 +426,12 @@ def coverage_by_group(y_true, lower, upper, groups, *, sample_weight=None):
     --------
     >>> from skdgp.metrics import coverage_by_group
     >>> lower, upper = [-1.0, 0.0, 1.0, 4.0], [1.0, 2.0, 3.0, 5.0]
-    >>> by_group = coverage_by_group([0.0, 1.0, 2.0, 3.0], lower, upper, ["a", "b", "b", "b"])
-    >>> for name, share, width in zip(by_group.group, by_group.coverage, by_group.width):
+    >>> by_group = coverage_by_group(
+    ...     [0.0, 1.0, 2.0, 3.0], lower, upper, ["a", "b", "b", "b"]
+    ... )
+    >>> for name, share, width in zip(
+    ...     by_group.group, by_group.coverage, by_group.width
+    ... ):
     ...     print(f"{name}: {share:.2f} of intervals that are {width:.2f} wide")
     a: 1.00 of intervals that are 2.00 wide
     b: 0.67 of intervals that are 1.67 wide
@@ -470,7 +489,12 @@ def interval_score(y_true, lower, upper, confidence_level=0.9, *, sample_weight=
     Examples
     --------
     >>> from skdgp.metrics import interval_score
-    >>> round(interval_score([0.0, 3.0], [-1.0, 1.0], [1.0, 2.0], confidence_level=0.8), 4)
+    >>> round(
+    ...     interval_score(
+    ...         [0.0, 3.0], [-1.0, 1.0], [1.0, 2.0], confidence_level=0.8
+    ...     ),
+    ...     4,
+    ... )
     6.5
     """
     central_levels(confidence_level)
@@ -519,7 +543,12 @@ def expected_calibration_error(y_true, y_proba, *, n_bins=N_BINS, labels=None, s
     Examples
     --------
     >>> from skdgp.metrics import expected_calibration_error
-    >>> round(expected_calibration_error(["a", "b"], [[0.9, 0.1], [0.8, 0.2]], n_bins=5), 4)
+    >>> round(
+    ...     expected_calibration_error(
+    ...         ["a", "b"], [[0.9, 0.1], [0.8, 0.2]], n_bins=5
+    ...     ),
+    ...     4,
+    ... )
     0.45
     """
     y_true = column_or_1d(y_true)
@@ -581,7 +610,12 @@ class _DistributionScorer(_Scorer):
     >>> from sklearn.linear_model import BayesianRidge
     >>> from sklearn.model_selection import cross_val_score
     >>> from skdgp.metrics import crps_scorer
-    >>> cross_val_score(BayesianRidge(), *load_diabetes(return_X_y=True), scoring=crps_scorer, cv=2).round(0)
+    >>> cross_val_score(
+    ...     BayesianRidge(),
+    ...     *load_diabetes(return_X_y=True),
+    ...     scoring=crps_scorer,
+    ...     cv=2,
+    ... ).round(0)
     array([-32., -31.])
     """
 
@@ -646,7 +680,9 @@ def predictive_distribution(estimator, X, **known):
     >>> from sklearn.preprocessing import StandardScaler
     >>> from skdgp.metrics import predictive_distribution
     >>> X = np.arange(10.0)[:, None]
-    >>> pipeline = make_pipeline(StandardScaler(), BayesianRidge()).fit(X, 2 * X[:, 0])
+    >>> pipeline = make_pipeline(StandardScaler(), BayesianRidge()).fit(
+    ...     X, 2 * X[:, 0]
+    ... )
     >>> predictive_distribution(pipeline, X[:3]).mean.round(2)
     array([0., 2., 4.])
     """

@@ -106,6 +106,14 @@ def test_pages_do_not_cut_code(path):
     assert not long, f"{path} has long lines: {long}"
 
 
+def test_docstrings_do_not_cut_code():
+    """On the pages of classes and functions, at the same width."""
+    for path in (DOC.parent / "skdgp").rglob("*.py"):
+        prompts = re.findall(r"(?m)^ *((?:>>>|\.\.\.) .*)$", path.read_text(encoding="utf-8"))
+        long = [line for line in prompts if len(line) > 79]
+        assert not long, f"{path} has long lines: {long}"
+
+
 def test_pages_have_examples():
     counts = {path.stem: sum(kind == "printed" for *_, kind in examples_of(path)) for path in PAGES}
     assert counts["targets"] >= 6 and counts["functions"] >= 6 and sum(counts.values()) > 40

@@ -48,9 +48,13 @@ class BoTorchModel(Model):
     >>> from skdgp.adapters import BoTorchModel
     >>> from skdgp.datasets import make_waves
     >>> X, y = make_waves(60, random_state=0)
-    >>> model = BoTorchModel(SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y))
+    >>> model = BoTorchModel(
+    ...     SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
+    ... )
     >>> improvement = LogExpectedImprovement(model, best_f=float(y.max()))
-    >>> improvement(torch.zeros(3, 1, 1, dtype=torch.float64)).shape  # three candidates, one at a time
+    >>> improvement(
+    ...     torch.zeros(3, 1, 1, dtype=torch.float64)
+    ... ).shape  # three candidates, one at a time
     torch.Size([3])
     """
 

@@ -39,8 +39,12 @@ class OutputTypes(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     >>> from skdgp.adapters import OutputTypes
     >>> from skdgp.datasets import make_waves
     >>> X, y = make_waves(60, random_state=0)
-    >>> model = OutputTypes(SOLVEGPRegressor(5, 5, max_iter=2, random_state=0)).fit(X, y)
-    >>> low, high = model.predict(X, output_type="quantiles", quantiles=[0.05, 0.95])
+    >>> model = OutputTypes(
+    ...     SOLVEGPRegressor(5, 5, max_iter=2, random_state=0)
+    ... ).fit(X, y)
+    >>> low, high = model.predict(
+    ...     X, output_type="quantiles", quantiles=[0.05, 0.95]
+    ... )
     >>> bool((low < model.predict(X, output_type="median")).all())
     True
     """

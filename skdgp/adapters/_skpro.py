@@ -104,8 +104,13 @@ class SkproRegressor(BaseProbaRegressor):
     >>> from skdgp.adapters import SkproRegressor
     >>> from skdgp.datasets import make_waves
     >>> X, y = make_waves(60, random_state=0)
-    >>> X, y = pd.DataFrame(X, columns=["time"]), pd.DataFrame(y, columns=["height"])
-    >>> model = SkproRegressor(SOLVEGPRegressor(5, 5, max_iter=2, random_state=0)).fit(X, y)
+    >>> X, y = (
+    ...     pd.DataFrame(X, columns=["time"]),
+    ...     pd.DataFrame(y, columns=["height"]),
+    ... )
+    >>> model = SkproRegressor(
+    ...     SOLVEGPRegressor(5, 5, max_iter=2, random_state=0)
+    ... ).fit(X, y)
     >>> model.predict_proba(X[:3]).mean().shape
     (3, 1)
     """

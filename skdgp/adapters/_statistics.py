@@ -45,7 +45,11 @@ class Deviation(_Statistic):
     >>> from skdgp.datasets import make_waves
     >>> X, y = make_waves(60, random_state=0)
     >>> model = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
-    >>> bool((Deviation(model).predict(X) == model.predict(X, return_std=True)[1]).all())
+    >>> bool(
+    ...     (
+    ...         Deviation(model).predict(X) == model.predict(X, return_std=True)[1]
+    ...     ).all()
+    ... )
     True
     """
 
@@ -77,7 +81,11 @@ class Quantile(_Statistic):
     >>> from skdgp.datasets import make_waves
     >>> X, y = make_waves(60, random_state=0)
     >>> model = SOLVEGPRegressor(5, 5, max_iter=2, random_state=0).fit(X, y)
-    >>> bool((Quantile(model, 0.9).predict(X) == model.predict_quantiles(X, 0.9)).all())
+    >>> bool(
+    ...     (
+    ...         Quantile(model, 0.9).predict(X) == model.predict_quantiles(X, 0.9)
+    ...     ).all()
+    ... )
     True
     """
 

@@ -59,7 +59,9 @@ class CalibrationDisplay:
     >>> display.line_.get_label()
     'too wide (calibration error 0.102)'
     >>> narrow = PredictiveDistribution.gaussian(0 * y, 0 * y + 0.5)
-    >>> other = CalibrationDisplay.from_predictions(y, narrow, name="too narrow", ax=display.ax_)
+    >>> other = CalibrationDisplay.from_predictions(
+    ...     y, narrow, name="too narrow", ax=display.ax_
+    ... )
     """
 
     def __init__(self, pit, *, calibration_error=None, name=None):
@@ -109,7 +111,9 @@ class CalibrationDisplay:
         >>> from skdgp.display import CalibrationDisplay
         >>> X, y = load_diabetes(return_X_y=True)
         >>> model = BayesianRidge().fit(X[:300], y[:300])
-        >>> display = CalibrationDisplay.from_estimator(model, X[300:], y[300:], kind="pit")
+        >>> display = CalibrationDisplay.from_estimator(
+        ...     model, X[300:], y[300:], kind="pit"
+        ... )
         >>> display.name, display.pit.shape
         ('BayesianRidge', (142,))
         """

@@ -64,7 +64,9 @@ class DependenceDisplay:
     >>> from skdgp.display import DependenceDisplay
     >>> X, y = make_waves(60, random_state=0)
     >>> model = SOLVEGPRegressor(10, 0, max_iter=20, random_state=0).fit(X, y)
-    >>> display = DependenceDisplay.from_estimator(model, X, [0], n_draws=20, random_state=0)
+    >>> display = DependenceDisplay.from_estimator(
+    ...     model, X, [0], n_draws=20, random_state=0
+    ... )
     >>> display.results[0].average.shape
     (25,)
     """

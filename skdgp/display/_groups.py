@@ -57,10 +57,14 @@ class GroupCoverageDisplay:
     >>> from skdgp import PredictiveDistribution
     >>> from skdgp.display import GroupCoverageDisplay
     >>> rng = np.random.default_rng(0)
-    >>> noise = np.repeat([0.5, 2.0], 200)  # but the model takes it for one everywhere
+    >>> noise = np.repeat(
+    ...     [0.5, 2.0], 200
+    ... )  # but the model takes it for one everywhere
     >>> dist = PredictiveDistribution.gaussian(np.zeros(400), np.ones(400))
     >>> groups = np.repeat(["calm", "wild"], 200)
-    >>> display = GroupCoverageDisplay.from_predictions(dist, noise * rng.standard_normal(400), groups=groups)
+    >>> display = GroupCoverageDisplay.from_predictions(
+    ...     dist, noise * rng.standard_normal(400), groups=groups
+    ... )
     >>> display.coverage.round(2)
     array([1.  , 0.58])
     """
@@ -115,7 +119,9 @@ class GroupCoverageDisplay:
         >>> from skdgp.display import GroupCoverageDisplay
         >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
         >>> sex = X["sex"].gt(0).map({False: "women", True: "men"})
-        >>> display = GroupCoverageDisplay.from_estimator(BayesianRidge().fit(X, y), X, y, groups=sex, name="sex")
+        >>> display = GroupCoverageDisplay.from_estimator(
+        ...     BayesianRidge().fit(X, y), X, y, groups=sex, name="sex"
+        ... )
         >>> display.group.tolist()
         ['men', 'women']
         """

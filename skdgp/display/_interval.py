@@ -51,7 +51,9 @@ class PredictiveIntervalDisplay:
     >>> from skdgp import PredictiveDistribution
     >>> from skdgp.display import PredictiveIntervalDisplay
     >>> dist = PredictiveDistribution.gaussian([0.0, 1.0, 4.0], [1.0, 1.0, 1.0])
-    >>> display = PredictiveIntervalDisplay.from_predictions(dist, [0.5, 3.0, 3.0], x=[1.0, 2.0, 3.0])
+    >>> display = PredictiveIntervalDisplay.from_predictions(
+    ...     dist, [0.5, 3.0, 3.0], x=[1.0, 2.0, 3.0]
+    ... )
     >>> display.inside
     array([ True, False,  True])
     >>> display.ax_.get_title()
@@ -113,7 +115,9 @@ class PredictiveIntervalDisplay:
         >>> from skdgp.display import PredictiveIntervalDisplay
         >>> X, y = load_diabetes(return_X_y=True)
         >>> model = BayesianRidge().fit(X[:300], y[:300])
-        >>> display = PredictiveIntervalDisplay.from_estimator(model, X[300:], y[300:], confidence_level=0.8)
+        >>> display = PredictiveIntervalDisplay.from_estimator(
+        ...     model, X[300:], y[300:], confidence_level=0.8
+        ... )
         >>> display.mean.shape, display.inside.shape
         ((142,), (142,))
         """

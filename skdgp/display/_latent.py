@@ -65,7 +65,9 @@ class LatentDisplay:
     >>> from skdgp.datasets import make_waves
     >>> from skdgp.display import LatentDisplay
     >>> X, y = make_waves(random_state=0)
-    >>> model = DSDGPRegressor((2,), 5, max_iter=5, n_estimators=1, random_state=0).fit(X, y)
+    >>> model = DSDGPRegressor(
+    ...     (2,), 5, max_iter=5, n_estimators=1, random_state=0
+    ... ).fit(X, y)
     >>> display = LatentDisplay.from_estimator(model, X, grid_resolution=50)
     >>> [mean.shape for mean in display.means]
     [(50, 2), (50, 1)]

@@ -37,7 +37,9 @@ class LearningCurveDisplay:
     >>> from skdgp.datasets import make_waves
     >>> from skdgp.display import LearningCurveDisplay
     >>> X, y = make_waves(random_state=0)
-    >>> model = DSDGPRegressor(max_iter=5, n_estimators=1, n_inducing=5, random_state=0).fit(X, y)
+    >>> model = DSDGPRegressor(
+    ...     max_iter=5, n_estimators=1, n_inducing=5, random_state=0
+    ... ).fit(X, y)
     >>> display = LearningCurveDisplay.from_estimator(model)
     >>> display.loss.shape, display.scores.shape
     ((5,), (5,))

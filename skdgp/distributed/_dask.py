@@ -92,9 +92,19 @@ def fit_dask(estimator, X, y, sample_weight=None, *, method="partial_fit", n_pas
     >>> from skdgp import DSDGPRegressor
     >>> from skdgp.datasets import make_waves
     >>> from skdgp.distributed import fit_dask
-    >>> X, y = (da.from_array(each, chunks=50) for each in make_waves(200, random_state=0))
-    >>> with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as client:
-    ...     model = fit_dask(DSDGPRegressor((), n_inducing=10, random_state=0), X, y, n_passes=2)
+    >>> X, y = (
+    ...     da.from_array(each, chunks=50)
+    ...     for each in make_waves(200, random_state=0)
+    ... )
+    >>> with Client(
+    ...     processes=False,
+    ...     n_workers=1,
+    ...     threads_per_worker=1,
+    ...     dashboard_address=":0",
+    ... ) as client:
+    ...     model = fit_dask(
+    ...         DSDGPRegressor((), n_inducing=10, random_state=0), X, y, n_passes=2
+    ...     )
     >>> model.n_iter_  # the rows fit into one chunk, and come twice
     2
     """

@@ -57,7 +57,9 @@ class FamilyDistribution(Mixture):
     --------
     >>> from scipy.stats import beta
     >>> from skdgp.distributions import FamilyDistribution
-    >>> dist = FamilyDistribution(beta, {"a": [[2.0], [8.0]], "b": [[6.0], [2.0]]}, [0.5, 0.5])
+    >>> dist = FamilyDistribution(
+    ...     beta, {"a": [[2.0], [8.0]], "b": [[6.0], [2.0]]}, [0.5, 0.5]
+    ... )
     >>> dist.mean, dist.ppf(0.5).round(3)
     (array([0.525]), array([0.547]))
     """

@@ -63,7 +63,9 @@ class PredictiveDistribution(Mixture):
     Examples
     --------
     >>> from skdgp import PredictiveDistribution
-    >>> dist = PredictiveDistribution([[0.0, 10.0], [2.0, 10.0]], [[1.0, 4.0], [1.0, 4.0]], [0.5, 0.5])
+    >>> dist = PredictiveDistribution(
+    ...     [[0.0, 10.0], [2.0, 10.0]], [[1.0, 4.0], [1.0, 4.0]], [0.5, 0.5]
+    ... )
     >>> dist.mean, dist.std.round(4)
     (array([ 1., 10.]), array([1.4142, 2.    ]))
     >>> dist.cdf([2.0, 10.0]).round(4)

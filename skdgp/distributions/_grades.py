@@ -44,7 +44,9 @@ class GradeDistribution(Mixture):
     Examples
     --------
     >>> from skdgp.distributions import GradeDistribution
-    >>> dist = GradeDistribution([1, 2, 3], [[[0.2, 0.5, 0.3], [0.0, 0.1, 0.9]]], [1.0])
+    >>> dist = GradeDistribution(
+    ...     [1, 2, 3], [[[0.2, 0.5, 0.3], [0.0, 0.1, 0.9]]], [1.0]
+    ... )
     >>> dist.mean.round(3), dist.pmf([2, 2])
     (array([2.1, 2.9]), array([0.5, 0.1]))
     >>> dist.ppf(0.5), dist.cdf([2, 2]).round(3)

@@ -369,7 +369,9 @@ class CountDistribution(_LogLink):
     --------
     >>> import numpy as np
     >>> from skdgp.distributions import CountDistribution
-    >>> dist = CountDistribution(np.log([[2.0, 50.0]]), [[0.0, 0.0]], [[0.0, 0.1]], [1.0])
+    >>> dist = CountDistribution(
+    ...     np.log([[2.0, 50.0]]), [[0.0, 0.0]], [[0.0, 0.1]], [1.0]
+    ... )
     >>> dist.mean.round(3), dist.var.round(3)
     (array([ 2., 50.]), array([  2., 300.]))
     >>> dist.pmf([2, 50]).round(4)
@@ -589,7 +591,9 @@ class GammaDistribution(_LogLink):
     --------
     >>> import numpy as np
     >>> from skdgp.distributions import GammaDistribution
-    >>> dist = GammaDistribution(np.log([[2.0, 50.0]]), [[0.0, 0.1]], [[0.25, 0.25]], [1.0])
+    >>> dist = GammaDistribution(
+    ...     np.log([[2.0, 50.0]]), [[0.0, 0.1]], [[0.25, 0.25]], [1.0]
+    ... )
     >>> dist.mean.round(3), dist.std.round(3)
     (array([ 2.   , 52.564]), array([ 1.   , 32.465]))
     >>> lower, upper = dist.interval(0.9)

@@ -442,7 +442,9 @@ class Mixture:
         Examples
         --------
         >>> from skdgp import PredictiveDistribution
-        >>> PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0]).hazard([0.0, 1.0]).round(4)
+        >>> PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 2.0]).hazard(
+        ...     [0.0, 1.0]
+        ... ).round(4)
         array([0.7979, 0.3989])
         """
         y = np.asarray(y, dtype=np.float64)

@@ -147,7 +147,9 @@ class TransformedDistribution(Mixture):
     --------
     >>> from skdgp import PredictiveDistribution
     >>> from skdgp.distributions import TransformedDistribution
-    >>> dist = TransformedDistribution(PredictiveDistribution.gaussian([0.0, 1.0], [0.5, 0.5]), "log")
+    >>> dist = TransformedDistribution(
+    ...     PredictiveDistribution.gaussian([0.0, 1.0], [0.5, 0.5]), "log"
+    ... )
     >>> dist.mean.round(4), dist.ppf(0.5).round(4)  # a log-normal distribution
     (array([1.1331, 3.0802]), array([1.    , 2.7183]))
     >>> dist.pdf([-1.0, 3.0]).round(4)

@@ -272,7 +272,9 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
     >>> from sklearn.datasets import make_friedman1
     >>> from skdgp import AVDGPRegressor
     >>> X, y = make_friedman1(n_samples=200, noise=1.0, random_state=0)
-    >>> model = AVDGPRegressor(max_iter=30, n_estimators=1, random_state=0).fit(X, y)
+    >>> model = AVDGPRegressor(max_iter=30, n_estimators=1, random_state=0).fit(
+    ...     X, y
+    ... )
     >>> mean, std = model.predict(X[:3], return_std=True)
     >>> mean.shape, std.shape
     ((3,), (3,))
@@ -502,7 +504,9 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
     >>> from sklearn.datasets import make_moons
     >>> from skdgp import AVDGPClassifier
     >>> X, y = make_moons(n_samples=200, noise=0.2, random_state=0)
-    >>> model = AVDGPClassifier(max_iter=50, n_estimators=1, random_state=0).fit(X, y)
+    >>> model = AVDGPClassifier(max_iter=50, n_estimators=1, random_state=0).fit(
+    ...     X, y
+    ... )
     >>> model.predict_proba(X[:3]).shape
     (3, 2)
     >>> bool(model.score(X, y) > 0.9)

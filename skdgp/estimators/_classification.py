@@ -92,7 +92,9 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
         >>> from skdgp import AVDGPClassifier
         >>> X, y = make_moons(100, random_state=0)
         >>> model = AVDGPClassifier(max_iter=2, n_estimators=1, random_state=0)
-        >>> model.fit(X[:80], y[:80], X_val=X[80:], y_val=y[80:]).validation_scores_.shape
+        >>> model.fit(
+        ...     X[:80], y[:80], X_val=X[80:], y_val=y[80:]
+        ... ).validation_scores_.shape
         (2,)
         """
         return _training.fit(self, X, y, sample_weight, X_val, y_val)
@@ -158,7 +160,9 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
         >>> X, y = make_moons(200, random_state=0)
         >>> model = DSDGPClassifier(n_inducing=5, random_state=0)
         >>> for rows in (slice(0, 100), slice(100, 200)):
-        ...     model = model.partial_fit(X[rows], y[rows], classes=[0, 1], total_size=200)
+        ...     model = model.partial_fit(
+        ...         X[rows], y[rows], classes=[0, 1], total_size=200
+        ...     )
         >>> model.loss_curve_.shape  # a number for each chunk
         (2,)
         """
@@ -192,7 +196,9 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
         >>> from sklearn.datasets import make_moons
         >>> from skdgp import AVDGPClassifier
         >>> X, y = make_moons(60, random_state=0)
-        >>> model = AVDGPClassifier(max_iter=2, n_estimators=1, random_state=0).fit(X, y)
+        >>> model = AVDGPClassifier(max_iter=2, n_estimators=1, random_state=0).fit(
+        ...     X, y
+        ... )
         >>> model.predict_log_proba(X[:3]).shape
         (3, 2)
         """
@@ -235,7 +241,9 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
         >>> from sklearn.datasets import make_moons
         >>> from skdgp import AVDGPClassifier
         >>> X, y = make_moons(60, random_state=0)
-        >>> model = AVDGPClassifier(max_iter=2, n_estimators=1, random_state=0).fit(X, y)
+        >>> model = AVDGPClassifier(max_iter=2, n_estimators=1, random_state=0).fit(
+        ...     X, y
+        ... )
         >>> model.predict_proba(X[:3]).sum(axis=1).round(6)
         array([1., 1., 1.])
         """
@@ -260,7 +268,9 @@ class DeepGPClassifier(Shell, ClassifierMixin, BaseEstimator):
         >>> from skdgp import AVDGPClassifier
         >>> X, y = make_moons(60, random_state=0)
         >>> labels = ["below" if number else "above" for number in y]
-        >>> model = AVDGPClassifier(max_iter=2, n_estimators=1, random_state=0).fit(X, labels)
+        >>> model = AVDGPClassifier(max_iter=2, n_estimators=1, random_state=0).fit(
+        ...     X, labels
+        ... )
         >>> model.predict(X).shape, model.classes_.tolist()
         ((60,), ['above', 'below'])
         """

@@ -313,7 +313,9 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
     >>> from sklearn.datasets import make_friedman1
     >>> from skdgp import DSDGPRegressor
     >>> X, y = make_friedman1(n_samples=200, noise=1.0, random_state=0)
-    >>> model = DSDGPRegressor(max_iter=30, n_estimators=1, random_state=0).fit(X, y)
+    >>> model = DSDGPRegressor(max_iter=30, n_estimators=1, random_state=0).fit(
+    ...     X, y
+    ... )
     >>> mean, std = model.predict(X[:3], return_std=True)
     >>> mean.shape, std.shape
     ((3,), (3,))
@@ -560,7 +562,9 @@ class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
     >>> from sklearn.datasets import make_moons
     >>> from skdgp import DSDGPClassifier
     >>> X, y = make_moons(n_samples=200, noise=0.2, random_state=0)
-    >>> model = DSDGPClassifier(max_iter=30, n_estimators=1, random_state=0).fit(X, y)
+    >>> model = DSDGPClassifier(max_iter=30, n_estimators=1, random_state=0).fit(
+    ...     X, y
+    ... )
     >>> model.predict_proba(X[:3]).shape
     (3, 2)
     >>> bool(model.score(X, y) > 0.9)

@@ -62,8 +62,12 @@ class FunctionDraws:
     >>> grid = np.linspace(0, 1, 200)[:, None]
     >>> draws(grid).shape, draws.gradient(grid).shape
     ((200, 5), (200, 1, 5))
-    >>> highest = grid[draws(grid).argmax(axis=0)]  # where each function is highest on the grid
-    >>> bool((draws(grid[50:60]) == draws(grid)[50:60]).all())  # a function, whatever rows are asked for
+    >>> highest = grid[
+    ...     draws(grid).argmax(axis=0)
+    ... ]  # where each function is highest on the grid
+    >>> bool(
+    ...     (draws(grid[50:60]) == draws(grid)[50:60]).all()
+    ... )  # a function, whatever rows are asked for
     True
     """
 
@@ -251,7 +255,9 @@ def sample_layers(self, X, n_functions=1, member=0, random_state=None):
     >>> from skdgp import DSDGPRegressor
     >>> from skdgp.datasets import make_waves
     >>> X, y = make_waves(60, random_state=0)
-    >>> model = DSDGPRegressor((2,), 5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
+    >>> model = DSDGPRegressor(
+    ...     (2,), 5, max_iter=2, n_estimators=1, random_state=0
+    ... ).fit(X, y)
     >>> [values.shape for values in model.sample_layers(X[:3], 4)]
     [(3, 2, 4), (3, 1, 4)]
     """

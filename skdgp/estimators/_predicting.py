@@ -219,7 +219,9 @@ def predict_layers(self, X, member=0):
     >>> from skdgp import DSDGPRegressor
     >>> from skdgp.datasets import make_waves
     >>> X, y = make_waves(60, random_state=0)
-    >>> model = DSDGPRegressor((2,), 5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
+    >>> model = DSDGPRegressor(
+    ...     (2,), 5, max_iter=2, n_estimators=1, random_state=0
+    ... ).fit(X, y)
     >>> [mean.shape for mean, std in model.predict_layers(X[:3])]
     [(3, 2), (3, 1)]
     """

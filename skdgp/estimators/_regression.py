@@ -163,7 +163,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(100, random_state=0)
         >>> model = AVDGPRegressor(max_iter=2, n_estimators=1, random_state=0)
-        >>> model.fit(X[:80], y[:80], X_val=X[80:], y_val=y[80:]).validation_scores_.shape
+        >>> model.fit(
+        ...     X[:80], y[:80], X_val=X[80:], y_val=y[80:]
+        ... ).validation_scores_.shape
         (2,)
         """
         known = {"exposure": exposure, "noise_variance": noise_variance}
@@ -298,7 +300,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> X, y = make_waves(100, random_state=0)
         >>> model = SOLVEGPRegressor(max_iter=5, random_state=0).fit(X[:80], y[:80])
         >>> before = model.predict_dist(X[80:]).logpdf(y[80:]).mean()
-        >>> after = model.update(X[80:], y[80:]).predict_dist(X[80:]).logpdf(y[80:]).mean()
+        >>> after = (
+        ...     model.update(X[80:], y[80:]).predict_dist(X[80:]).logpdf(y[80:]).mean()
+        ... )
         >>> bool(after > before)
         True
         """
@@ -389,7 +393,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> model = SOLVEGPRegressor(n_inducing=5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
+        >>> model = SOLVEGPRegressor(
+        ...     n_inducing=5, max_iter=2, n_estimators=1, random_state=0
+        ... ).fit(X, y)
         >>> mean, std = model.predict(X[:3], return_std=True)
         >>> mean.shape, std.shape
         ((3,), (3,))
@@ -459,7 +465,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> X = np.linspace(-1, 1, 40)[:, None]
         >>> y = np.hstack([np.sin(3 * X), -np.sin(3 * X)])
         >>> y[::2, 1] = np.nan
-        >>> model = SOLVEGPRegressor(8, 0, n_latent_outputs=1, max_iter=40, random_state=0).fit(X, y)
+        >>> model = SOLVEGPRegressor(
+        ...     8, 0, n_latent_outputs=1, max_iter=40, random_state=0
+        ... ).fit(X, y)
         >>> bool((model.predict_output_cov(X, latent=True)[:, 0, 1] < 0).all())
         True
         """
@@ -517,7 +525,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> model = SOLVEGPRegressor(n_inducing=10, max_iter=20, random_state=0).fit(X, y)
+        >>> model = SOLVEGPRegressor(n_inducing=10, max_iter=20, random_state=0).fit(
+        ...     X, y
+        ... )
         >>> gradient, std = model.predict_gradient(X[:3], return_std=True)
         >>> gradient.shape, std.shape
         ((3, 1), (3, 1))
@@ -581,7 +591,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> model = SOLVEGPRegressor(n_inducing=5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
+        >>> model = SOLVEGPRegressor(
+        ...     n_inducing=5, max_iter=2, n_estimators=1, random_state=0
+        ... ).fit(X, y)
         >>> dist = model.predict_dist(X)
         >>> dist.shape, dist.cdf(y).shape
         ((60,), (60,))
@@ -688,8 +700,13 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> model = SOLVEGPRegressor(n_inducing=5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
-        >>> model.predict_quantiles(X, [0.1, 0.5, 0.9]).shape, model.predict_quantiles(X, 0.5).shape
+        >>> model = SOLVEGPRegressor(
+        ...     n_inducing=5, max_iter=2, n_estimators=1, random_state=0
+        ... ).fit(X, y)
+        >>> (
+        ...     model.predict_quantiles(X, [0.1, 0.5, 0.9]).shape,
+        ...     model.predict_quantiles(X, 0.5).shape,
+        ... )
         ((60, 3), (60,))
         """
         X = query(self, X)
@@ -735,7 +752,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> model = SOLVEGPRegressor(n_inducing=5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
+        >>> model = SOLVEGPRegressor(
+        ...     n_inducing=5, max_iter=2, n_estimators=1, random_state=0
+        ... ).fit(X, y)
         >>> lower, upper = model.predict_interval(X, 0.9).T
         >>> lower.shape, upper.shape
         ((60,), (60,))
@@ -796,10 +815,14 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> model = SOLVEGPRegressor(n_inducing=5, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
+        >>> model = SOLVEGPRegressor(
+        ...     n_inducing=5, max_iter=2, n_estimators=1, random_state=0
+        ... ).fit(X, y)
         >>> model.sample_y(X, n_samples=10, random_state=0).shape
         (60, 10)
-        >>> SOLVEGPRegressor().sample_y(X, n_samples=10, random_state=0).shape  # of the prior
+        >>> SOLVEGPRegressor().sample_y(
+        ...     X, n_samples=10, random_state=0
+        ... ).shape  # of the prior
         (60, 10)
         """
         rng = check_random_state(random_state)
@@ -837,7 +860,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> from skdgp import SOLVEGPRegressor
         >>> from skdgp.datasets import make_waves
         >>> X, y = make_waves(60, random_state=0)
-        >>> SOLVEGPRegressor(n_inducing=10, max_iter=20, random_state=0).fit(X, y).score(X, y) > 0.5
+        >>> SOLVEGPRegressor(n_inducing=10, max_iter=20, random_state=0).fit(
+        ...     X, y
+        ... ).score(X, y) > 0.5
         True
         """
         from sklearn.metrics import r2_score  # brings modules that fits do not need

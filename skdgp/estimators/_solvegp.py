@@ -372,7 +372,9 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         >>> learnt = model.log_marginal_likelihood(model.kernel_.theta, X, y)
         >>> bool(np.isclose(learnt, model.log_marginal_likelihood(), atol=0.01))
         True
-        >>> bool(model.log_marginal_likelihood(model.kernel_.theta + 1.0, X, y) < learnt)
+        >>> bool(
+        ...     model.log_marginal_likelihood(model.kernel_.theta + 1.0, X, y) < learnt
+        ... )
         True
         """
         known = {"noise_variance": noise_variance}

@@ -86,7 +86,9 @@ def sensitivity(estimator, X, *, features=None, target=None, n_draws=50, n_sampl
     >>> from sklearn.datasets import make_friedman1
     >>> from skdgp import SOLVEGPRegressor
     >>> from skdgp.inspection import sensitivity
-    >>> X, y = make_friedman1(100, n_features=6, random_state=0)  # the sixth feature is useless
+    >>> X, y = make_friedman1(
+    ...     100, n_features=6, random_state=0
+    ... )  # the sixth feature is useless
     >>> model = SOLVEGPRegressor(max_iter=20, random_state=0).fit(X, y)
     >>> result = sensitivity(model, X, n_draws=10, n_samples=256, random_state=0)
     >>> int(result.total_order.argmin())

@@ -14,7 +14,9 @@ arrays:
 >>> method = AVDGP(hidden_dims=(3,), max_iter=2)
 >>> model = method.build(data.X, Gaussian(1), generator)
 >>> plan = method.plan(len(data))
->>> [history] = plan.trainer([Member(model, Part(data), generator)], plan.settings)
+>>> [history] = plan.trainer(
+...     [Member(model, Part(data), generator)], plan.settings
+... )
 >>> len(history.loss), model(data.X).mean.shape
 (2, torch.Size([8, 100, 1]))
 """

@@ -110,8 +110,14 @@ def fit_chunks(
     >>> X, y = make_waves(200, random_state=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "waves.csv")
-    ...     pd.DataFrame({"position": X[:, 0], "height": y}).to_csv(path, index=False)
-    ...     model = fit_chunks(DSDGPRegressor((), n_inducing=10, random_state=0), path, target="height")
+    ...     pd.DataFrame({"position": X[:, 0], "height": y}).to_csv(
+    ...         path, index=False
+    ...     )
+    ...     model = fit_chunks(
+    ...         DSDGPRegressor((), n_inducing=10, random_state=0),
+    ...         path,
+    ...         target="height",
+    ...     )
     >>> model.feature_names_in_.tolist()
     ['position']
     """
