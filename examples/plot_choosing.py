@@ -255,9 +255,9 @@ assert spread["Deep GP"] < spread["NGBoost"] < spread["Boosted trees"]
 # -----------------------------
 # The models have two lines each, the lower and the upper ends of their 90 % intervals. The grey area is the true
 # interval. Trees can only make steps, and both boosted trees and NGBoost consist of trees. They follow the steps of the
-# tariff, but they also turn the smooth reach of the arm into stairs. The deep GP follows the smooth reach, and rounds
-# off the steps of the tariff a little. Boosted trees have intervals of the same width for all rows. For deliveries
-# these are too wide at noon, and too narrow in the rush hours.
+# tariff, but they also turn the smooth reach of the arm into stairs. The deep GP follows the smooth reach, rounds off
+# the steps of the tariff a little, and waves between half kilograms, where there are no rows. Boosted trees have
+# intervals of the same width for all rows. For deliveries these are too wide at noon, and too narrow in the rush hours.
 
 import matplotlib.pyplot as plt
 

@@ -9,6 +9,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -296,6 +297,16 @@ def test_kernel_of_the_contributing_page_is_that_of_scikit_learn(contributed):
 def test_citation_names_this_version():
     version = re.search(r'__version__ = "(.*)"', (PACKAGE / "__init__.py").read_text(encoding="utf-8"))[1]
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"  version = {{{version}}},\n" in (ROOT / "CITATION.bib").read_text(encoding="utf-8")
+
+
+def test_recipe_of_conda_has_this_version_and_its_dependencies():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    recipe = (ROOT / ".github/conda-forge/meta.yaml").read_text(encoding="utf-8")
+    run = re.search(r"  run:\n    - python .*\n((?:    - .*\n)+)", recipe)[1]
+    named = [line.removeprefix("    - ").replace("pytorch", "torch").replace(" ", "") for line in run.splitlines()]
+    assert named == project["dependencies"]
+    assert f'version = "{skdgp.__version__}"' in recipe
 
 
 def test_ci_runs_the_test_command_of_the_readme():

@@ -11,6 +11,8 @@ from ._regression import DeepGPRegressor
 class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
     """Deep Gaussian process regression with amortised inducing variables.
 
+    This is the first choice for more than 10 000 rows. See :doc:`/which_estimator`.
+
     Every row has a few inducing variables of its own: function values at points near the row, which summarise the
     function there. Small networks compute them from the row itself and, in deeper layers, from the outputs of the layer
     before [1]_. A row then needs far fewer inducing points than a table whose rows share them, and minibatches may have
@@ -288,6 +290,8 @@ class AVDGPRegressor(DeepGPRegressor, AVDGPParameters):
 @estimator
 class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
     """Deep Gaussian process classification with amortised inducing variables.
+
+    This is the first choice for more than 10 000 rows. See :doc:`/which_estimator`.
 
     Every row has a few inducing variables of its own: function values at points near the row, which summarise the
     function there. Small networks compute them from the row itself and, in deeper layers, from the outputs of the layer

@@ -19,6 +19,8 @@ def _inducing_points(self):
 class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
     """Deep Gaussian process regression with global inducing variables.
 
+    This is the first choice for 1000 to 10 000 rows. See :doc:`/which_estimator`.
+
     The model is a chain of sparse Gaussian processes, trained by doubly stochastic variational inference [1]_. Every
     layer summarises what it has learnt in inducing variables, which are function values that all rows share. Random
     samples, or learnt quadrature points, carry the uncertainty from layer to layer. Hidden layers start as the
@@ -331,6 +333,8 @@ class DSDGPRegressor(DeepGPRegressor, LatentDSDGPParameters):
 @estimator
 class DSDGPClassifier(DeepGPClassifier, DSDGPParameters):
     """Deep Gaussian process classification with global inducing variables.
+
+    This is the first choice for up to 10 000 rows. See :doc:`/which_estimator`.
 
     The model is that of :class:`DSDGPRegressor` [1]_. Two classes have the probit likelihood. More classes have the
     robust max likelihood, with one output for each class [3]_. Labels may be of any kind. The classifier has no latent

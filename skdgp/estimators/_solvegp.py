@@ -28,6 +28,8 @@ def _orthogonal_points(self):
 class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
     """Sparse Gaussian process regression with orthogonally decomposed inducing variables.
 
+    This is the first choice for up to 1000 rows. See :doc:`/which_estimator`.
+
     The model is a Gaussian process of one layer whose inducing points come in two sets [1]_. The first set summarises
     the function. The second set is orthogonal to the first, and summarises what the first leaves over. The model
     predicts as well as one with a single set of as many points. A training step takes about as long, and there are
