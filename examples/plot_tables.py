@@ -79,7 +79,8 @@ print(X_train.assign(rent=y_train.round()).head(6).to_string())
 # are more.
 #
 # Boosted trees learn from the same table, for comparison. The output has the root mean squared error (RMSE) of both
-# models, by the number of missing cells in a row. The last column is the share of rents inside the GP's 90 % intervals.
+# models, by the number of missing cells in a row: that of the GP is smaller. The last column is the share of rents
+# inside the GP's 90 % intervals.
 
 from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -127,6 +128,7 @@ print(
     .round(3)
     .to_string()
 )
+assert (by_gaps["RMSE, GP"] < by_gaps["RMSE, boosted trees"]).all()
 
 # %%
 # How a missing cell widens the interval
@@ -158,6 +160,10 @@ intervals = {
     for name, case in cases.items()
 }
 means = {name: model.predict(case)[0] for name, case in cases.items()}
+width = {name: np.ptp(interval) for name, interval in intervals.items()}
+assert width["all known"] < width["year missing"]
+assert 2 * width["year missing"] < width["size missing"]
+assert 2 * width["all known"] < width["new district"]
 
 # %%
 # Which columns matter
