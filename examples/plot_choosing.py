@@ -117,7 +117,7 @@ for problem, (X, truth) in problems.items():
 # value. NGBoost needs these columns. The deep GP would take categories as they are, too (:doc:`/tables`). It gets the
 # same columns as NGBoost here, so that both learn from the same features.
 #
-# To save time, the deep GP is a single model instead of an ensemble, and makes at most 50 passes over the data. The
+# To save time, the deep GP is a single model instead of an ensemble, and learns for at most 50 epochs. The
 # other models have their default settings.
 
 from ngboost import NGBRegressor

@@ -175,7 +175,7 @@ plt.show()
 # If a chain gives two inputs the same value, training cannot tell these inputs apart. To see how much this matters, we
 # fit chains to two hundred noisy rows of a wave. All hidden layers have a single output. Some of the chains are
 # ordinary ones. The others are amortised, as in the estimator: its networks compute the inducing variables of every
-# row, so the rows are not independent. Each chain may make 60 passes over the data.
+# row, so the rows are not independent. Each chain may take 60 epochs.
 #
 # The *continuous ranked probability score* (CRPS) compares predicted distributions with new rows, in the units of the
 # target; lower is better. A model that has learnt nothing predicts the mean and the standard deviation of all targets

@@ -122,9 +122,9 @@ pipeline = Pipeline([("prepare", prepare), ("model", deep_gp)])
 # GP, with one layer.
 #
 # We compare the candidates by the continuous ranked probability score (CRPS), an error of whole predicted distributions
-# in the units of the price; lower is better. ``GridSearchCV`` trains all candidates for 27 passes over the data
-# (epochs). ``HalvingGridSearchCV`` first trains all of them for 3 epochs. Then it trains the best third for 9, and the
-# best one of these for 27.
+# in the units of the price; lower is better. ``GridSearchCV`` trains all candidates for 27 epochs.
+# ``HalvingGridSearchCV`` first trains all of them for 3 epochs. Then it trains the best third for 9, and the best one
+# of these for 27.
 
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, KFold
