@@ -3,8 +3,8 @@
 What a GPU would refuse is seen on the CPU, too: operations pass a mode of PyTorch that names those of the kinds below.
 """
 
+import linecache
 import sys
-import traceback
 from contextlib import suppress
 from pathlib import Path
 
@@ -77,6 +77,9 @@ class OfDevice(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+#: Functions of this file that stand between a line of the package and the watch.
+BETWEEN = ("__torch_function__", "__torch_dispatch__")
+
 #: Functions that read numbers, which steps on a GPU do not call, or not with numbers that they would have to wait for.
 ON_A_CPU = ("largest_square", "summed_differences")
 
@@ -93,16 +96,15 @@ class Watch:
 
     def refuse(self, name, numbers=None):
         """Remember the line of the package that has called something."""
-        frame = next(
-            frame
-            for frame in reversed(traceback.extract_stack())
-            if frame.filename.startswith(OURS)
-            and frame.name not in ("refuse", "__torch_function__", "__torch_dispatch__")
-        )
         if self.preparing:
             self.constants.add(numbers)
-        elif frame.name not in ON_A_CPU and not (frame.name == "constant" and numbers in self.constants):
-            self.places.add(f"{name} in {frame.filename}:{frame.lineno}: {frame.line}")
+            return
+        frame = sys._getframe().f_back
+        while not (code := frame.f_code).co_filename.startswith(OURS) or code.co_name in BETWEEN:
+            frame = frame.f_back
+        if code.co_name not in ON_A_CPU and not (code.co_name == "constant" and numbers in self.constants):
+            text = linecache.getline(code.co_filename, frame.f_lineno).strip()
+            self.places.add(f"{name} in {code.co_filename}:{frame.f_lineno}: {text}")
 
     def __enter__(self):
         for mode in self.modes:
