@@ -218,17 +218,21 @@ CLASSES = run_path(str(ROOT / "doc/_ext/classes.py"))
 
 
 def documented_methods(cls):
-    """Methods whose documentation has an example, as the class's page shows it."""
+    """Name, lines in the code and on the class's page, of methods whose documentation has an example."""
     for name in dir(cls):
-        text = inspect.getdoc(getattr(cls, name)) if not name.startswith("_") else None
+        method = getattr(cls, name)
+        text = inspect.getdoc(method) if callable(method) and not name.startswith("_") else None
         if text and ">>>" in text:
-            yield name, CLASSES["of_its_own"](text.split("\n"), cls)
+            yield name, text.split("\n"), CLASSES["of_its_own"](text.split("\n"), cls)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", ESTIMATORS)
 def test_examples_of_methods_run_with_the_class_of_their_page(cls):
-    for name, lines in documented_methods(cls):
+    """Those that are the same on the page and in the code run where pytest collects docstrings."""
+    for name, written, lines in documented_methods(cls):
+        if lines == written and getattr(cls, name).__module__.startswith("skdgp."):
+            continue
         test = doctest.DocTestParser().get_doctest("\n".join(lines), {}, f"{cls.__name__}.{name}", None, None)
         report: list = []
         doctest.DocTestRunner(verbose=False).run(test, out=report.append)
@@ -237,7 +241,7 @@ def test_examples_of_methods_run_with_the_class_of_their_page(cls):
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
 def test_fit_shows_the_class_of_its_page(cls):
-    shown = dict(documented_methods(cls))
+    shown = {name: lines for name, _, lines in documented_methods(cls)}
     for name in ("fit", "partial_fit"):
         assert any(f"{cls.__name__}(" in line for line in shown[name]), name
 
