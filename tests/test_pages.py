@@ -3,7 +3,8 @@
 The examples of a page run in their order, and what one has made the next can use. A comment ``.. unprinted`` holds code
 that runs there, too: it makes what the text takes for granted, such as a table. A comment ``.. not run:`` says why the
 example after it does not run, such as for want of a cluster; its code has to be Python all the same. Fits have small
-defaults here, since examples show how things are called and not how good they are.
+defaults here, since examples show how things are called and not how good they are. Most of a small fit is the base and
+the correction by neighbours, which only pages about them have here; the README and three pages run with all defaults.
 """
 
 import ast
@@ -31,8 +32,12 @@ NOT_PYTHON = ("pip ", "python ", "python3 ", "torchrun ", "#!/bin/bash", ".venv/
 #: Packages that the tests do without where they are not installed.
 OPTIONAL = {"botorch", "dask_jobqueue", "mapie", "onnxruntime", "optuna", "shap", "skops", "skpro"}
 
-#: What fits are cut to, unless an example says otherwise.
+#: What fits are cut to, unless an example says otherwise, and what else where no example asks for ``OF_ALL_PARTS``.
 SMALL = {"max_iter": 2, "n_estimators": 1}
+ALONE = {"base": None, "n_neighbors": 0}
+
+#: Methods of members, base and neighbours together, each of which has a part of its own in them.
+OF_ALL_PARTS = re.compile(r"\.(leave_one_out|update)\(")
 
 
 def examples_of(path):
@@ -68,14 +73,16 @@ def missing_packages(code):
 
 
 @pytest.fixture
-def small(monkeypatch, tmp_path):
+def small(path, monkeypatch, tmp_path):
     """Fits take moments, pictures need no screen, and files go to a folder of their own."""
     monkeypatch.chdir(tmp_path)
     mpl.use("Agg")
+    asked = any(OF_ALL_PARTS.search(code) for _, code, kind in examples_of(path) if kind != "not run")
+    values = SMALL if asked else SMALL | ALONE
     for name in skdgp.__all__:
         defaults = getattr(inspect.unwrap(getattr(skdgp, name).__init__), "__kwdefaults__", None) or {}
-        for parameter in SMALL.keys() & defaults.keys():
-            monkeypatch.setitem(defaults, parameter, SMALL[parameter])
+        for parameter in values.keys() & defaults.keys():
+            monkeypatch.setitem(defaults, parameter, values[parameter])
 
 
 @pytest.mark.slow
