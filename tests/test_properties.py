@@ -8,6 +8,7 @@ import pickle
 import sys
 import warnings
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -162,6 +163,12 @@ def face(case, model, X, unit=1.0) -> dict[str, np.ndarray]:
     return said
 
 
+@cache
+def usual(case):
+    """What the fitted estimator says of rows near the data: the same for all tests of a combination."""
+    return face(case, case.model, near(case))
+
+
 def agree(said, expected, tolerance, rows=slice(None)):
     """Assert that what is said of rows agrees: to this share of a typical value."""
     for name, values in expected.items():
@@ -207,7 +214,7 @@ def test_usual_combinations_have_every_value():
 def test_a_row_is_predicted_alike_alone_and_among_others(case):
     model = case.model
     X = near(case)
-    together = face(case, model, X)
+    together = usual(case)
     order = np.random.default_rng(case.seed).permutation(len(X) + 3)
     among = face(case, model, taken(joined([X, far(case, 1, 8, any_exponent(case))]), order))
     agree(among, together, tolerance_of(model), np.argsort(order)[: len(X)])
@@ -236,8 +243,7 @@ def test_numbers_are_finite_and_work_is_bounded(case):
 @pytest.mark.usefixtures("few_draws")
 @any_estimator
 def test_copies_predict_alike(case):
-    model, X = case.model, near(case)
-    expected = face(case, model, X)
+    model, X, expected = case.model, near(case), usual(case)
     agree(face(case, pickle.loads(pickle.dumps(model)), X), expected, 1e-12)
     agree(face(case, case.fitted(), X), expected, 1e-12)
     assert clone(model).get_params().keys() == model.get_params().keys()
@@ -250,8 +256,7 @@ def test_rows_of_no_weight_are_absent(case):
     extra = case.rows(np.random.default_rng(0), 5)
     y = joined([case.y, case.y[:5][::-1]])
     with_them = case.fitted(joined([case.X, extra]), y, np.append(weight, np.zeros(5)))
-    X = near(case)
-    agree(face(case, with_them, X), face(case, case.model, X), 1e-9)
+    agree(face(case, with_them, near(case)), usual(case), 1e-9)
 
 
 def in_own_units(case):
@@ -271,7 +276,7 @@ def test_units_of_features_do_not_matter(case):
             return rows.assign(a=factor * rows["a"])
         return rows * np.append(factor, np.ones(rows.shape[1] - 1))
 
-    said, expected = face(case, case.fitted(X=scaled(case.X)), scaled(X)), face(case, case.model, X)
+    said, expected = face(case, case.fitted(X=scaled(case.X)), scaled(X)), usual(case)
     for name in expected:
         if "gradient" in name:
             axis = 2 if expected[name].ndim > 2 and (case.estimator in CLASSIFIERS or case.targets == "two") else 1
@@ -310,8 +315,8 @@ def test_deviations_in_closed_form_have_the_units_of_targets(estimator):
 def check_units(case):
     """Assert that predictions of targets in another unit are the same in this unit."""
     power = 20 if case.seed % 2 else -20
-    factor, X = 2.0**power, near(case)
-    said, expected = face(case, case.fitted(y=factor * case.y, unit=factor), X, factor), face(case, case.model, X)
+    factor = 2.0**power
+    said, expected = face(case, case.fitted(y=factor * case.y, unit=factor), near(case), factor), usual(case)
     for name, values in said.items():
         if name == "logpdf":
             said[name] = values + power * np.log(2)
