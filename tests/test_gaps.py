@@ -265,11 +265,19 @@ def coverage(model, X, y, level=0.9):
 
 class TestFits:
     @pytest.mark.slow
-    @every_class
-    @pytest.mark.parametrize(("scale", "share"), [(1.0, 0.05), (1e-6, 0.05), (1e6, 0.2)])
+    @pytest.mark.parametrize(
+        ("kind", "scale", "share"),
+        [
+            (SOLVEGPRegressor, 1.0, 0.05),
+            (DSDGPRegressor, 1e-6, 0.05),
+            (DSDGPRegressor, 1.0, 0.2),
+            (AVDGPRegressor, 1.0, 0.05),
+            (AVDGPRegressor, 1e6, 0.2),
+        ],
+    )
     def test_complete_rows_have_their_own_intervals(self, kind, scale, share):
         X, y, _ = wave(300, share=share, scale=scale)
-        X_new, y_new, complete = wave(2000, 1, share, scale)
+        X_new, y_new, complete = wave(1000, 1, share, scale)
         model = kind(**QUICK).fit(X, y)
         assert 0.84 < coverage(model, X_new[complete], y_new[complete]) < 0.95
         assert 0.84 < coverage(model, X_new[~complete], y_new[~complete]) < 0.96
@@ -346,27 +354,28 @@ def cities(n_rows, seed=0, scale=1.0, told=False, n_levels=4):
     return pd.DataFrame({"x": x, "city": names}), scale * y, ~missing
 
 
+#: Options that change what is made of rows with missing cells, numbers and categories alike, and options that change
+#: who learns how much such cells add, which is the same for both.
+OF_ROWS = [
+    {"n_neighbors": 10},
+    {"base": None, "n_neighbors": 0},
+    {"trend": Ridge()},
+    {"normalize_X": False},
+    {"likelihood": "student_t"},
+    {"target_transform": "log"},
+]
+OF_LEARNERS = [{"n_neighbors": 0}, {"trend": Ridge(), "base": None}, {"early_stopping": False}, {"n_estimators": 3}]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("table", [wave, cities])
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"n_neighbors": 0},
-        {"n_neighbors": 10},
-        {"base": None, "n_neighbors": 0},
-        {"trend": Ridge()},
-        {"trend": Ridge(), "base": None},
-        {"early_stopping": False},
-        {"n_estimators": 3},
-        {"normalize_X": False},
-        {"likelihood": "student_t"},
-        {"target_transform": "log"},
-    ],
-    ids=str,
+    ("table", "options"),
+    [(wave, each) for each in OF_ROWS + OF_LEARNERS] + [(cities, each) for each in OF_ROWS],
+    ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_intervals_hold_with_all_options(table, options):
     X, y, _ = table(300)
-    X_new, y_new, complete = table(2000, 1)
+    X_new, y_new, complete = table(1000, 1)
     if "target_transform" in options:
         y, y_new = np.exp(y), np.exp(y_new)
     model = SOLVEGPRegressor(**QUICK | options).fit(X, y)
@@ -376,11 +385,20 @@ def test_intervals_hold_with_all_options(table, options):
 
 class TestMissingCategories:
     @pytest.mark.slow
-    @every_class
-    @pytest.mark.parametrize(("scale", "told"), [(1.0, False), (1e-6, False), (1e6, False), (1.0, True)])
+    @pytest.mark.parametrize(
+        ("kind", "scale", "told"),
+        [
+            (SOLVEGPRegressor, 1.0, False),
+            (SOLVEGPRegressor, 1.0, True),
+            (DSDGPRegressor, 1.0, False),
+            (DSDGPRegressor, 1e-6, False),
+            (AVDGPRegressor, 1e6, False),
+            (AVDGPRegressor, 1.0, True),
+        ],
+    )
     def test_intervals(self, kind, scale, told):
         X, y, _ = cities(300, 0, scale, told)
-        X_new, y_new, complete = cities(2000, 1, scale, told)
+        X_new, y_new, complete = cities(1000, 1, scale, told)
         model = kind(**QUICK).fit(X, y)
         assert 0.84 < coverage(model, X_new[complete], y_new[complete]) < 0.95
         assert 0.84 < coverage(model, X_new[~complete], y_new[~complete])
