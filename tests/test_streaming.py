@@ -233,13 +233,13 @@ class TestPartialFit:
     @every_family
     def test_a_base_goes_along_with_chunks(self, tiny):
         """It learns from all chunks, and so predicts better than the base of the first one."""
-        X, y = make_waves(900, random_state=0)
+        X, y = make_waves(600, random_state=0)
         y = targets(tiny, y)
         model = tiny.of_chunks(base="gp").partial_fit(X[:60], y[:60], **known(tiny))
-        first = model.score(X[600:], y[600:])
-        for start in range(60, 600, 60):
+        first = model.score(X[300:], y[300:])
+        for start in range(60, 300, 60):
             model.partial_fit(X[start : start + 60], y[start : start + 60])
-        assert model.score(X[600:], y[600:]) > first and model.base_weight_ > 0.5
+        assert model.score(X[300:], y[300:]) > first and model.base_weight_ > 0.5
         again = pickle.loads(pickle.dumps(model))
         assert predictor_of(again).blend.scale == predictor_of(model).blend.scale
         for each in (model, again):

@@ -62,7 +62,7 @@ def extras(tiny):
 
 def learnt(tiny):
     """Numbers that fits make, and scores while they train."""
-    y, fitted = targets(tiny, Y), tiny(device="cpu", n_estimators=2, max_iter=2, warm_start=True, **extras(tiny))
+    y, fitted = targets(tiny, Y), tiny(device="cpu", n_estimators=2, max_iter=1, warm_start=True, **extras(tiny))
     callback = Watch()
     if hasattr(fitted, "set_callbacks"):
         fitted.set_callbacks(callback)

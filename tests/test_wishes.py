@@ -346,7 +346,7 @@ def result_of(cls, options):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         try:
-            model = make(cls, **({"base": None} | alone | options)).fit(X, y)
+            model = make(cls, **({"base": None, "max_iter": 1} | alone | options)).fit(X, y)
         except ValueError:
             return None
         dist = model.predict_proba(X) if issubclass(cls, ClassifierMixin) else model.predict(X, return_std=True)
