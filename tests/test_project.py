@@ -234,23 +234,25 @@ def test_expectations_of_the_likelihood_of_the_contributing_page(contributed):
         assert likelihood.log_predictive(y_, m_, v_).item() == pytest.approx(np.log(density), abs=2e-3)
 
 
+#: A kernel is seen to work where no base, which has a kernel of its own, predicts beside it.
+ALONE = {"base": None, "n_neighbors": 0}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("AVDGPRegressor", {"hidden_dims": (2,), "n_estimators": 1}),
-        (
-            "AVDGPRegressor",
-            {"hidden_dims": (2,), "n_estimators": 1, "covariance": "full_unwhitened", "ard": True},
-        ),
-        ("DSDGPRegressor", {"hidden_dims": (2,), "n_inducing": 20, "n_estimators": 1, "ard": False}),
-        ("DSDGPRegressor", {"hidden_dims": (), "n_inducing": 20, "n_estimators": 1, "covariance": "diag_unwhitened"}),
-        ("SOLVEGPRegressor", {"n_inducing": 20, "n_orthogonal": 10}),
+        ("AVDGPRegressor", {"hidden_dims": (2,)}),
+        ("AVDGPRegressor", {"hidden_dims": (2,), "covariance": "full_unwhitened", "ard": True} | ALONE),
+        ("DSDGPRegressor", {"hidden_dims": (2,), "n_inducing": 20, "ard": False} | ALONE),
+        ("DSDGPRegressor", {"hidden_dims": (), "n_inducing": 20, "covariance": "diag_unwhitened"} | ALONE),
+        ("SOLVEGPRegressor", {"n_inducing": 20, "n_orthogonal": 10} | ALONE),
     ],
 )
 def test_kernel_of_the_contributing_page_works(contributed, name, options):
     X, y = surface(120)
-    estimator = getattr(skdgp, name)(kernel=contributed.RationalQuadratic, max_iter=60, random_state=0, **options)
+    budget = {"n_estimators": 1, "max_iter": 60, "random_state": 0}
+    estimator = getattr(skdgp, name)(kernel=contributed.RationalQuadratic, **budget, **options)
     model = estimator.fit(X, y)
     assert model.score(X, y) > 0.8
     assert [scales.ndim for scales in model.length_scales_] == [3] * len(model.module_[0].layers)
@@ -406,11 +408,16 @@ def stored_splits(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("protocol", "n_train", "n_test"), [("gal", 50, 10), ("avdgp", 48, 6)])
+@pytest.mark.parametrize(
+    ("protocol", "n_train", "n_test", "names"),
+    [
+        ("gal", 50, 10, ("avdgp", "avdgp-paper-pp", "dsdgp", "dsdgp-1", "dspp", "gpr-1000", "hgb")),
+        ("avdgp", 48, 6, ("avdgp-paper-pp", "dsdgp-1", "hgb")),  # it has rows that judge, which peers do not use
+    ],
+)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_benchmark_saves_a_line_for_every_fit(stored_splits, benchmark, protocol, n_train, n_test):
+def test_benchmark_saves_a_line_for_every_fit(stored_splits, benchmark, protocol, n_train, n_test, names):
     params = json.dumps({"max_iter": 2, "n_estimators": 1})
-    names = ("avdgp", "avdgp-paper-pp", "dsdgp", "dsdgp-1", "dspp", "gpr-1000", "hgb")
     output = benchmark(
         *("uci.py", "--data", stored_splits, "--datasets", "tiny", "--splits", "0-1", "--protocol", protocol),
         *("--estimators", *names, "--params", params),
