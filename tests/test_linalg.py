@@ -6,7 +6,7 @@ import torch
 from helpers import normal
 
 from skdgp.gp import linalg
-from skdgp.gp.linalg import JITTER, cholesky, inverse_cholesky, whiten_sets
+from skdgp.gp.linalg import JITTER, cholesky, inverse_cholesky, solve, whiten_sets
 
 
 def gram(R):
@@ -129,3 +129,18 @@ def test_whitening_keeps_the_precision_of_both():
     assert A1.dtype == A2.dtype == torch.float32
     (A1.sum() + A2.sum()).backward()
     assert (K.grad.dtype, k.grad.dtype) == (torch.float64, torch.float32)
+
+
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+@pytest.mark.parametrize("outer", [(), (2,)])
+def test_solutions_of_positive_definite_systems_and_their_gradient(batch, outer):
+    """Matrices may be shared, as right-hand sides of several outputs share them."""
+    R, b = normal(*batch, 4, 4, seed=4).requires_grad_(), normal(*outer, *batch, 4, 1, seed=5).requires_grad_()
+
+    def solution(R, b):
+        K = gram(R) + torch.eye(4)
+        return solve(K.expand(*outer, *K.shape), b)
+
+    torch.testing.assert_close(solution(R, b), torch.linalg.solve(gram(R) + torch.eye(4), b))
+    assert torch.autograd.gradcheck(solution, (R, b))
+    assert torch.autograd.gradcheck(lambda R: solution(R, b.detach()), R)

@@ -213,6 +213,33 @@ def test_what_is_left_over_is_found(n_outputs):
     assert (new.rows.y - mean).square().mean() < 0.1
 
 
+@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e3])
+def test_known_distances_say_the_same_as_rows(factor):
+    local = make_local(n_outputs=2, n_neighbors=7)
+    X = torch.cat([normal(5, 2, seed=3), local.X[:1]])
+    near = local.neighbourhood(X)
+    known = near._replace(distances=tuple(each / factor for each in local.distances(X, near)))
+    local.lengthscale = factor * local.lengthscale
+    for found, expected in zip(local.moments(X, known), local.moments(X, near), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_slopes_of_a_search_by_known_distances():
+    """They are those of differences, also for the factor that all lengthscales share."""
+    found, scale, vector = make_predicted(60), torch.tensor([1.0, 3.0]).double(), np.array([0.5, -2.0, -3.0, -1.0, 1.0])
+    rows, numbers = found.rows, {"variance": torch.ones(1), "noise": torch.full((1,), 0.1), "n_neighbors": 5}
+    local = Neighbours(rows.X, rows.y, rows.weight, lengthscale=scale, **numbers)
+    near = local.neighbourhood(rows.X, torch.arange(60))
+    candidate = locality._Candidate(local, found, lambda: near, make_likelihood(), None)
+    _, slopes = candidate._negative(vector)
+    for number, step in enumerate(1e-5 * np.eye(5)):
+        higher, lower = (candidate._negative(moved)[0] for moved in (vector + step, vector - step))
+        assert slopes[number] == pytest.approx((higher - lower) / 2e-5, rel=1e-5, abs=1e-8)
+    value = candidate._negative(vector)[0]
+    candidate.distances = None
+    assert candidate._negative(vector)[0] == pytest.approx(value, rel=1e-9)
+
+
 @pytest.mark.parametrize("n_outputs", [1, 2])
 def test_features_that_matter_get_shorter_lengthscales(n_outputs, monkeypatch):
     left_over, new = make_predicted(800, n_outputs=n_outputs), make_predicted(seed=1, n_outputs=n_outputs)

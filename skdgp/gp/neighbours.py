@@ -29,12 +29,12 @@ import torch
 from scipy.spatial import cKDTree
 from torch import Tensor, nn
 
-from .correlations import correlation
+from .correlations import correlation, distances
 from .deep_gp import Marginals
 from .devices import at_a_time
 from .kernels import PROFILES, StationaryKernel
 from .layers import with_parts
-from .linalg import NO_JITTER, cholesky
+from .linalg import solve
 from .noise import Contaminated
 from .waves import Functions, Streams
 
@@ -70,12 +70,14 @@ GROUP = 50
 class Neighbourhood(NamedTuple):
     """The nearest rows of each of B queries: their numbers, and the noise (1 − u)/u by which they fade, (B, k).
 
-    Their residuals (B, k, P) may depend on the query.
+    Their residuals (B, k, P) may depend on the query. ``distances`` are those of the neighbours from each other
+    (B, k, k) and from the query (B, k, 1), in lengthscales, if they are known.
     """
 
     rows: Tensor
     noise: Tensor
     residual: Tensor | None = None
+    distances: tuple[Tensor, Tensor] | None = None
 
 
 class Neighbours(nn.Module):
@@ -163,6 +165,11 @@ class Neighbours(nn.Module):
         distance, index = (torch.cat(column) for column in zip(*parts, strict=True))
         return distance, index
 
+    def distances(self, X: Tensor, near: Neighbourhood) -> tuple[Tensor, Tensor]:
+        """Distances in lengthscales, as neighbourhoods of X (B, Q) may have them."""
+        rows = (self.X[near.rows] - X[:, None]) / self.lengthscale
+        return distances(rows, rows), distances(rows, torch.zeros_like(rows[:, :1]))
+
     def moments(self, X: Tensor, near: Neighbourhood | None = None) -> tuple[Tensor, Tensor]:
         """Means and variances of ρ at X (B, Q), (B, P)."""
         near = near or self.neighbourhood(X)
@@ -174,16 +181,19 @@ class Neighbours(nn.Module):
     def _kriging(self, X: Tensor, near: Neighbourhood) -> tuple[Tensor, Tensor, Tensor]:
         """a and the neighbours' noise over τ², (P, B, k), and aᵀκ (P, B)."""
         profile = PROFILES[PROFILE]
-        rows = (self.X[near.rows] - X[:, None]) * (profile.rate / self.lengthscale)  # (B, k, Q), from the query
-        K = correlation(rows, rows, profile)
-        kappa = correlation(rows, torch.zeros_like(rows[:, :1]), profile)  # (B, k, 1)
+        if near.distances is None:
+            rows = (self.X[near.rows] - X[:, None]) * (profile.rate / self.lengthscale)  # (B, k, Q), from the query
+            K = correlation(rows, rows, profile)
+            kappa = correlation(rows, torch.zeros_like(rows[:, :1]), profile)  # (B, k, 1)
+        else:
+            K, kappa = (profile.evaluate(-profile.rate * distance)[0] for distance in near.distances)
         noise = (self.noise / self.variance)[:, None, None] / self.weight[near.rows] + near.noise
         a = self._solved(K + torch.diag_embed(noise + JITTER), kappa.expand(len(noise), -1, -1, -1))[..., 0]
         return a, noise, (a * kappa[..., 0]).sum(-1)
 
     def _solved(self, K: Tensor, right: Tensor) -> Tensor:
         """K⁻¹ right, of positive definite matrices K (..., k, k)."""
-        return torch.cholesky_solve(right, cholesky(K, NO_JITTER))
+        return solve(K, right)
 
     def covariance(self, X: Tensor) -> Tensor:
         """Joint covariance of ρ at rows, (P, B, B): that of functions drawn."""

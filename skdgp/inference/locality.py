@@ -41,6 +41,9 @@ SEARCH_ROWS = 300
 #: What the last iteration gains, in nats per row, or as a share of them if they are more than one.
 TOLERANCE = 1e-5
 
+#: The same if scales are compared, since the best one is learnt again.
+COMPARED = 1e-4
+
 #: Number of standard errors by which the mean log density must gain, unless the user asks for neighbours.
 ERRORS = 2.0
 
@@ -165,7 +168,12 @@ def best_correction(
         weight = weight * stored.worth
 
     def candidate(
-        scale: Tensor, rows: Tensor, start: np.ndarray | None = None, *, usual: Tensor | None = None
+        scale: Tensor,
+        rows: Tensor,
+        start: np.ndarray | None = None,
+        *,
+        usual: Tensor | None = None,
+        tolerance: float = TOLERANCE,
     ) -> _Candidate:
         numbers = {"lengthscale": scale, "variance": noise, "noise": noise}
         local = Neighbours(stored.rows.X, residual, weight, **numbers, n_neighbors=n_neighbors)
@@ -177,11 +185,13 @@ def best_correction(
                 return near
             return near._replace(residual=residual[near.rows] + change(own[rows], near.rows))
 
-        return _Candidate(local, judges, find, likelihood, start, usual=usual, tails=tails)
+        return _Candidate(local, judges, find, likelihood, start, usual=usual, tails=tails, tolerance=tolerance)
 
     everything = torch.arange(len(held_out.rows), device=residual.device)
     first = _spread(everything, SEARCH_ROWS)
-    scale, best = min(((scale, candidate(scale, first)) for scale in scales), key=lambda pair: pair[1].value)
+    tolerance = COMPARED if len(first) < len(everything) else TOLERANCE
+    compared = ((scale, candidate(scale, first, tolerance=tolerance)) for scale in scales)
+    scale, best = min(compared, key=lambda pair: pair[1].value)
     if len(first) < len(everything):
         best = candidate(scale, everything, best.optimum.x)
     other = [_by_feature(best, partial(candidate, rows=everything))] if len(everything) >= FEWEST_BY_FEATURE else []
@@ -243,12 +253,14 @@ class _Candidate:
         *,
         usual: Tensor | None = None,
         tails: Contaminated | None = None,
+        tolerance: float = TOLERANCE,
     ):
         self.local, self.held_out, self.near, self.likelihood = local, held_out, find(), likelihood
         self.scale, self.noise, self.usual = local.lengthscale, local.noise, usual
-        self.tails = tails
+        self.tails, self.tolerance = tails, tolerance
         self.total_weight = held_out.rows.weight.sum()  # a row of weight 2 is that row twice
         self.weight = held_out.rows.weight / self.total_weight
+        self.distances = None if usual is not None else local.distances(held_out.rows.X, self.near)
         self.optimum = self._best(start)
         self.n_lengths, self.value = len(self.optimum.x) - 2 * len(self.noise) - 2, self.optimum.fun
         if usual is not None:
@@ -282,7 +294,7 @@ class _Candidate:
         bounds = [*zip(lengths - REACH, lengths + REACH, strict=True), *ends, ODDS[1:], widths]
         if first is None:
             first = np.concatenate([lengths, *start, [odds, width]])
-        options, first = {"maxiter": ITERATIONS, "ftol": TOLERANCE}, np.clip(first, *np.transpose(bounds))
+        options, first = {"maxiter": ITERATIONS, "ftol": self.tolerance}, np.clip(first, *np.transpose(bounds))
         return minimize(going_back(self._negative), first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
 
     def _set(self, vector: Tensor) -> None:
@@ -290,12 +302,17 @@ class _Candidate:
         n_noises = len(self.noise)
         n_lengths = len(vector) - 2 * n_noises - 2
         length, variance, noise, self.odds, width = vector.split([n_lengths, n_noises, n_noises, 1, 1])
-        self.local.lengthscale, self.local.variance = self.scale * length.exp(), variance.exp()
+        self.factor = length.exp()
+        self.local.lengthscale, self.local.variance = self.scale * self.factor, variance.exp()
         self.local.noise, self.wide = noise.exp(), self.noise * width.exp()
 
     def _left(self) -> Errors:
         """Errors of held-out rows with neighbours, before noise."""
-        mean, variance = self.local.moments(self.held_out.rows.X, self.near)
+        near = self.near
+        if self.distances is not None:  # a common factor of the lengthscales divides them
+            between, from_query = self.distances
+            near = near._replace(distances=(between / self.factor, from_query / self.factor))
+        mean, variance = self.local.moments(self.held_out.rows.X, near)
         errors = self.held_out.errors()
         return errors._replace(error=errors.error - mean, variance=errors.variance + variance)
 
