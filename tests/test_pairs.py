@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from skdgp import SOLVEGPRegressor
-from skdgp.inference import validation
+from skdgp.inference import pairs, validation
 from skdgp.inference.base import Base, fit_base, with_alternatives
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.collapsed import set_posteriors
@@ -52,6 +52,18 @@ def test_they_are_those_of_models_without_both_rows(n_outputs, scale, weighted, 
             models = base.alternatives()
             expected = of_models(models, rows, own | {second}, second) - of_models(models, rows, {second}, second)
             torch.testing.assert_close(change[row, column], expected, rtol=1e-5, atol=1e-7 * scale)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_products_of_all_rows_say_the_same_as_those_of_pairs(n_outputs, monkeypatch):
+    rows = make_rows(n_outputs, weighted=True)
+    everything, bases = Part(rows, torch.arange(40)), [with_alternatives(fit_base(rows), rows)]
+    i, j = torch.arange(40), (torch.arange(40)[:, None] + torch.arange(1, 8)) % 40
+    expected = Pairs.of(bases, everything, everything)
+    monkeypatch.setattr(pairs, "PAIR_NUMBERS", 1000)
+    found = Pairs.of(bases, everything, everything)
+    assert expected.products[0] is not None and found.products[0] is None
+    torch.testing.assert_close(found.change(i, j), expected.change(i, j), rtol=1e-9, atol=1e-12)
 
 
 def test_twins_are_left_out_together_anyway():

@@ -20,7 +20,8 @@ from .batches import Part
 from .collapsed import Leverages, leverages
 from .twins import twins
 
-#: Largest number of entries of a tensor of pairs.
+#: Largest number of entries of a tensor of pairs. If there are no more pairs of rows than this, one product of matrices
+#: has what all of them have to do with each other.
 PAIR_NUMBERS = 2**22
 
 #: Smallest 1 − c_ij c_ji. It is positive, but rounding errors may say otherwise if two rows decide what is predicted.
@@ -31,6 +32,7 @@ class Pairs(NamedTuple):
     """Some rows and models that have learnt from them: what leaving out a second row changes."""
 
     models: Sequence[Leverages]
+    products: Sequence[Tensor | None]  # of each model, φ_jᵀΛ⁻¹φ_i (P or 1, n, n) of all rows; None if these are many
     n_alternatives: int  # of which outputs stand side by side in each model
     group: Tensor  # (n,), twins are in the same group
 
@@ -47,7 +49,8 @@ class Pairs(NamedTuple):
             own = base.repeated(some)
             return leverages(base.model, own, own if same else base.repeated(everything), learnt)
 
-        return cls([leverages_of(base) for base in bases], bases[0].n_alternatives, twins(some))
+        models = [leverages_of(base) for base in bases]
+        return cls(models, [_products(model.whitened) for model in models], bases[0].n_alternatives, twins(some))
 
     def change(self, first: Tensor, second: Tensor) -> Tensor:
         """r_j(i) − r_j (B, k, P) for rows i of the numbers ``first`` (B,) and j of the numbers ``second`` (B, k).
@@ -56,7 +59,7 @@ class Pairs(NamedTuple):
         """
         n_rows = max(1, PAIR_NUMBERS // (self.models[0].whitened[..., 0].numel() * second.shape[1]))
         parts = [
-            torch.stack([_change(model, i, j) for model in self.models]).mean(0)
+            torch.stack([_change(*model, i, j) for model in zip(self.models, self.products, strict=True)]).mean(0)
             for i, j in zip(first.split(n_rows), second.split(n_rows), strict=True)
         ]
         different = self.group[first][:, None] != self.group[second]
@@ -64,9 +67,18 @@ class Pairs(NamedTuple):
         return change * different[..., None]
 
 
-def _change(of: Leverages, i: Tensor, j: Tensor) -> Tensor:
+def _products(whitened: Tensor) -> Tensor | None:
+    """Products of all columns of matrices (P or 1, T, n) with each other; None if these are many."""
+    return whitened.mT @ whitened if len(whitened) * whitened.shape[-1] ** 2 <= PAIR_NUMBERS else None
+
+
+def _change(of: Leverages, products: Tensor | None, i: Tensor, j: Tensor) -> Tensor:
     """The same of one model, in which twins are not told apart."""
-    between = (of.whitened[..., i, None] * of.whitened[..., j]).sum(-3).permute(1, 2, 0)  # (B, k, P or 1)
+    if products is None:
+        between = (of.whitened[..., i, None] * of.whitened[..., j]).sum(-3)
+    else:
+        between = products[:, i[:, None], j]
+    between = between.permute(1, 2, 0)  # (B, k, P or 1)
     c_ji = of.weight[i][:, None, None] * between / of.kept[j]
     c_ij = of.weight[j][..., None] * between / of.kept[i][:, None]
     left = of.residual[j] + c_ji * of.residual[i][:, None]
