@@ -22,7 +22,7 @@ from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
 from skdgp.inference import base as base_module
-from skdgp.inference import kernel_search, validation
+from skdgp.inference import kernel_search, starts, validation
 from skdgp.inference.base import (
     Base,
     base_for,
@@ -117,7 +117,9 @@ def test_outputs_that_are_constant_do_not_decide_the_kernel(seed):
     assert noise[0].item() == pytest.approx(alone.likelihood.variance.item(), rel=0.05) and (noise[1:] < 1e-8).all()
 
 
-def test_points_are_those_of_largest_variance_left():
+@pytest.mark.parametrize("at_once", [0, 1000])
+def test_points_are_those_of_largest_variance_left(at_once, monkeypatch):
+    monkeypatch.setattr(starts, "AT_ONCE", at_once)
     X, kernel = normal(30, 2), SumKernel([StationaryKernel("rbf", 2), LinearKernel(2, variance=0.3)]).double()
     with torch.no_grad():
         chosen = greedy_points(kernel, X, 0.05, fewest=1, most=30)

@@ -39,7 +39,7 @@ CANDIDATES = 2000
 
 #: Largest number of rows whose covariances are computed all at once. To compute them when they are needed takes less
 #: where rows are many and points few, but one call for each point.
-AT_ONCE = 512
+AT_ONCE = 1000
 
 #: If less than this share of the mean variance of a row is unexplained, the row would only add rounding errors.
 LEAST_LEFT = 1e-12
