@@ -31,6 +31,7 @@ from skdgp.inference import collapsed, ensemble
 from skdgp.inference import leave_one_out as module
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.collapsed import set_posteriors
+from skdgp.inference.kept import Kept
 from skdgp.inference.leave_one_out import REASONS, leave_one_out
 from skdgp.inference.plan import Plan, Split
 from skdgp.inference.predictor import Predictor
@@ -117,7 +118,7 @@ def test_rows_as_inducing_points_are_those_of_the_exact_posterior(n_outputs, wei
     data = Batch(X, y, weight)
     set_posteriors(model, data)
     plan = Plan(None, settings(ELBO), torch.float64, "collapsed", closed=collapsed.predict_left_out)
-    validation = Validation(data, Split(np.arange(n_rows)), plan, torch.device("cpu"), torch.float64)
+    validation = Validation(data, Split(np.arange(n_rows)), plan, torch.device("cpu"), torch.float64, Kept())
     found = leave_one_out(Predictor([model]), [model.likelihood], None, validation)
     for output, noise in enumerate(model.likelihood.variance):
         inverse = torch.linalg.inv(kernel(X, X)[0] + torch.diag(noise / weight))
@@ -125,6 +126,20 @@ def test_rows_as_inducing_points_are_those_of_the_exact_posterior(n_outputs, wei
         variance = 1 / inverse.diagonal() - noise / weight
         torch.testing.assert_close(found.mean[0, :, output], mean, rtol=1e-7, atol=1e-8)
         torch.testing.assert_close(found.variance[0, :, output], variance, rtol=1e-7, atol=1e-8)
+
+
+def test_what_members_predict_for_all_rows_is_computed_once(monkeypatch):
+    """Blend, noise and neighbours ask for the same, and each time for rows in another order."""
+    X, y = table()
+    calls, plain = [], collapsed.left_out
+
+    def spy(model, rows, data, *rest):
+        calls.append(rows is data)
+        return plain(model, rows, data, *rest)
+
+    monkeypatch.setattr(collapsed, "left_out", spy)
+    SOLVEGPRegressor(10, method="collapsed", max_iter=3, n_estimators=1, random_state=0).fit(X, y.squeeze())
+    assert calls and all(calls) and len(calls) <= 3  # before and after its noise is corrected, and for the user
 
 
 ROWS = [3, 17]

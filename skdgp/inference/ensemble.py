@@ -24,6 +24,7 @@ from .clock import Clock
 from .guide import Guide
 from .guiding import guide_of
 from .judged import Judged, share_beside
+from .kept import Kept
 from .leave_one_out import REASONS, LeftOutRows, leave_one_out
 from .objectives import elbo
 from .plan import HeldOut, Plan, Split
@@ -230,7 +231,7 @@ class Training:
         self.data, self.split, self.plan, self.watcher, self.device = data, split, plan, watcher, device
         self.clock, self.base_is_enough = clock, False
         self.outliers, self.foundation = np.empty(0, np.int64), cast(Foundation | None, None)
-        self.validation = Validation(data, split, plan, device, data.X.dtype)
+        self.validation = Validation(data, split, plan, device, data.X.dtype, Kept())
 
     def run(
         self,

@@ -22,6 +22,7 @@ from .blending import OutOfSample, blend
 from .calibration import MAX_ROWS, marginals_of
 from .callers import users_level
 from .conditioning import KINDS, learn_base
+from .kept import Kept
 from .plan import Plan, Split
 from .predictor import Predictor
 from .streaming import REMEMBERED_ROWS, Stream
@@ -42,7 +43,7 @@ def suits(likelihood: Likelihood) -> bool:
 def first_blend(models: Sequence[DeepGP], chunk: Batch, split: Split, plan: Plan, groups: Groups) -> Blend | None:
     """The blend of new members with a base of the first chunk, of which each holds rows out; None if none does."""
     like = next(models[0].parameters())
-    validation = Validation(chunk, split, plan, like.device, like.dtype)
+    validation = Validation(chunk, split, plan, like.device, like.dtype, Kept())
     foundation = validation.foundation(models[0].likelihood, groups)
     return None if foundation is None else validation.blend(models, foundation)[0]
 

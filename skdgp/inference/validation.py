@@ -122,7 +122,7 @@ class Validation(NamedTuple):
     These are rows that members hold out, rows that the user gave, or, if the plan has a ``left_out``, rows that members
     have learnt from. ``device`` and ``dtype`` are those of predictions. Outliers have no weight in ``data``, and do not
     decide about members and base. They do count for noise and neighbours. If there are any, ``weight`` (N,) has the
-    weights of all rows.
+    weights of all rows. ``kept`` has what members predict for all rows, each left out.
     """
 
     data: Batch
@@ -130,6 +130,7 @@ class Validation(NamedTuple):
     plan: Plan
     device: torch.device
     dtype: torch.dtype
+    kept: Kept[Moments]
     weight: Tensor | None = None
 
     @property
@@ -140,7 +141,7 @@ class Validation(NamedTuple):
     def without(self, outliers: Tensor) -> "Validation":
         """The same where some of the rows (N,) are outliers."""
         data = Batch(self.data.X, self.data.y, self.data.weight * ~outliers)
-        return self._replace(data=data, weight=self.data.weight)
+        return self._replace(data=data, kept=Kept(), weight=self.data.weight)
 
     def foundation(
         self,
@@ -505,9 +506,14 @@ class Validation(NamedTuple):
     def _moments(self, model: DeepGP, part: Part, rows: Batch) -> tuple[Tensor, Tensor]:
         """A member's means and variances (n, P) at these rows of a part."""
         settings = self.plan.settings
-        if self._by_plan(part):
-            return cast(LeftOut, self.plan.left_out)(model, rows, self.data.to(self.device, self.dtype), settings)
-        return marginals_of(model, rows, max(settings.batch_size, PREDICT_ROWS)).moments()
+        if not self._by_plan(part):
+            return marginals_of(model, rows, max(settings.batch_size, PREDICT_ROWS)).moments()
+        left_out, data = cast(LeftOut, self.plan.left_out), self.data.to(self.device, self.dtype)
+        if len(part) < len(data):
+            return left_out(model, rows, data, settings)
+        mean, variance = self.kept.copy(model, id(model), lambda: left_out(model, data, data, settings))
+        index = part.at(torch.arange(len(part), device=self.data.X.device)).to(self.device)
+        return mean[index], variance[index]
 
     def _unseen_by(self, predictor: Predictor, part: Part) -> Tensor:
         """For which rows of a part each member predicts as if it had not learnt from them, (E, n)."""
