@@ -10,8 +10,15 @@ from scipy.integrate import quad
 from scipy.special import expit, logit
 from scipy.stats import lognorm, norm
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 from sklearn.model_selection import GridSearchCV
-from sklearn.preprocessing import FunctionTransformer, PowerTransformer
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    KBinsDiscretizer,
+    PowerTransformer,
+    QuantileTransformer,
+    RobustScaler,
+)
 
 from skdgp import PredictiveDistribution, SOLVEGPRegressor
 from skdgp.distributions import Logit, TransformedDistribution
@@ -304,3 +311,49 @@ def test_gradients_of_transformed_functions_do_not_depend_on_the_unit_of_targets
     draws, rows, step = model.sample_functions(2, random_state=0), X[5:25:5], 1e-5
     expected = (draws(rows + step) - draws(rows - step)) / (2 * step)
     np.testing.assert_allclose(draws.gradient(rows)[:, 0], expected, rtol=1e-3, atol=1e-3 * unit)
+
+
+ROOT = FunctionTransformer(np.square, np.sqrt, check_inverse=False)
+
+
+class TestTransformersThatCannotBe:
+    @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+    @pytest.mark.parametrize(
+        ("transformer", "fault"),
+        [
+            (PCA(), "mixes the columns of y"),
+            (PCA(n_components=1), r"makes values of shape \(60, 1\) of targets of shape \(60, 2\)"),
+            (KBinsDiscretizer(5, strategy="uniform"), r"makes values of shape \(60, 10\) of targets of shape \(60, 2\)"),
+            (
+                KBinsDiscretizer(5, encode="ordinal", strategy="uniform"),
+                "makes .* of the target .* in row 0, there and back",
+            ),
+            (FunctionTransformer(np.cbrt), "makes .* in row 0, there and back"),  # without an inverse
+            (ROOT, "is not monotone among the targets"),
+        ],
+        ids=["mixed", "fewer", "more", "bins", "one-way", "square"],
+    )
+    def test_are_refused(self, transformer, fault, scale):
+        y = scale * np.random.default_rng(0).normal(size=(60, 2)) @ np.array([[1.0, 0.5], [0.0, 1.0]])
+        with pytest.raises(ValueError, match=f"(?s)^target_transform=.* {fault}: give a transformer that is strictly mono"):
+            SOLVEGPRegressor(target_transform=transformer).fit(np.arange(60.0)[:, None], y)
+
+    @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+    @pytest.mark.parametrize("gaps", [False, True])
+    @pytest.mark.parametrize(
+        "transformer",
+        [
+            PCA(),
+            RobustScaler(),
+            QuantileTransformer(n_quantiles=20, output_distribution="normal", subsample=500),
+            QuantileTransformer(n_quantiles=500),
+            PowerTransformer(),
+        ],
+        ids=["one", "scaled", "normal", "uniform", "power"],
+    )
+    def test_others_are_taken(self, transformer, gaps, scale):
+        y = np.random.default_rng(0).standard_t(1.5, (1000, 2))
+        y[:300, 0] = 0.0
+        y[::7, 1] = np.nan if gaps else 1.0
+        y = scale * (y[:, :1] if isinstance(transformer, PCA) else y)
+        assert fitted_transform(transformer, y).n_features_in_ == y.shape[1]

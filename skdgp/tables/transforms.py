@@ -1,6 +1,7 @@
 """Transforms targets before a model sees them, and predictions back."""
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PowerTransformer, StandardScaler
@@ -19,6 +20,12 @@ N_PLACES = 33
 
 #: Rounding errors of an inverse, as a share of the distance to the limit, and of a transform, as a share of its steps.
 SAME = 1e-6
+
+#: Targets have come back if they differ by at most this share of the column's mean absolute deviation.
+LEAST_LOST = 1e-3
+
+#: This share of the rows need not come back: ``QuantileTransformer`` does without the largest and smallest numbers.
+MAY_BE_LOST = 0.05
 
 #: Shares at a smaller distance from 0 or 1 count as if they had this one.
 CLOSEST = 1e-12
@@ -122,12 +129,58 @@ def fitted_transform(target_transform, y: np.ndarray, *, gaussian: bool = True):
             "does not help, since predictions are in the units of y: choose another unit."
         )
     if not isinstance(target_transform, str):
-        return Bounded(clone(target_transform).fit(y), y)
+        transformer = clone(target_transform).fit(y)
+        if fault := _fault_of(transformer, y.astype(np.float64)):
+            raise ValueError(
+                f"target_transform={target_transform!r} {fault}: give a transformer that is strictly monotone in each "
+                "column of y, and whose inverse_transform brings targets back, or transform y before."
+            )
+        return Bounded(transformer, y)
     if target_transform == "logit":
         return Logit(margin_of(filled))
     if target_transform == "yeo-johnson":  # of standardised targets, so that units do not matter
         return Bounded(make_pipeline(StandardScaler(), PowerTransformer()).fit(y), y)
     return Logarithm() if gaussian else Bounded(Logarithm(), y)
+
+
+def _fault_of(transformer, y: np.ndarray) -> str | None:
+    """What a fitted transformer does that none may do with targets (n, P); None if there is nothing.
+
+    Targets without a finite transform do not count.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        z = transformer.transform(y)
+        if issparse(z) or np.shape(z) != y.shape:
+            return f"makes values of shape {np.shape(z)} of targets of shape {y.shape}"
+        z = np.asarray(z, dtype=np.float64)
+        among_others = np.asarray(transformer.transform(_shifted(y)), dtype=np.float64)
+        again = np.asarray(transformer.inverse_transform(z), dtype=np.float64)
+    columns = zip(y.T, z.T, _shifted(z).T, among_others.T, again.T, strict=True)
+    return next((fault for column in columns if (fault := _fault_of_column(*column))), None)
+
+
+def _fault_of_column(y, z, shifted, among_others, again) -> str | None:
+    """The same of a column of targets (n,); ``among_others`` are transforms ``shifted`` into rows of other targets."""
+    known = np.flatnonzero(np.isfinite(z))
+    if not len(known):
+        return None
+    reach = np.ptp(z[known])
+    if (np.abs(among_others - shifted) > SAME * reach).any():
+        return "mixes the columns of y"
+    y, z, again = y[known], z[known], again[known]
+    steps = np.diff(z[np.argsort(y, kind="stable")])
+    if (np.sign(steps.sum()) * steps < -SAME * reach).any():
+        return "is not monotone among the targets"
+    lost = ~(np.abs(again - y) <= LEAST_LOST * np.abs(y - np.median(y)).mean() + SAME * np.abs(y))
+    if lost.mean() > MAY_BE_LOST:
+        first = int(np.argmax(lost))
+        return f"makes {again[first]:g} of the target {y[first]:g} in row {known[first]}, there and back"
+    return None
+
+
+def _shifted(values: np.ndarray) -> np.ndarray:
+    """The same numbers (n, P) in other rows: those of each column farther down than those of the column before."""
+    return np.stack([np.roll(values[:, column], column) for column in range(values.shape[1])], axis=1)
 
 
 def is_undecided(target_transform) -> bool:
