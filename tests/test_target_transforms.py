@@ -323,7 +323,10 @@ class TestTransformersThatCannotBe:
         [
             (PCA(), "mixes the columns of y"),
             (PCA(n_components=1), r"makes values of shape \(60, 1\) of targets of shape \(60, 2\)"),
-            (KBinsDiscretizer(5, strategy="uniform"), r"makes values of shape \(60, 10\) of targets of shape \(60, 2\)"),
+            (
+                KBinsDiscretizer(5, strategy="uniform"),
+                r"makes values of shape \(60, 10\) of targets of shape \(60, 2\)",
+            ),
             (
                 KBinsDiscretizer(5, encode="ordinal", strategy="uniform"),
                 "makes .* of the target .* in row 0, there and back",
@@ -335,7 +338,9 @@ class TestTransformersThatCannotBe:
     )
     def test_are_refused(self, transformer, fault, scale):
         y = scale * np.random.default_rng(0).normal(size=(60, 2)) @ np.array([[1.0, 0.5], [0.0, 1.0]])
-        with pytest.raises(ValueError, match=f"(?s)^target_transform=.* {fault}: give a transformer that is strictly mono"):
+        with pytest.raises(
+            ValueError, match=f"(?s)^target_transform=.* {fault}: give a transformer that is strictly mono"
+        ):
             SOLVEGPRegressor(target_transform=transformer).fit(np.arange(60.0)[:, None], y)
 
     @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])

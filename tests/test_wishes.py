@@ -110,6 +110,7 @@ CASES = [
     ),
     (SOLVEGPRegressor, {"likelihood": "poisson"}, "validation_fraction", 0.3, counts_in_chunks, "in partial_fit"),
     (DSDGPRegressor, {}, "n_neighbors", 5, chunks, "in partial_fit"),
+    (AVDGPRegressor, {}, "max_time", 1.0, chunks, "in partial_fit, whose time is that of its rows"),
     (SOLVEGPRegressor, {"likelihood": "poisson"}, "base", "gp", counts_in_chunks, "in partial_fit with likelihood="),
     (SOLVEGPRegressor, {}, "early_stopping", True, chunks, "in partial_fit"),
     (DSDGPRegressor, {}, "early_stopping", False, held_out, "which choose the best epoch"),
@@ -404,3 +405,66 @@ def test_later_chunks_do_not_warn_again():
     ):
         model.partial_fit(X, Y)
     model.partial_fit(X, Y)
+
+
+CHANGES = {
+    "n_estimators": 3,
+    "device": "meta",
+    "dtype": "float64",
+    "early_stopping": None,
+    "validation_fraction": 0.3,
+    "n_iter_no_change": 2,
+    "n_neighbors": 3,
+    "cuda_graphs": True,
+    "max_time": 9.0,
+}
+
+
+@pytest.mark.parametrize("begin", ["fit", "partial_fit"])
+@pytest.mark.parametrize("cls", SMALL)
+def test_what_later_chunks_do_not_follow_is_said(cls, begin):
+    names = {each.name: each.default for each in fields(cls)}
+    changes = {name: not names[name] if value is None else value for name, value in CHANGES.items() if name in names}
+    y = (Y > 1).astype(int) if issubclass(cls, ClassifierMixin) else Y
+    known = {"classes": [0, 1]} if begin == "partial_fit" and issubclass(cls, ClassifierMixin) else {}
+    model = getattr(make(cls, base=None, dtype="float32"), begin)(X, y, **known)
+    before = {name: getattr(model, name) for name in changes}
+    with pytest.warns(UserWarning, match="has no effect") as found:
+        model.set_params(**changes).partial_fit(X, y)
+    expected = {
+        f"{name}={value!r} has no effect in partial_fit, which goes on with a model that has learnt with "
+        f"{before[name]!r}: set it back, or start anew with fit and warm_start=False."
+        for name, value in changes.items()
+    }
+    assert {str(each.message) for each in found} == expected and found[-1].filename == __file__
+    model.partial_fit(X, y)  # it has been said
+    model.set_params(**before).partial_fit(X, y)
+
+
+@pytest.mark.parametrize("cls", SMALL)
+def test_what_later_chunks_follow_has_an_effect(cls):
+    y = (Y > 1).astype(int) if issubclass(cls, ClassifierMixin) else Y
+    known = {"classes": [0, 1]} if issubclass(cls, ClassifierMixin) else {}
+
+    def result(**later):
+        model = make(cls, base=None).partial_fit(X, y, **known).set_params(**later).partial_fit(X, y)
+        return model.loss_curve_[-1]
+
+    plain = result()
+    for name, value in {
+        "objective": "predictive",
+        "beta": 0.5,
+        "max_iter": 1,
+        "batch_size": 5,
+        "learning_rate": 0.5,
+        "class_weight": {0: 3.0},
+    }.items():
+        if name in {each.name for each in fields(cls)}:
+            assert result(**{name: value}) != plain, name
+
+
+def test_a_fit_that_goes_on_does_not_start_anew():
+    model = make(SOLVEGPRegressor, kernel=RBF(1.0), warm_start=True, n_estimators=1).fit(X, Y)
+    with pytest.warns(UserWarning, match="n_restarts_optimizer=2 has no effect in a fit with warm_start=True, which"):
+        model.set_params(n_restarts_optimizer=2).fit(X, Y)
+    assert len(model.set_params(n_estimators=2).fit(X, Y)._learnt.predictor.models) == 2

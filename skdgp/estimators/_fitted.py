@@ -34,7 +34,7 @@ class Learnt:
     table : Table
         How rows become those of the models.
     structure : dict
-        The parameters that shaped the models, as they were.
+        The parameters that shaped the models, and those that they may not follow later, as they were.
     n_rows : int
         Number of rows that the models have seen.
     """

@@ -10,6 +10,20 @@ import numpy as np
 from ..gp.censored import Censored
 from ..methods.options import check_removed, options_of
 
+#: Parameters that models which go on from earlier rows may not follow. A warning says so if their values have changed.
+UNFOLLOWED = (
+    "n_estimators",
+    "device",
+    "dtype",
+    "n_restarts_optimizer",
+    "early_stopping",
+    "validation_fraction",
+    "n_iter_no_change",
+    "n_neighbors",
+    "cuda_graphs",
+    "max_time",
+)
+
 
 @dataclass_transform(kw_only_default=True)
 def estimator(cls):
@@ -44,15 +58,15 @@ def method_of(estimator, *, censored: bool = False) -> Any:
 
 
 def structure_of(estimator) -> dict[str, Any]:
-    """The parameters that shape the model, by name, as they are now."""
-    shaping = [name for name, option in options_of(estimator).items() if option.shapes]
-    return {name: _as_it_is(getattr(estimator, name)) for name in shaping}
+    """The parameters that shape the model, and those that it may not follow later, by name, as they are now."""
+    names = [name for name, option in options_of(estimator).items() if option.shapes or name in UNFOLLOWED]
+    return {name: _as_it_is(getattr(estimator, name)) for name in names}
 
 
 def check_structure(now: dict[str, Any], before: dict[str, Any]) -> None:
     """ValueError if a parameter that shapes the model has changed since the model was built."""
     for name, value in now.items():
-        if not same(value, before[name]):
+        if name not in UNFOLLOWED and not same(value, before[name]):
             raise ValueError(
                 f"warm_start=True, partial_fit and update go on with a model that was built with {name}="
                 f"{before[name]!r}, but {name} is now {value!r}: set it back, or start anew with fit and "

@@ -229,7 +229,8 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         Warns
         -----
         UserWarning
-            If the first chunk has fewer distinct rows than the inducing points that you asked for.
+            If the first chunk has fewer distinct rows than the inducing points that you asked for, or if a parameter
+            has changed that later chunks do not follow, such as ``n_estimators``.
 
         Examples
         --------

@@ -37,7 +37,7 @@ from ._rows import checker_of, class_weight_of, more_rows, read
 from ._setup import blaming_units, has_base, likelihood_of, n_held_out, n_neighbors_of, split_of, start_of
 from ._trends import StartingPoint, regressors, starting_points, without_trend
 from ._warnings import warn_of_time
-from ._wishes import Wishes, warn_of_idle
+from ._wishes import Wishes, warn_of_changes, warn_of_idle
 
 
 @torch.inference_mode(False)
@@ -50,6 +50,8 @@ def fit(estimator, X, y, sample_weight, X_val, y_val, *, known=None, known_val=N
         method, wishes = wishes_of(estimator, before, y, by_chunks=False)
         checker = checker_of(estimator, before)
         table, rows = read(checker, before, structure, X, y, sample_weight, known=known)
+        if before is not None:
+            warn_of_changes(wishes, before.structure)
         held_out = table.read_held_out(checker, X_val, y_val, rows.labels, class_weight_of(estimator), known_val)
         check_held_out(rows, held_out)
         device, dtype = _resolve_device(estimator.device), _precision(estimator, rows)
@@ -126,6 +128,8 @@ def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool
             warn_of_idle(wishes, table=table, likelihood=likelihood, plan=plan, split=split, n_members=n_members)
         else:
             main = before.predictor.main  # without a member that learns densities
+            has = {"n_estimators": (len(main),), "device": (str(device), device.type)}
+            warn_of_changes(wishes, before.structure, **has, dtype=(str(main.dtype).removeprefix("torch."),))
             losses, n_members, start = estimator.loss_curve_, len(main), main.continued
         earlier = None if before is None else replace(before.ensemble, predictor=main)
         with blaming_units(likelihood, chunk):

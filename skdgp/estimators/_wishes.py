@@ -22,7 +22,7 @@ from ..methods.inducing import COVARIANCES
 from ..methods.kernels import has_objects, is_additive, is_object, patched
 from ..methods.likelihoods import kind_of
 from ..tables import Table
-from ._parameters import same
+from ._parameters import UNFOLLOWED, same
 
 #: Values that ask for nothing.
 NOTHING = {"base": None, "n_neighbors": 0, "cuda_graphs": False, "objective": "elbo"}
@@ -214,6 +214,12 @@ IDLE = (
         "use fit, or leave it out",
     ),
     Idle(
+        ("max_time",),
+        lambda fit: fit.by_chunks,
+        "in partial_fit, whose time is that of its rows",
+        "use fit, or leave it out",
+    ),
+    Idle(
         ("base",),
         lambda fit: fit.by_chunks and fit.likelihood.has_base and not suits(fit.likelihood),
         "in partial_fit with likelihood={likelihood!r}, whose base cannot learn from one chunk after another",
@@ -328,14 +334,45 @@ IDLE = (
 def warn_of_idle(wishes: Wishes, **known: Any) -> None:
     """Warn of every value that the user gave and that has no effect in a fit of which this is ``known``."""
     fit, values = Fit(**vars(wishes), **known), wishes.values
-    for field in fields(fit.estimator):
-        value = values[field.name]
-        if same(value, field.default) or (field.name in NOTHING and same(value, NOTHING[field.name])):
-            continue
-        line = next((line for line in IDLE if field.name in line.names and line.holds(fit)), None)
+    for name, value in _given(wishes).items():
+        line = next((line for line in IDLE if name in line.names and line.holds(fit)), None)
         if line is not None:
-            warnings.warn(
-                f"{field.name}={value!r} has no effect {line.reason.format(**values)}: {line.cure}.",
-                UserWarning,
-                stacklevel=users_level(),
-            )
+            _warn(name, value, line.reason.format(**values), line.cure)
+
+
+def warn_of_changes(wishes: Wishes, before: dict[str, Any], **has: tuple) -> None:
+    """Warn of every value that has changed since earlier rows, and that models which go on from these do not follow.
+
+    Parameters
+    ----------
+    wishes : Wishes
+    before : dict
+        The values with which the models have learnt before.
+    **has
+        Values of parameters that say what the models have, whatever the values before were.
+    """
+    given, what = _given(wishes), "partial_fit" if wishes.by_chunks else "a fit with warm_start=True"
+    for name in UNFOLLOWED if wishes.by_chunks else ("n_restarts_optimizer",):
+        if (
+            name in given
+            and name in before
+            and not (same(given[name], before[name]) or given[name] in has.get(name, ()))
+        ):
+            reason = f"in {what}, which goes on with a model that has learnt with {before[name]!r}"
+            _warn(name, given[name], reason, "set it back, or start anew with fit and warm_start=False")
+
+
+def _given(wishes: Wishes) -> dict[str, Any]:
+    """The values that the user gave and that ask for something, by name."""
+    values = wishes.values
+    return {
+        field.name: values[field.name]
+        for field in fields(wishes.estimator)
+        if not same(values[field.name], field.default)
+        and not (field.name in NOTHING and same(values[field.name], NOTHING[field.name]))
+    }
+
+
+def _warn(name: str, value, reason: str, cure: str) -> None:
+    """Warn of a value without effect."""
+    warnings.warn(f"{name}={value!r} has no effect {reason}: {cure}.", UserWarning, stacklevel=users_level())
