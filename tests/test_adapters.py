@@ -1,6 +1,7 @@
 """Adapters for other packages, each beside the package itself."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -411,6 +412,13 @@ def test_a_module_takes_the_columns_of_fit_alone(smooth):
         for call in (MomentsModule(smooth), BoTorchModel(smooth).posterior):
             with pytest.raises(ValueError, match=f"X has {n_columns} columns, but the model has learnt from 2: give"):
                 call(wrong)
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (3, 0, 2), (0, 1, 2), (0, 3, 2), (2,)])
+def test_a_module_needs_rows(smooth, shape):
+    for call in (MomentsModule(smooth), BoTorchModel(smooth).posterior):
+        with pytest.raises(ValueError, match=f"^X has the shape {re.escape(str(shape))}: give at least one row, as"):
+            call(torch.zeros(shape, dtype=torch.float64))
 
 
 def test_a_posterior_has_the_noise_that_is_given(smooth):

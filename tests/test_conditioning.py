@@ -288,6 +288,25 @@ def test_it_copies_nothing_that_others_use():
     np.testing.assert_array_equal(model.predict(grid), before.predict(grid))
 
 
+@pytest.mark.parametrize(
+    ("cls", "options", "cause"),
+    [
+        (DSDGPRegressor, {"latent_dims": 1}, "rows have latent variables, as latent_dims says"),
+        (DSDGPRegressor, {"n_latent_outputs": 1}, "outputs share functions, as n_latent_outputs says"),
+        (SOLVEGPRegressor, {"n_latent_outputs": 1}, "outputs share functions, as n_latent_outputs says"),
+        (DSDGPRegressor, {"layer_posterior": "joint", "base": None, "n_neighbors": 0}, "as layer_posterior says"),
+        (SOLVEGPRegressor, {"covariance": "diag_unwhitened"}, "inducing variables are not whitened, as covariance"),
+        (SOLVEGPRegressor, {"likelihood": "gamma"}, "this needs targets that were exact in fit"),
+    ],
+)
+def test_what_cannot_learn_says_why(cls, options, cause):
+    X, y, _ = table()
+    y = np.column_stack([y, y[::-1]]) if "n_latent_outputs" in options else np.exp(y)
+    model = cls(n_inducing=3, n_estimators=1, max_iter=1, random_state=0, **options).fit(X, y)
+    with pytest.raises(ValueError, match=f"^No part of the model can learn .*: .*{cause}.*\\. Call partial_fit"):
+        model.update(X, y)
+
+
 def test_refusals():
     X, y, _ = table()
     with pytest.raises(NotFittedError):

@@ -12,7 +12,7 @@ from helpers import DEEP_CLASSIFIERS, DEEP_REGRESSORS, REGRESSORS, name_of, targ
 from scipy.stats import binom, norm
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -470,8 +470,20 @@ def test_layers_of_a_classifier(wave):
 
 
 def test_targets_that_are_not_standardised_are_not_called_so(wave):
-    display = LatentDisplay.from_estimator(DEEP_REGRESSORS[1](normalize_y=False).fit(*wave), wave[0])
-    assert display.axes_[-1].get_title() == "Last layer, y"
+    fitted = DEEP_REGRESSORS[1](normalize_y=False).fit(*wave)
+    for now in (False, True):  # the parameter as it was in fit counts
+        display = LatentDisplay.from_estimator(fitted.set_params(normalize_y=now), wave[0])
+        assert display.axes_[-1].get_title() == "Last layer, y"
+
+
+def test_targets_without_their_trend_are_called_so(wave):
+    fitted = DEEP_REGRESSORS[1](trend="auto").fit(*wave)
+    members = fitted._learnt.predictor
+    names = {LatentDisplay.from_estimator(fitted, wave[0], member=k).axes_[-1].get_title() for k in range(len(members))}
+    assert names == {"Last layer, standardised y", "Last layer, standardised y less its trend"}
+    alone = DEEP_REGRESSORS[1](trend=Ridge(), normalize_y=False).fit(*wave)
+    title = LatentDisplay.from_estimator(alone, wave[0]).axes_[-1].get_title()
+    assert title == "Last layer, y less its trend"
 
 
 @pytest.mark.parametrize("options", [{"likelihood": "poisson"}, {"target_transform": "log"}])

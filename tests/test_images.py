@@ -266,9 +266,9 @@ class TestEstimator:
             ),
             (
                 Convolutional((5, 6), (2, 2)),
-                r"images of shape \(5, 6\) and patches of shape \(2, 2\), but rows have 36",
+                r"images of shape \(5, 6\) and patches of shape \(2, 2\), but the layer has 36 inputs: images must",
             ),
-            (Convolutional((6, 6), (7, 2)), r"images must have as many, and patches be smaller than they are"),
+            (Convolutional((6, 6), (7, 2)), r"images must have as many pixels, and patches be smaller than they are"),
             (1.0 * Convolutional((6, 6), (2, 2)), "kernel has a Convolutional in a product, or two"),
             (Select(Convolutional((2, 2), (1, 1)), [0, 1, 2, 3]), "kernel has a Convolutional in a product"),
         ],

@@ -179,6 +179,12 @@ REFUSED = [
         {"kernel": SUM},
         "n_orthogonal=2 does not go with a Convolutional in a sum, which has a single",
     ),
+    (
+        DSDGPRegressor,
+        {"kernel": [IMAGE, "rbf"], "latent_dims": 1},
+        "latent_dims=1 does not go with a Convolutional in the first layer, since latent variables are no pixels",
+    ),
+    (DSDGPRegressor, {"hidden_dims": (), "kernel": SUM, "latent_dims": 2}, "latent_dims=2 does not go with a Convol"),
     (SOLVEGPRegressor, {"n_latent_outputs": 1, "likelihood": "gamma"}, "needs likelihood='gaussian', got 'gamma'"),
     (AVDGPRegressor, {"target_transform": "log", "likelihood": "gamma"}, "does not go with likelihood='gamma', since"),
     (

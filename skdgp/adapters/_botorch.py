@@ -109,14 +109,16 @@ class BoTorchModel(Model):
         Raises
         ------
         ValueError
-            If there are other outputs in ``output_indices``, or if ``X`` or the noise has another shape.
+            If there are other outputs in ``output_indices``, if ``X`` or the noise has another shape, or if ``X`` has
+            no rows.
         """
         if output_indices is not None and torch.as_tensor(output_indices).reshape(-1).tolist() != [0]:
             raise ValueError(
                 f"output_indices={output_indices!r} asks for other outputs than 0, the only one: leave it out."
             )
-        *batch, q, n_features = X.shape
-        rows = self.moments.inputs(X).reshape(-1, q, n_features)
+        rows = self.moments.inputs(X)
+        *batch, q, n_features = rows.shape
+        rows = rows.reshape(-1, q, n_features)
         if q == 1:  # single rows need no joint covariance
             mean, covariance = self._moments(rows[:, 0], joint=False)
         else:

@@ -71,6 +71,8 @@ class _Columns(nn.Module):
     def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Columns (..., width), not standardised, and which categories rows lack (..., J)."""
         columns, encoding = list[Tensor](), self.encoding
+        if X.dim() < 2 or X.numel() == 0:
+            raise ValueError(f"X has the shape {tuple(X.shape)}: give at least one row, as (..., n, n_features).")
         if X.shape[-1] != len(encoding.n_levels):  # others would be left out in silence, or repeated
             raise ValueError(
                 f"X has {X.shape[-1]} columns, but the model has learnt from {len(encoding.n_levels)}: give these."

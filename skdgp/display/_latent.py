@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import is_regressor
 from sklearn.utils.validation import validate_data
 
+from ..estimators._fitted import built_with, fitted
 from ..inspection._rows import find_feature
 from ._axes import open_row, styled
 from ._models import unwrap_deep_gp
@@ -155,7 +156,7 @@ class LatentDisplay:
             draws = model.sample_layers(rows, n_draws, member, random_state) if n_draws else None
         shape = tuple(len(grid) for grid in grids)
         means, stds = ([layer.reshape(*shape, -1) for layer in layers] for layers in zip(*moments, strict=True))
-        layer_names = [f"Hidden layer {i + 1}" for i in range(len(means) - 1)] + [_name_of_last_layer(model)]
+        layer_names = [f"Hidden layer {i + 1}" for i in range(len(means) - 1)] + [_name_of_last_layer(model, member)]
         return cls(grids, means, stds, feature_names=names, layer_names=layer_names, draws=draws).plot(ax, **kwargs)
 
     def plot(self, ax=None, *, line_kwargs=None, band_kwargs=None, contour_kwargs=None):
@@ -291,12 +292,13 @@ def _make_grid(X, columns, names, resolution):
     return grids, rows
 
 
-def _name_of_last_layer(model):
+def _name_of_last_layer(model, member):
     if not is_regressor(model):
         return "Last layer, latent"
     if model.target_transformer_ is not None or not model.module_[0].likelihood.additive:
         return "Last layer, latent"  # its outputs are no targets
-    return f"Last layer, {'standardised ' if model.normalize_y else ''}y"
+    name = "y less its trend" if fitted(model).has_trend(member) else "y"
+    return f"Last layer, {'standardised ' if built_with(model, 'normalize_y') else ''}{name}"
 
 
 def _first_component(mean):

@@ -103,6 +103,13 @@ REFUSED = (
         "does not go with a Convolutional in a sum, which has a single set of inducing variables",
         "set n_orthogonal=0",
     ),
+    Refusal(
+        "latent_dims",
+        (),
+        lambda wishes: wishes.of_images,
+        "does not go with a Convolutional in the first layer, since latent variables are no pixels of an image",
+        "set latent_dims=0, or take another kernel for this layer",
+    ),
     without_intervals(
         "likelihood", (), "which are for Gaussian noise", 'set "gaussian" or "lognormal"', ("gaussian", "lognormal")
     ),

@@ -58,6 +58,12 @@ class Wishes:
         return patched(self.estimator.kernel)
 
     @property
+    def of_images(self) -> bool:
+        """Whether the kernel of the first layer is one of images."""
+        kernel = self.estimator.kernel
+        return any(patched(kernel[:1] if isinstance(kernel, list | tuple) else kernel))
+
+    @property
     def numbers_of_points(self) -> set:
         """The different numbers of inducing points that layers are to have."""
         n_inducing = self.value("n_inducing")

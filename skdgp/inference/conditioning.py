@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from ..gp.blend import Blend
+from ..gp.coregional import Mixed
 from ..gp.deep_gp import DeepGP
 from ..gp.features import Points
 from ..gp.global_layer import GlobalLayer, Posterior
@@ -77,9 +78,8 @@ def conditioned(predictor: Predictor, rows: Batch, generator: torch.Generator) -
     with_base = blend is not None and blend.likelihood.base_kind in KINDS
     if not (able or with_base or predictor.correction is not None):
         raise ValueError(
-            "No part of the model can learn from new rows without training: this needs targets that were exact in fit. "
-            "It also needs Gaussian or Student t noise and a base, or Gaussian noise and an estimator whose last layer "
-            "has inducing points that rows share. Call partial_fit to go on with training, or fit with all rows."
+            f"No part of the model can learn from new rows without training: {_obstacle(models[0])}. Call partial_fit "
+            "to go on with training, or fit with all rows."
         )
     with threads_for(predictor.products(len(rows))):
         for model in able:
@@ -123,6 +123,23 @@ def _can_learn(model: DeepGP) -> bool:
     layer = model.layers[-1]
     plain = type(model) is DeepGP and isinstance(layer, GlobalLayer) and layer.whiten and layer.log_white_noise is None
     return plain and type(model.likelihood) is Gaussian and not model.has_latents
+
+
+def _obstacle(model: DeepGP) -> str:
+    """Why the posterior of the last layer cannot be conditioned on rows, if nothing else learns from them, either."""
+    layer = model.layers[-1]
+    if model.has_latents:
+        return "rows have latent variables, as latent_dims says, which only training infers"
+    if isinstance(layer, Mixed):
+        return "outputs share functions, as n_latent_outputs says, which only training tells apart"
+    if type(model) is not DeepGP:
+        return "layers have their posterior together, as layer_posterior says, which only training finds"
+    if isinstance(layer, GlobalLayer) and type(model.likelihood) is Gaussian and not layer.whiten:
+        return "inducing variables are not whitened, as covariance says, and there is no base"
+    return (
+        "this needs targets that were exact in fit. It also needs Gaussian or Student t noise and a base, or Gaussian "
+        "noise and an estimator whose last layer has inducing points that rows share"
+    )
 
 
 @torch.no_grad()

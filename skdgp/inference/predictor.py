@@ -219,6 +219,10 @@ class Predictor(nn.Module):
         """What the member of this number sees of rows: all of it."""
         return X
 
+    def has_trend(self, number: int) -> bool:
+        """Whether the member of this number has learnt what a trend leaves over."""
+        return False
+
     def joint_response(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Means (P, B) and covariances (P, B, B) of observations without noise, in the user's units, in float64."""
         likelihood = self.likelihoods[0]

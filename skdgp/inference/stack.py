@@ -181,6 +181,10 @@ class Stack(Predictor):
         """What the member of this number sees of rows."""
         return self.views[self._place(number)[0]].inputs(X)
 
+    def has_trend(self, number: int) -> bool:
+        """Whether the member of this number has learnt what a trend leaves over."""
+        return self.views[self._place(number)[0]].first is not None
+
     def marginals(self, X: Tensor) -> list[Marginals]:
         """Marginals of function values with their trends, one mixture for each member."""
         marginals = []

@@ -172,8 +172,9 @@ def _convolution(kernel: Any, n_outputs: int, n_inputs: int, units: Units) -> Co
         )
     if int(np.prod(shape)) != n_inputs or patch[0] > shape[0] or patch[1] > shape[1] or patch == shape[:2]:
         raise ValueError(
-            f"Convolutional has images of shape {shape} and patches of shape {patch}, but rows have {n_inputs} pixels: "
-            "images must have as many, and patches be smaller than they are."
+            f"Convolutional has images of shape {shape} and patches of shape {patch}, but the layer has {n_inputs} "
+            "inputs: images must have as many pixels, and patches be smaller than they are. Levels of categories and "
+            "marks of missing cells are inputs, too."
         )
     index = torch.from_numpy(kernel.index().copy())
     n_pixels = index.shape[1]
