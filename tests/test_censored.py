@@ -476,3 +476,37 @@ def test_improbable_bounds_count_alike_below_and_above():
         TransformedDistribution(mirrored, "log").logcdf(np.exp([-30.0, -40.0])), gaussian.logsf([30.0, 40.0])
     )
     np.testing.assert_array_equal(TransformedDistribution(mirrored, "log").logcdf([-1.0, np.inf]), [-np.inf, 0.0])
+
+
+def nearly_without_noise(n=300):
+    """Rows of which most have lower bounds alone, and of which the others are nearly exact."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(n, 2))
+    y = np.sin(2 * X[:, 0]) + 1e-3 * rng.normal(size=n)
+    limit = np.quantile(y, 0.3)
+    return X, pd.DataFrame({"lower": np.minimum(y, limit), "upper": np.where(y > limit, np.inf, y)})
+
+
+@pytest.mark.slow
+def test_expectation_propagation_converges_where_there_is_hardly_any_noise(monkeypatch):
+    changes = []
+
+    def spy(*them, stand_ins=base_module._stand_ins):
+        result = stand_ins(*them)
+        changes.append(result[1])
+        return result
+
+    monkeypatch.setattr(base_module, "_stand_ins", spy)
+    make(SOLVEGPRegressor, likelihood="gaussian").fit(*nearly_without_noise())
+    assert len(changes) == 2 * base_module.INTERVAL_ROUNDS and max(changes) < base_module.CONVERGED
+
+
+@pytest.mark.parametrize("cls", SMALL)
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_expectation_propagation_that_has_not_converged_says_so(monkeypatch, cls, scale):
+    monkeypatch.setattr(base_module, "PROPAGATIONS", 2)
+    monkeypatch.setattr(base_module, "CONVERGED", 1e-9)
+    X, y = nearly_without_noise(60)
+    with pytest.warns(RuntimeWarning, match=r"have not converged: .* by \d\.\de-\d\d standard deviations") as found:
+        make(cls, likelihood="gaussian").fit(X, scale * y)
+    assert [each.filename for each in found if each.category is RuntimeWarning] == [__file__]

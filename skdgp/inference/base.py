@@ -12,6 +12,7 @@ and noise; see :mod:`.hyperparameters`.
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
@@ -32,6 +33,7 @@ from ..gp.means import ConstantMean, ZeroMean
 from ..gp.propagation import make_propagation
 from .batches import Batch, Part, in_least_squares
 from .calibration import marginals_of
+from .callers import users_level
 from .class_noise import GRADE_DOUBT, GRADE_SHARES, SHARES, least_noise
 from .collapsed import left_out, set_posteriors
 from .evidence import LIFT, observations
@@ -78,8 +80,8 @@ NOISE_REACH = 3.0
 #: are wide, a few rows do not tell any noise from none, and then the function would be as certain.
 ROUNDING_DEVIATION = 2.0
 
-#: Largest number of steps of expectation propagation.
-PROPAGATIONS = 50
+#: Largest number of steps of expectation propagation. With little noise, and most targets censored, it took 94 steps.
+PROPAGATIONS = 200
 
 #: Share of such a step that is taken.
 STEP = 0.5
@@ -381,9 +383,17 @@ def fit_base_of_intervals(rows: Batch, likelihood: Censored, groups: Groups = No
         if turn > 0:
             model = _fit(learnt, _variance_of(model), groups, fixed=True, like=model if turn > 1 else None)
             _give_noise(model, _variance_of(model))
-        learnt = _stand_ins(model, rows, likelihood, learnt)
+        learnt, _ = _stand_ins(model, rows, likelihood, learnt)
         _give_noise(model, _most_likely_noise(likelihood, rows, left_out(model, learnt, learnt), _variance_of(model)))
-        learnt = _stand_ins(model, rows, likelihood, learnt)
+        learnt, change = _stand_ins(model, rows, likelihood, learnt)
+    if not change < CONVERGED:
+        warnings.warn(
+            "Numbers that stand for intervals among the targets have not converged: the last step has changed the "
+            f"function of the base by {change:.1e} standard deviations of y. Predictions may be as wrong as this: "
+            "remove targets that are far from all others or contradict them, or set base=None.",
+            RuntimeWarning,
+            stacklevel=users_level(),
+        )
     variance = _variance_of(model)
     # The evidence assumes that weights are those of the rows on average.
     factor = rows.weight.sum() / learnt.weight.sum()
@@ -428,11 +438,11 @@ def _most_likely_noise(likelihood: Censored, rows: Batch, moments: tuple[Tensor,
 
 
 @torch.no_grad()
-def _stand_ins(model: DeepGP, rows: Batch, likelihood: Censored, learnt: Batch) -> Batch:
+def _stand_ins(model: DeepGP, rows: Batch, likelihood: Censored, learnt: Batch) -> tuple[Batch, float]:
     """Numbers and weights that stand for targets, by expectation propagation from those that stood for them before.
 
     Each stands for its target beside all others, whose moments are those of the row left out. The model has the
-    posterior of the returned ones.
+    posterior of the returned ones. The second result is by how much the last step has changed function values.
     """
     set_posteriors(model, learnt)
     f = model(rows.X).mean[0]
@@ -446,9 +456,10 @@ def _stand_ins(model: DeepGP, rows: Batch, likelihood: Censored, learnt: Batch) 
         learnt = Batch(rows.X, torch.where(total > 0, means, numbers[:, 0])[:, None], total)
         set_posteriors(model, learnt)
         before, f = f, model(rows.X).mean[0]
-        if (f - before).abs().max() < CONVERGED:
+        change = (f - before).abs().max().item()
+        if change < CONVERGED:
             break
-    return learnt
+    return learnt, change
 
 
 def fit_base_of_varying(rows: Batch, groups: Groups = None) -> tuple[Base, Batch, Variances]:
