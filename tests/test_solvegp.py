@@ -9,7 +9,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from sklearn.pipeline import make_pipeline
 
-from skdgp import SOLVEGPClassifier, SOLVEGPRegressor
+from skdgp import DSDGPClassifier, DSDGPRegressor, SOLVEGPClassifier, SOLVEGPRegressor
 from skdgp.gp.classes import RobustMax
 from skdgp.gp.global_layer import OrthogonalLayer
 from skdgp.inference import collapsed
@@ -177,3 +177,24 @@ def test_a_collapsed_fit_survives_steps_that_go_too_far(scale):
     y = scale * (X[:, 0] > 0)
     model = SOLVEGPRegressor(normalize_y=False, max_iter=30, random_state=0).fit(X, y)
     assert model.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize("cls", [DSDGPRegressor, SOLVEGPRegressor, DSDGPClassifier, SOLVEGPClassifier])
+@pytest.mark.parametrize("n_rows", [8, 30])
+def test_a_number_that_is_given_is_kept_beside_auto(wave, cls, n_rows):
+    """The rows are fewer than the points that "auto" would take."""
+    X, y = wave[0][:n_rows], wave[1][:n_rows]
+    y = y > np.median(y) if "Classifier" in cls.__name__ else y
+    options = {"base": None, "early_stopping": False, "max_iter": 1, "n_estimators": 1, "random_state": 0}
+
+    def sizes(**numbers):
+        [layer, *_] = cls(**options, **numbers).fit(X, y).module_[0].layers
+        return layer.sizes
+
+    assert sizes(n_orthogonal=6) == [n_rows - 6, 6]
+    if "SOLVE" in cls.__name__:
+        assert sizes(n_inducing=6) == [6, n_rows - 6]
+        with pytest.warns(UserWarning, match=f"n_inducing=40 is more than the {n_rows} distinct rows of X"):
+            assert sizes(n_inducing=40) == [n_rows]
+    with pytest.warns(UserWarning, match=rf"n_inducing=1 \+ n_orthogonal=40 is more than the {n_rows} distinct rows"):
+        assert sizes(n_orthogonal=40) == [1, n_rows - 1]

@@ -43,7 +43,8 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         feature, and for each level of a category, but at least 64 and at most 256. With K > 10 classes it is smaller by
         the factor √(10/K), but at least 64. More points of either set follow more complicated functions, but time grows
         with their square and in the end with their cube. If both numbers together are larger than the number of
-        distinct rows, ``fit`` takes all of these, with a UserWarning unless one of the two is "auto".
+        distinct rows, ``fit`` takes all of these. If one number is "auto", it is what the other one leaves, and there
+        is a UserWarning only if rows are too few for the other one.
     kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
         Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
         smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of
@@ -398,7 +399,8 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         feature, and for each level of a category, but at least 64 and at most 256. With K > 10 classes it is smaller by
         the factor √(10/K), but at least 64. More points of either set follow more complicated functions, but time grows
         with their square and in the end with their cube. If both numbers together are larger than the number of
-        distinct rows, ``fit`` takes all of these, with a UserWarning unless one of the two is "auto".
+        distinct rows, ``fit`` takes all of these. If one number is "auto", it is what the other one leaves, and there
+        is a UserWarning only if rows are too few for the other one.
     kernel : str, kernel object, callable, or list with one for each layer, default="matern52"
         Covariance function of each layer: how smooth its functions are. "matern52" suits most tables, "rbf" is for very
         smooth functions, and "matern32" and "matern12" are for rougher ones. A kernel object of

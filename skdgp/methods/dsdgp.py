@@ -31,6 +31,7 @@ from .inducing import (
     make_features,
     make_global_layer,
     positive_ints,
+    size_of_first,
     warn_of_few_rows,
 )
 from .kernels import KernelLike, layer_kernel
@@ -151,8 +152,11 @@ class DSDGP(DSDGPParameters):
                 points = cast(GlobalLayer, layers[-1]).mean(points).detach()
             else:
                 points = self.initial_points(kernel, inputs, n_inducing, generator)
-            if depth == 0 and not isinstance(self.n_inducing, str):
-                asked = {"n_inducing": self.n_located(n_inducing), "n_orthogonal": self.n_orthogonal}
+            asked = {"n_inducing": self.n_located(n_inducing), "n_orthogonal": self.n_orthogonal}
+            if isinstance(self.n_inducing, str) and asked["n_inducing"]:
+                n_inducing = size_of_first(asked, ("n_inducing",), len(points))
+                asked["n_inducing"] = 1
+            if depth == 0 and (self.n_orthogonal or not isinstance(self.n_inducing, str)):
                 warn_of_few_rows(asked, len(points))
             sizes = (n_inducing, n_outputs)
             layers.append(self.make_layer(inputs, points, *sizes, generator, kernel=kernel, hidden=hidden))

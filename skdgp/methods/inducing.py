@@ -1,7 +1,7 @@
 """What methods share: numbers of inducing points, and initial inducing points."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from numbers import Integral
 from typing import Literal, NamedTuple
 
@@ -113,6 +113,28 @@ def inducing_per_layer(n_inducing, hidden_dims: Sequence[int], auto: tuple[int, 
             "'auto'."
         )
     return numbers
+
+
+def size_of_first(numbers: dict[str, int], auto: Collection[str], n_found: int) -> int:
+    """Number of points of the first set if both sets together have ``n_found``; it has at least one.
+
+    Parameters
+    ----------
+    numbers : dict
+        Number of points of each set that is at points, by parameter.
+    auto : collection of str
+        Parameters whose number is "auto". If one of them is, its set has what the other one leaves.
+    n_found : int
+        Number of points, which may be less than all of these numbers.
+    """
+    first, others = numbers.get("n_inducing", 0), numbers.get("n_orthogonal", 0)
+    if not first:
+        return 0
+    if "n_inducing" in auto and "n_orthogonal" not in auto:
+        return max(1, n_found - others)
+    if "n_orthogonal" in auto and "n_inducing" not in auto:
+        return first
+    return max(1, round(first * min(1.0, n_found / (first + others))))
 
 
 def warn_of_few_rows(asked: dict[str, int], n_found: int) -> None:

@@ -26,6 +26,7 @@ from .inducing import (
     cluster_centres,
     make_features,
     make_global_layer,
+    size_of_first,
     warn_of_few_rows,
 )
 from .kernels import KernelLike, layer_kernel
@@ -185,14 +186,19 @@ class SOLVEGP(SOLVEGPParameters):
     def _features(
         self, asked: dict[str, int], kernel: Kernel, X: Tensor, generator: torch.Generator
     ) -> list[Tensor | Features]:
-        """Inducing features of both sets. If there are too few rows, both sets get their share of them."""
+        """Inducing features of both sets.
+
+        If there are too few rows, both sets get their share of them. But a set whose number is "auto" gets what the
+        other one leaves.
+        """
         located = {name: asked[name] for name, kind in self._kinds().items() if kind in AT_POINTS}
         total = sum(located.values())
         points = cluster_centres(kernel.places(X), total, generator) if total else X[:0]
-        if "auto" not in (self.n_inducing, self.n_orthogonal):
-            warn_of_few_rows(located, len(points))
-        first = located.get("n_inducing", 0)
-        first = max(1, round(first * min(1.0, len(points) / total))) if first else 0
+        auto = [name for name in located if getattr(self, name) == "auto"]
+        if len(auto) < len(located):
+            fewest = {"n_inducing": 1, "n_orthogonal": 0}
+            warn_of_few_rows({name: fewest[name] if name in auto else located[name] for name in located}, len(points))
+        first = size_of_first(located, auto, len(points))
         parts = {"n_inducing": points[:first], "n_orthogonal": points[first:]}
         return [
             make_features(kind, kernel, X, parts[name], asked[name], generator) if asked[name] else X[:0]
