@@ -1,6 +1,8 @@
 """Targets far out: nothing learns from them if rows are predicted better then, and noise has tails if rows ask."""
 
 import pickle
+import time
+from itertools import count
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import torch
 from helpers import normal, predictor_of
 from scipy.stats import norm
 from sklearn.datasets import make_friedman1
+from sklearn.exceptions import ConvergenceWarning
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPClassifier, SOLVEGPRegressor
 from skdgp.adapters import MomentsModule
@@ -473,3 +476,17 @@ def without_gain(train):
         return histories
 
     return trained
+
+
+@every_class
+@every_scale
+def test_there_is_no_second_base_where_no_time_is_left(monkeypatch, kind, scale):
+    X, clean, y, far = wave(120, n_far=6)
+    options = {"n_inducing": 4, "n_estimators": 1, "n_neighbors": 0, "max_iter": 1, "random_state": 0}
+    np.testing.assert_array_equal(kind(**options, max_time=1e6).fit(X, scale * y).outliers_, far)
+    looks = count()  # a clock that goes on by a hundredth of a second whenever somebody looks at it
+    monkeypatch.setattr(time, "monotonic", lambda: next(looks) / 100)
+    with pytest.warns(ConvergenceWarning, match="The time was too short, and outliers were not left out: raise max_ti"):
+        model = kind(**options, max_time=0.05).fit(X, scale * y)
+    assert not len(model.outliers_) and np.isfinite(model.predict(X)).all()
+    assert not len(kind(**options, max_time=0.05).fit(X, scale * clean).outliers_)  # without a word

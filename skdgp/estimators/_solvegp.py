@@ -164,10 +164,10 @@ class SOLVEGPRegressor(DeepGPRegressor, SOLVEGPRegressionParameters):
         classifier, then stay those of the last fit.
     max_time : float or None, default=None
         Seconds that a ``fit`` may take, all of it counted. The base is computed first, since it brings most. The
-        schedule of training then ends after three quarters of the time, and neighbours are left out if there is no time
-        for them. A warning says what was cut. What cannot be divided may take longer: the base, an epoch of a collapsed
-        fit, the regressors of a ``trend``, and the judging after training. Results depend on the speed of the machine
-        then. ``partial_fit`` has no limit.
+        schedule of training then ends after three quarters of the time. Neighbours, and a second base without outliers,
+        are left out if there is no time for them. A warning says what was cut. What cannot be divided may take longer:
+        the first base, an epoch of a collapsed fit, the regressors of a ``trend``, and the judging after training.
+        Results depend on the speed of the machine then. ``partial_fit`` has no limit.
     target_transform : "auto", "log", "logit", "yeo-johnson", transformer or None, default=None
         Transformation of the targets before the model learns them: "log" for positive targets, "logit" for shares
         between 0 and 1, "yeo-johnson" for a power that makes targets less skewed, or a transformer of scikit-learn such
@@ -489,10 +489,10 @@ class SOLVEGPClassifier(DeepGPClassifier, SOLVEGPParameters):
         classifier, then stay those of the last fit.
     max_time : float or None, default=None
         Seconds that a ``fit`` may take, all of it counted. The base is computed first, since it brings most. The
-        schedule of training then ends after three quarters of the time, and neighbours are left out if there is no time
-        for them. A warning says what was cut. What cannot be divided may take longer: the base, an epoch of a collapsed
-        fit, the regressors of a ``trend``, and the judging after training. Results depend on the speed of the machine
-        then. ``partial_fit`` has no limit.
+        schedule of training then ends after three quarters of the time. Neighbours, and a second base without outliers,
+        are left out if there is no time for them. A warning says what was cut. What cannot be divided may take longer:
+        the first base, an epoch of a collapsed fit, the regressors of a ``trend``, and the judging after training.
+        Results depend on the speed of the machine then. ``partial_fit`` has no limit.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
         "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;

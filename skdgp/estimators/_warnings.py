@@ -124,6 +124,7 @@ def warn_of_time(ensemble: Ensemble, plan: Plan) -> None:
     clock, n_epochs = ensemble.clock, max(len(history.loss) for history in ensemble.histories)
     cut = "training" in clock.left_out and n_epochs < plan.settings.max_iter
     missing = [f"training ended after {n_epochs} of {plan.settings.max_iter} epochs"] if cut else []
+    missing += ["outliers were not left out"] if "outliers" in clock.left_out else []
     missing += ["neighbours were left out"] if "neighbors" in clock.left_out else []
     if missing:
         warnings.warn(

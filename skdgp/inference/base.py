@@ -13,7 +13,7 @@ and noise; see :mod:`.hyperparameters`.
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import NamedTuple, cast
@@ -152,7 +152,13 @@ class Base(NamedTuple):
 
 
 def base_for(
-    likelihood: Likelihood, rows: Batch, groups: Groups = None, *, robust: bool = False, like: DeepGP | None = None
+    likelihood: Likelihood,
+    rows: Batch,
+    groups: Groups = None,
+    *,
+    robust: bool = False,
+    like: DeepGP | None = None,
+    in_time: Callable[[], bool] = lambda: True,
 ) -> tuple[Base, Batch | None]:
     """The base that suits a likelihood, and the rows that it has learnt, if they differ from the regressands.
 
@@ -169,6 +175,8 @@ def base_for(
         has learnt.
     like : DeepGP, default=None
         See :func:`fit_base`. Not used unless the likelihood has noise of one variance that is not given.
+    in_time : callable, default=always
+        Whether there is time for another base, of the rows without outliers.
 
     Raises
     ------
@@ -194,7 +202,9 @@ def base_for(
     model = fit_base(numbers, groups, like)
     if robust:
         precision = numbers.weight / rows.weight
-        others = fit_without_outliers(model, numbers, precision, lambda some: fit_base(some, groups))
+        others = fit_without_outliers(
+            model, numbers, precision, lambda some: fit_base(some, groups) if in_time() else None
+        )
         if others is not None:
             kept = Batch(numbers.X, numbers.y, numbers.weight * others.near)
             return with_alternatives(others.model, numbers.rows(others.near)), kept

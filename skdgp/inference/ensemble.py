@@ -340,7 +340,15 @@ class Training:
         self, likelihood: Likelihood, groups: Sequence[int] | None, *, robust: bool, like: DeepGP | None
     ) -> Foundation | None:
         """The base; see :meth:`.Validation.foundation`. Outliers have no weight from now on."""
-        foundation = self.validation.foundation(likelihood, groups, robust=robust, like=like)
+        begun = self.clock.total
+
+        def in_time() -> bool:  # another base takes about as long as the first
+            enough = self.clock.left >= self.clock.total - begun
+            if not enough:
+                self.clock.left_out.append("outliers")
+            return enough
+
+        foundation = self.validation.foundation(likelihood, groups, robust=robust, like=like, in_time=in_time)
         if foundation is not None and foundation.robust:
             outliers = foundation.outliers()
             self.outliers = torch.nonzero(outliers)[:, 0].cpu().numpy()

@@ -103,7 +103,7 @@ def reach_of(error: Tensor) -> Tensor:
 
 
 def fit_without_outliers(
-    model: DeepGP, rows: Batch, precision: Tensor, fit: Callable[[Batch], DeepGP]
+    model: DeepGP, rows: Batch, precision: Tensor, fit: Callable[[Batch], DeepGP | None]
 ) -> WithoutOutliers | None:
     """A base without outliers; None if there are none, or if rows are more likely by the base with them.
 
@@ -116,7 +116,7 @@ def fit_without_outliers(
     precision : Tensor of shape (n,)
         In proportion to the precisions of the rows' noise. These are parts of the weights.
     fit : callable
-        Fits a base to some of the rows.
+        Fits a base to some of the rows; None ends the search, if there is no time for it.
     """
     judged = _judged(model, rows, torch.ones_like(rows.weight, dtype=torch.bool), precision)
     best = None
@@ -130,7 +130,8 @@ def fit_without_outliers(
             trial = None if fewer else _judged(_with_same_kernel(model, kept, judged), rows, near, precision)
             if trial is not None and not trial.better_than(judged, HOPE):
                 break
-            alone = fit(kept)
+            if (alone := fit(kept)) is None:
+                break
             without = _judged(alone, rows, near, precision)
         except np.linalg.LinAlgError:  # there is a base already
             break

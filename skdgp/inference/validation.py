@@ -150,11 +150,12 @@ class Validation(NamedTuple):
         *,
         robust: bool = False,
         like: DeepGP | None = None,
+        in_time: Callable[[], bool] = lambda: True,
     ) -> Foundation | None:
         """The base; None if nothing judges the members. If it cannot be computed, it is None after a warning.
 
-        A ``robust`` one does without outliers, if rows are more likely then. ``like`` is the base of almost the same
-        rows, if there is one; see :func:`.fit_base`.
+        A ``robust`` one does without outliers, if rows are more likely then and if it is ``in_time``. ``like`` is the
+        base of almost the same rows, if there is one; see :func:`.fit_base`.
         """
         alone = self.split.unjudged and (likelihood.base_kind in AVERAGED or len(self.data) >= FEWEST_ALONE)
         if not likelihood.has_base or not (self.possible or alone):
@@ -171,7 +172,7 @@ class Validation(NamedTuple):
                     rows, deepcopy(cast(Censored, likelihood)).double(), groups
                 )
                 return Foundation(base, basis.with_targets(stand_ins), level=variance.log())
-            base, learnt = base_for(likelihood, rows, groups, robust=robust, like=like)
+            base, learnt = base_for(likelihood, rows, groups, robust=robust, like=like, in_time=in_time)
         except np.linalg.LinAlgError:
             warnings.warn(
                 "The base could not be computed, and members predict without it: a covariance matrix has no Cholesky "

@@ -73,10 +73,10 @@ MAX_TIME = Option(
     TRAINING,
     """
     Seconds that a ``fit`` may take, all of it counted. The base is computed first, since it brings most. The schedule
-    of training then ends after three quarters of the time, and neighbours are left out if there is no time for them. A
-    warning says what was cut. What cannot be divided may take longer: the base, an epoch of a collapsed fit, the
-    regressors of a ``trend``, and the judging after training. Results depend on the speed of the machine then.
-    ``partial_fit`` has no limit.
+    of training then ends after three quarters of the time. Neighbours, and a second base without outliers, are left out
+    if there is no time for them. A warning says what was cut. What cannot be divided may take longer: the first base,
+    an epoch of a collapsed fit, the regressors of a ``trend``, and the judging after training. Results depend on the
+    speed of the machine then. ``partial_fit`` has no limit.
     """,
 )
 
