@@ -110,7 +110,7 @@ CASES = [
     ),
     (SOLVEGPRegressor, {"likelihood": "poisson"}, "validation_fraction", 0.3, counts_in_chunks, "in partial_fit"),
     (DSDGPRegressor, {}, "n_neighbors", 5, chunks, "in partial_fit"),
-    (AVDGPRegressor, {}, "max_time", 1.0, chunks, "in partial_fit, whose time is that of its rows"),
+    (AVDGPRegressor, {}, "max_time", 1.0, chunks, "no limit of time and no CUDA graphs"),
     (SOLVEGPRegressor, {"likelihood": "poisson"}, "base", "gp", counts_in_chunks, "in partial_fit with likelihood="),
     (SOLVEGPRegressor, {}, "early_stopping", True, chunks, "in partial_fit"),
     (DSDGPRegressor, {}, "early_stopping", False, held_out, "which choose the best epoch"),

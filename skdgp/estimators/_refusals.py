@@ -107,8 +107,8 @@ REFUSED = (
         "latent_dims",
         (),
         lambda wishes: wishes.of_images,
-        "does not go with a Convolutional in the first layer, since latent variables are no pixels of an image",
-        "set latent_dims=0, or take another kernel for this layer",
+        "does not go with a Convolutional in the first layer, since latent variables are no pixels",
+        "set latent_dims=0",
     ),
     without_intervals(
         "likelihood", (), "which are for Gaussian noise", 'set "gaussian" or "lognormal"', ("gaussian", "lognormal")

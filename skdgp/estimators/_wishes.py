@@ -214,15 +214,9 @@ IDLE = (
     ),
     # Rows that judge.
     Idle(
-        ("n_iter_no_change", "cuda_graphs", "n_neighbors"),
+        ("n_iter_no_change", "cuda_graphs", "n_neighbors", "max_time"),
         lambda fit: fit.by_chunks,
-        "in partial_fit, which has no epochs, no neighbours and no CUDA graphs",
-        "use fit, or leave it out",
-    ),
-    Idle(
-        ("max_time",),
-        lambda fit: fit.by_chunks,
-        "in partial_fit, whose time is that of its rows",
+        "in partial_fit, which has no epochs, no neighbours, no limit of time and no CUDA graphs",
         "use fit, or leave it out",
     ),
     Idle(
