@@ -19,6 +19,7 @@ from skdgp.gp.classes import Bernoulli, RobustMax
 from skdgp.gp.deep_gp import Marginals
 from skdgp.gp.kernels import LinearKernel, StationaryKernel, SumKernel
 from skdgp.gp.likelihoods import Gaussian
+from skdgp.gp.noise import StudentT
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
 from skdgp.inference import base as base_module
@@ -609,6 +610,20 @@ def test_certain_members_that_err_are_made_less_certain():
     probability = found.likelihood.response(torch.tensor([[[50.0 * found.weight.item()]]]).double())[0, 0, 1]
     assert probability.item() == pytest.approx(0.75, abs=0.03)
     assert score == pytest.approx(0.75 * np.log(0.75) + 0.25 * np.log(0.25), abs=0.03)
+
+
+@pytest.mark.parametrize("freedom", [2.3, 30.0])
+def test_rows_that_judge_say_how_heavy_tails_are(freedom):
+    """Training that ends early leaves the degrees of freedom near five, where they start."""
+    data, likelihood = make_data(400), StudentT(1)
+    base, spread = fit_base(data), torch.full_like(data.y, 1e-6)
+    error = 0.1 * torch.from_numpy(stats.t.rvs(freedom, size=(400, 1), random_state=0))
+    judged = judged_by(data, data.y + error, spread, data.y + error, spread)
+    likelihood.learn_units(data.y.numpy(), normalize=False)
+    found = blend(Base(base), likelihood, [judged], judged=False)[0].likelihood
+    _, _, scale = stats.t.fit(error.numpy(), f0=freedom, floc=0.0)
+    assert found.scale.item() ** 0.5 == pytest.approx(scale, rel=0.1)
+    assert found.degrees_of_freedom.item() < 3.0 if freedom < 3.0 else found.degrees_of_freedom.item() > 10.0
 
 
 def make_measurements(seed, n_rows=600, n_people=40):

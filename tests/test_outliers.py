@@ -11,6 +11,7 @@ from helpers import normal, predictor_of
 from scipy.stats import norm
 from sklearn.datasets import make_friedman1
 from sklearn.exceptions import ConvergenceWarning
+from test_base import make_data
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPClassifier, SOLVEGPRegressor
 from skdgp.adapters import MomentsModule
@@ -201,11 +202,23 @@ def test_absolute_errors_must_be_smaller():
     def judged(near, far, last):
         error = torch.from_numpy(np.concatenate([near, far, [last]]))[:, None]
         errors = Errors(error, torch.zeros_like(error), torch.ones(len(error)).double())
-        return outliers_module._Judged(errors, torch.ones(len(error)).bool(), torch.tensor([0.01]).double())
+        return outliers_module._Judged(errors, errors, torch.ones(len(error)).bool(), torch.tensor([0.01]).double())
 
     before = judged(near, far, 50.0)
     assert judged(near / 5, far, 49.9).better_than(before)
     assert not judged(near / 5, 4 * far, 49.0).better_than(before)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.25])
+def test_copies_of_errors_are_no_proof(weight):
+    """Differences of errors are as sure, and gain as much, as those of the rows once."""
+    rows = make_data(40)
+    model, alike = fit_base(rows), torch.ones(160, dtype=torch.bool)
+    copies = rows.rows(torch.arange(160) // 4).weighing(weight)
+    once = outliers_module._judged(model, rows, alike[:40], torch.ones(40).double())
+    again = outliers_module._judged(model, copies, alike, torch.ones(160).double())
+    assert len(again.errors.error) == 160 and len(again.told.error) == 40
+    torch.testing.assert_close(again.told.weight, once.told.weight)
 
 
 def test_outliers_are_no_neighbours():

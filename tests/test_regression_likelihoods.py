@@ -31,8 +31,9 @@ from skdgp.inference.base import (
     fit_base_of_varying,
 )
 from skdgp.inference.batches import Batch
+from skdgp.inference.twins import counting_once
 from skdgp.methods.likelihoods import LIKELIHOODS
-from skdgp.metrics import crps_scorer, predictive_distribution
+from skdgp.metrics import coverage, crps_scorer, predictive_distribution
 
 # That of logarithms is Gaussian noise: tests/test_censored.py has it.
 NAMES = [name for name in LIKELIHOODS if name not in ("gaussian", "lognormal")]
@@ -686,8 +687,33 @@ def test_base_of_noise_that_varies_is_where_the_squares_are_most_likely():
     [(_, A)] = layer.whitened(squares.X)  # features of the rows
     features = layer.kernel.deviation * A
     inner = (squares.y * (-variances.logarithms(squares.X)).exp() - 1.0).clamp(max=LONGEST)
-    slope = 0.5 * features @ (squares.weight[:, None] * inner)  # of the log density
+    slope = 0.5 * features @ (counting_once(squares)[:, None] * inner)  # of the log density
     torch.testing.assert_close(slope[:, 0], layer.q.mean[0], rtol=0, atol=0.02)  # that of the prior
+
+
+def test_copies_of_squares_say_no_more_of_noise_that_varies():
+    rows, _, _ = varying_rows(60)
+    squares = Batch(rows.X, rows.y.square(), rows.weight)
+    once = _fit_variances(squares, None).model(rows.X)
+    for copies in (squares.rows(torch.arange(240) // 4), squares.weighing(4.0)):
+        again = _fit_variances(copies, None).model(rows.X)
+        torch.testing.assert_close(again.mean, once.mean, rtol=0, atol=0.05)
+        torch.testing.assert_close(again.variance, once.variance, rtol=0.1, atol=0.01)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("copied", ["once", "copies", "weights"])
+def test_few_held_out_rows_do_not_make_noise_that_varies_vanish(copied, seed):
+    """Six rows are held out. They told the level of the noise alone, and it could become nothing."""
+    rng = np.random.default_rng(seed)
+    X, new = rng.uniform(-2, 2, (60, 2)), rng.uniform(-2, 2, (1000, 2))
+    y, truth = (np.sin(2 * x[:, 0]) + np.exp(0.7 * x[:, 1] - 1) * rng.normal(size=len(x)) for x in (X, new))
+    model = SOLVEGPRegressor(likelihood="heteroskedastic", n_estimators=1, random_state=0)
+    if copied == "copies":
+        model.fit(np.repeat(X, 4, axis=0), np.repeat(y, 4))
+    else:
+        model.fit(X, y, np.full(60, 4.0) if copied == "weights" else None)
+    assert coverage(truth, *model.predict_interval(new).T) > 0.8
 
 
 @pytest.mark.parametrize("kind", ["exact", "constant", "partly exact", "rounded", "few", "one"])

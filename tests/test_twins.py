@@ -5,15 +5,27 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from helpers import ensemble_of, predictor_of
+from helpers import ensemble_of, normal, predictor_of
 from test_base import make_data
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
-from skdgp.inference.base import fit_base
+from skdgp.gp.classes import Bernoulli
+from skdgp.gp.likelihoods import Gaussian
+from skdgp.gp.noise import Heteroskedastic, StudentT
+from skdgp.inference.base import Base, fit_base
 from skdgp.inference.batches import Batch, Part
+from skdgp.inference.blending import OutOfSample, _density
 from skdgp.inference.collapsed import left_out, set_posteriors
 from skdgp.inference.plan import Split
-from skdgp.inference.twins import distinct, merged, mostly_twins, side_by_side, twins, weight_of_twins
+from skdgp.inference.twins import (
+    counting_once,
+    distinct,
+    merged,
+    mostly_twins,
+    side_by_side,
+    twins,
+    weight_of_twins,
+)
 
 
 def make_repeated(n_rows=40, seed=0):
@@ -41,6 +53,40 @@ def test_twins_have_equal_features_and_targets():
     torch.testing.assert_close(weight_of_twins(rows, rows), torch.from_numpy(np.bincount(group)[group]).double())
     plain = make_data(30)
     assert merged(plain) is plain and not mostly_twins(plain) and mostly_twins(plain.joined(plain))
+
+
+def test_weights_that_count_twins_once():
+    """Their sum is the number of rows that differ and have weight; the unit of weights does not matter."""
+    rows = make_repeated()
+    n_groups = len(twins(rows).unique())
+    for weight in (rows.weight, 4.0 * rows.weight, 0.3 * torch.arange(1.0, len(rows) + 1).double()):
+        counted = counting_once(Batch(rows.X, rows.y, weight))
+        assert counted.sum().item() == pytest.approx(n_groups)
+        torch.testing.assert_close(counted / counted[0], weight / weight[0])
+    plain = make_data(30)
+    assert torch.equal(counting_once(plain), plain.weight)
+    assert counting_once(plain.weighing(torch.arange(30) % 2)).sum().item() == pytest.approx(15)
+    assert not counting_once(plain.weighing(0.0)).any()
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(1), StudentT(1), Heteroskedastic(1), Bernoulli()])
+def test_copies_of_held_out_rows_judge_as_one(likelihood):
+    """What the priors of a blend say does not count less because rows are repeated or weigh more."""
+    data = make_data(60)
+    base, few = fit_base(data), data.rows(slice(8))
+    few = Batch(few.X, (few.y > 0).double() if likelihood.base_kind == "classes" else few.y, few.weight)
+
+    def vector(rows, index):
+        of_base = base(rows.X).mean[0], base(rows.X).variance[0]
+        h = torch.cat(likelihood.n_outputs * [of_base[0] + 0.3 * normal(8, 1)[index]], dim=1)
+        g, s = (values.expand(-1, likelihood.n_outputs) for values in of_base)
+        judged = OutOfSample(rows, h, torch.full_like(h, 0.1), g, s, torch.zeros_like(s))
+        return _density(Base(base), likelihood, [judged], None).best().x
+
+    once = vector(few, torch.arange(8))
+    copies = torch.arange(32) // 4
+    np.testing.assert_allclose(vector(few.rows(copies), copies), once, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(vector(few.weighing(4.0), torch.arange(8)), once, rtol=1e-3, atol=1e-3)
 
 
 def test_missing_targets_are_equal_to_each_other_alone():

@@ -19,6 +19,7 @@ from ..inference.batches import Batch
 from ..inference.callers import users_level
 from ..inference.collapsed import left_out
 from ..inference.processes import current
+from ..inference.twins import distinct
 from ..tables import Encoded
 from ..tables.transforms import back_slopes, fitted_transform, transformed
 
@@ -60,7 +61,9 @@ def best_transform(rows: Encoded) -> str | None:
             RuntimeWarning,
             stacklevel=users_level(),
         )
-    choice = torch.tensor([(None, *CANDIDATES).index(_best(densities, weight))])
+    first, total = (numbers.numpy() for numbers in distinct(Batch.of(X, y, weight, np.float64)))  # copies prove nothing
+    densities = {name: None if values is None else values[first] for name, values in densities.items()}
+    choice = torch.tensor([(None, *CANDIDATES).index(_best(densities, total))])
     current().take_first(choice)  # rounding errors of processes may differ
     return (None, *CANDIDATES)[int(choice)]
 

@@ -261,6 +261,10 @@ class Likelihood(nn.Module):
         """
         raise NotImplementedError
 
+    def tails(self) -> list[nn.Parameter]:
+        """Logarithms that say how heavy the noise's tails are. The rows that judge a blend choose them, too."""
+        return []
+
     def cost_of_noise(self) -> float | Tensor:
         """Negative log prior of the parameters that held-out rows calibrate. Most have none, so that it is zero."""
         return 0.0

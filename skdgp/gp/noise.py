@@ -20,6 +20,9 @@ INITIAL_FREEDOM = 5.0
 #: Their lower limit, above which the variance is finite.
 LEAST_FREEDOM = 2.0
 
+#: Deviation of the prior of the logarithm of the degrees of freedom beyond this limit.
+FREEDOM_DEVIATION = 1.0
+
 #: Number of Gaussians whose mixture stands for a Student t distribution.
 N_PRECISIONS = 48
 
@@ -111,6 +114,15 @@ class StudentT(AdditiveNoise):
     def calibrated(self) -> list[nn.Parameter]:
         """The logarithm of the excess of σ² over its floor."""
         return [self.log_excess]
+
+    def tails(self) -> list[nn.Parameter]:
+        """The logarithm of ν − 2. Training ends early where a base is enough, and has then hardly learnt it."""
+        return [self.log_freedom]
+
+    def cost_of_noise(self) -> Tensor:
+        """See :meth:`.Likelihood.cost_of_noise`: log(ν − 2) is Gaussian around its initial value."""
+        unusual = self.log_freedom - math.log(INITIAL_FREEDOM - LEAST_FREEDOM)
+        return 0.5 * (unusual / FREEDOM_DEVIATION).square().sum()
 
     def noise(self) -> tuple[Tensor, Tensor]:
         """The mixture, by the trapezoidal rule in u = log λ, whose density is proportional to exp(ν/2 (u − exp u)).

@@ -41,6 +41,7 @@ from .hyperparameters import HyperparameterPosterior
 from .kernel_search import NOISE_FLOOR, Groups, KernelSearch
 from .outliers import PREDICT_ROWS, fit_without_outliers, reach_of
 from .starts import CANDIDATES, greedy_points
+from .twins import counting_once
 
 #: Jitter, as a share of the kernel's variance. In float64 a smaller one no longer helps.
 JITTER = 1e-12
@@ -509,7 +510,7 @@ def _fit_variances(squares: Batch, groups: Groups) -> Variances:
     :func:`fit_base_of_means`, with the expected curvature ½ of each row. A row far out counts no more than one whose
     square is ``1 + LONGEST`` times the variance.
     """
-    y, weight = squares.y.clamp(min=NOISE_FLOOR), squares.weight
+    y, weight = squares.y.clamp(min=NOISE_FLOOR), counting_once(squares)  # copies of a square tell no more than it
     logarithms = y.log() - LOG_SQUARE[0]
     level = (weight @ logarithms / weight.sum()).clamp(min=math.log(LEAST_LEVEL))
     model = _fit(Batch(squares.X, logarithms - level, weight), y.new_tensor(LOG_SQUARE[1:]), groups)

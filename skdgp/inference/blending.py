@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import reduce
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..gp.likelihoods import Gaussian, Likelihood
 from ..gp.means import ConstantMean
 from .base import Base
 from .batches import Batch
+from .twins import counting_once
 
 #: Weights of the deep GP from which the search starts, one after another, since the density may have several peaks.
 STARTS = (0.02, 0.5, 0.98)
@@ -84,6 +86,9 @@ TEMPERATURE = Prior(0.0, 3.0, *LOGARITHMS)
 #: explain what the base takes for noise, the variance is smaller by any factor, so that the tails are heavy.
 NOISE_DEVIATION, NOISE_FREEDOM = 0.3, 2.0
 
+#: Kinds of bases for which noises, or temperatures, have priors of another form.
+HAVE_PRIORS = ("classes", "censored")
+
 
 class OutOfSample(NamedTuple):
     """Rows that neither a member nor the base has learnt from, with the moments (n, P) that both predict for them.
@@ -103,7 +108,7 @@ class OutOfSample(NamedTuple):
 class Gain(NamedTuple):
     """What members add to the mean log density of held-out rows, in nats: now, and if training goes on, roughly.
 
-    ``n_rows`` is the number of these rows: the sum of their weights, in which each row counts once.
+    ``n_rows`` is the number of these rows, in which copies of a row count once.
     """
 
     now: float
@@ -164,11 +169,13 @@ def blend(
         Mean log density or probability of the rows that have judged, in the members' units.
     """
     density = _density(base, likelihood, held_out, class_rows)
+    whole = None if all_rows is None else _density(base, likelihood, [all_rows()], class_rows)
+    if whole is not None and density.knows_no_noise:
+        density.expect(whole)
     if earlier is not None:
         density.factor = CHOSEN
     vector = (density.best() if judged else density.without_members()).x
-    if all_rows is not None:
-        whole = _density(base, likelihood, [all_rows()], class_rows)
+    if whole is not None:
         if density.take(vector)[0].any():
             vector = density.as_for_all(vector, whole)
         else:
@@ -185,13 +192,19 @@ def blend(
 
 
 def gain_of_members(
-    base: Base, likelihood: Likelihood, held_out: Sequence[OutOfSample], class_rows: tuple[Tensor, Tensor] | None = None
+    base: Base,
+    likelihood: Likelihood,
+    held_out: Sequence[OutOfSample],
+    class_rows: tuple[Tensor, Tensor] | None = None,
+    all_rows: Callable[[], OutOfSample] | None = None,
 ) -> Gain:
     """What members add to the mean log density that held-out rows have by the base alone; see :func:`blend`.
 
     Neither the base nor the likelihood changes.
     """
     density = _density(base, likelihood, held_out, class_rows)
+    if all_rows is not None and density.knows_no_noise:
+        density.expect(_density(base, likelihood, [all_rows()], class_rows))
     together, alone = density.best(), density.without_members()
     later = density.gain_of_smaller_errors(LATER) if likelihood.additive else 0.0
     return Gain(density.score(together.x) - density.score(alone.x), later, density.total_weight.item())
@@ -219,14 +232,15 @@ class _Density:
 
     def __init__(self, base: Base, likelihood: Likelihood, held_out: Sequence[OutOfSample]):
         self.likelihood = deepcopy(likelihood).for_blend().double().requires_grad_(True)
-        self.noise = self.likelihood.calibrated()
+        self.noise = self.likelihood.calibrated() + self.likelihood.tails()
+        self.n_tails = sum(part.numel() for part in self.likelihood.tails())
         self.learnt = np.concatenate([part.detach().cpu().numpy().ravel() for part in self.noise] or [np.zeros(0)])
-        self.y = torch.cat([predicted.rows.y for predicted in held_out]).double()
-        weight = torch.cat([predicted.rows.weight for predicted in held_out]).double()
-        self.total_weight = weight.sum()  # a row of weight 2 is that row twice
+        rows = reduce(Batch.joined, (predicted.rows for predicted in held_out))
+        self.y, weight = rows.y.double(), counting_once(rows).double()
+        self.total_weight = weight.sum()  # copies of a row are no more evidence than the row
         self.row_weight = weight / self.total_weight
         self.h, self.v, g, s, between = (torch.cat(column) for column in list(zip(*held_out, strict=True))[1:])
-        correlation = nearness(base.model, torch.cat([predicted.rows.X for predicted in held_out]))
+        correlation = nearness(base.model, rows.X)
         self.expected = _log_noise(base, likelihood)
         self.n_weights = 1 if likelihood.alike else 2  # one for each kind of function: some likelihoods have two
         self.edge = _quantile(correlation[:, 0], self.row_weight, EDGE)
@@ -264,6 +278,15 @@ class _Density:
         r = (share * ratio).clamp(1.0, FARTHEST_BEHIND)
         saved = (1 - rho * r).clamp(min=0.0).square() / (1 + r.square() - 2 * rho * r).clamp(min=ROUNDING)
         return -0.5 * torch.log1p(-torch.where(ratio < FARTHEST_BEHIND, saved, 0.0)).sum().item()
+
+    @property
+    def knows_no_noise(self) -> bool:
+        """Whether some noise is learnt, and neither the base nor the likelihood tells how large it may be."""
+        return bool(self.noise) and self.expected is None and self.likelihood.base_kind not in HAVE_PRIORS
+
+    def expect(self, whole: "_Density") -> None:
+        """Expect the noise that the base alone has on all rows."""
+        self.expected = self.y.new_tensor(whole.without_members().x[self.n_weights + 1 :])
 
     def by_value(self, weight: Tensor) -> Tensor:
         """Weights of all function values, (1,) or (D,), from those of each kind of function."""
@@ -323,7 +346,7 @@ class _Density:
         blend is the base, it has its noise. Noise does not grow beyond B: b may be next to nothing where the variance
         of the function explains all errors.
         """
-        if not self.likelihood.additive or self.likelihood.fixed:
+        if not self.likelihood.additive or self.likelihood.fixed or self.n_tails:  # a target far out decides on squares
             return vector
         base, of_base = (density.noise_at(density.without_members().x)[0] for density in (whole, self))
         own, left = self.noise_at(vector)
@@ -374,8 +397,14 @@ class _Density:
         cost = self.likelihood.cost_of_noise()
         if self.expected is None:
             return cost
-        surprise = (cast(Gaussian, self.likelihood).variance.log() - self.expected) / NOISE_DEVIATION
+        surprise = (self.logarithms() - self.expected) / NOISE_DEVIATION
         return cost + 0.5 * (NOISE_FREEDOM + 1) * torch.log1p(surprise.square() / NOISE_FREEDOM).sum()
+
+    def logarithms(self) -> Tensor:
+        """Logarithms of the noise."""
+        if isinstance(self.likelihood, Gaussian):
+            return self.likelihood.variance.log()
+        return torch.cat([part.flatten() for part in self.noise])
 
     def noise_for(self, weight: float) -> np.ndarray:
         """Logarithms of the noise for a weight: from residuals of the means if noise is the same everywhere."""
@@ -388,7 +417,9 @@ class _Density:
         left = (weight_of_rows * (likelihood.regressands(self.y) - mean).square()).sum(0).cpu().numpy()
         noise = likelihood.noise_variance() / likelihood.plain_ratio
         ratio = left * np.square(likelihood.units.scale) / noise  # targets may be constant
-        return (self.learnt.reshape(-1, len(left)) + np.log(np.maximum(ratio, SMALLEST_RATIO))).ravel()
+        level, tails = np.split(self.learnt, [len(self.learnt) - self.n_tails])
+        level = level.reshape(-1, len(left)) + np.log(np.maximum(ratio, SMALLEST_RATIO))
+        return np.concatenate([level.ravel(), tails])
 
     @torch.no_grad()
     def multiply(self, base: DeepGP, log_factor: float) -> None:

@@ -14,6 +14,7 @@ from ..gp.deep_gp import DeepGP, Marginals
 from .batches import Batch
 from .objectives import log_mixture
 from .threads import threads_for
+from .twins import counting_once
 
 #: Largest number of held-out rows of a model, which is more than enough for one number.
 MAX_ROWS = 5000
@@ -55,6 +56,7 @@ def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size:
         return 0.0
     learnt = [logarithm.clone() for logarithm in logarithms]
     rows_of = [rows.spread(MAX_ROWS) for rows in held_out]
+    rows_of = [Batch(rows.X, rows.y, counting_once(rows)) for rows in rows_of]
     # Marginals do not depend on the likelihood, and are computed once.
     marginals = [marginals_of(model, rows, batch_size) for model, rows in zip(models, rows_of, strict=True)]
 

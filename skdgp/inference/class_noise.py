@@ -25,7 +25,7 @@ from ..gp.likelihoods import Likelihood
 from .batches import Batch
 from .calibration import marginals_of
 from .outliers import PREDICT_ROWS
-from .twins import folds, twins
+from .twins import counting_once, folds, twins
 
 #: Smallest noise variances that compete, relative to the variance of the numbers that stand for classes. A class is not
 #: a smooth function of the features: with less noise the evidence prefers functions that bend at every row.
@@ -125,13 +125,13 @@ def _loss(likelihood: Likelihood, rows: Batch, mean: Tensor, variance: Tensor) -
 
     For grades it is that with the best noise.
     """
-    of_grades = likelihood.base_kind == "grades"
+    of_grades, weight = likelihood.base_kind == "grades", counting_once(rows)
 
     def negative(logarithm: float) -> float:
         scale = 1.0 if of_grades else math.exp(logarithm)
         for parameter in likelihood.calibrated() if of_grades else ():
             parameter.fill_(logarithm)
         of_rows = likelihood.log_predictive(rows.y, (scale * mean)[None], (scale**2 * variance)[None])[0]
-        return -(rows.weight @ of_rows).item()
+        return -(weight @ of_rows).item()
 
     return float(minimize_scalar(negative, bounds=LOGARITHMS, method="bounded").fun)

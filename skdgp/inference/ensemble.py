@@ -163,7 +163,7 @@ def stacked(ensembles: Sequence[Ensemble], views: Sequence[View]) -> Ensemble:
         common = reduce(np.intersect1d, [one.number for one in judged])
         densities = np.stack([one.of(common).log_density for one in judged], axis=1)
         weight = judged[0].of(common).weight
-        shares = stacking_weights(densities, weight / weight.mean())
+        shares = stacking_weights(densities, weight)
     return Ensemble(
         Stack([ensemble.predictor for ensemble in ensembles], views, shares.tolist()),
         first.plan_name,

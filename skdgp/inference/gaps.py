@@ -34,6 +34,7 @@ from .batches import Batch
 from .callers import users_level
 from .collapsed import left_out
 from .processes import current
+from .twins import counting_once
 
 #: Largest number of rows, in random order, that the sparse GP learns from.
 ROWS = 5000
@@ -102,7 +103,7 @@ def learn_gaps(
             weighted = Batch(rows.X, rows.y, precise * (weight.sum() / precise.sum()))
             model = fit_base(weighted, groups, model)
             gaps = torch.cat([spread(model).to(rows.y), lacking], dim=1)
-            noise, numbers = _most_likely(model, weighted, rows.weight, gaps)
+            noise, numbers = _most_likely(model, weighted, counting_once(rows), gaps)
             numbers = _worthwhile(numbers, gaps, rows)
             if not numbers.any():
                 break

@@ -18,6 +18,7 @@ from .batches import Batch
 from .judged import Judged
 from .lbfgs import going_back
 from .tails import Errors, gaussian, log_mixture, noise_of, with_tails
+from .twins import counting_once
 
 #: Default number of neighbours. Twelve are nearly as good, and fifty are not better.
 N_NEIGHBORS = 24
@@ -258,8 +259,9 @@ class _Candidate:
         self.local, self.held_out, self.near, self.likelihood = local, held_out, find(), likelihood
         self.scale, self.noise, self.usual = local.lengthscale, local.noise, usual
         self.tails, self.tolerance = tails, tolerance
-        self.total_weight = held_out.rows.weight.sum()  # a row of weight 2 is that row twice
-        self.weight = held_out.rows.weight / self.total_weight
+        weight = counting_once(held_out.rows)
+        self.total_weight = weight.sum()  # copies of a row are no more evidence than the row
+        self.weight = weight / self.total_weight
         self.distances = None if usual is not None else local.distances(held_out.rows.X, self.near)
         self.optimum = self._best(start)
         self.n_lengths, self.value = len(self.optimum.x) - 2 * len(self.noise) - 2, self.optimum.fun
@@ -346,7 +348,7 @@ class _Candidate:
         chosen = (len(self.optimum.x) - n_before) / self.total_weight
         error = ((self.weight * (gain - mean)).square().sum()).sqrt()
         likelihood = with_tails(self.likelihood, self.odds.sigmoid().item(), self.local.noise, self.wide)
-        columns = (values.cpu().numpy() for values in (density, self.held_out.rows.weight, left.error))
+        columns = (values.cpu().numpy() for values in (density, self.weight * self.total_weight, left.error))
         return Correction(self.local, likelihood, (mean - chosen).item(), error.item()), Judged(np.empty(0), *columns)
 
     def _density_before(self) -> Tensor:

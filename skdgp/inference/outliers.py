@@ -30,6 +30,7 @@ from .calibration import marginals_of
 from .collapsed import left_out, set_posteriors
 from .kernel_search import NOISE_FLOOR
 from .tails import LEAST_GAIN, Errors, best_tails
+from .twins import counting_once, distinct, merged
 
 #: Number of deviations from which on a target is an outlier.
 FAR_OUT = 6.0
@@ -64,28 +65,32 @@ class WithoutOutliers(NamedTuple):
 
 
 class _Judged(NamedTuple):
-    """Errors of a base at all rows, which of them (n,) it has learnt from, and its noise (P,)."""
+    """Errors of a base at all rows, which of them (n,) it has learnt from, and its noise (P,).
+
+    ``told`` are errors in which copies of a row count once.
+    """
 
     errors: Errors
+    told: Errors
     learnt: Tensor
     noise: Tensor
 
     def better_than(self, other: "_Judged", clearly: float = CLEARLY) -> bool:
         """Whether this base is better without the outliers of its own; see the module's docstring."""
-        absolute, square = (_difference(self.errors, other.errors, power) for power in (1, 2))
+        absolute, square = (_difference(self.told, other.told, power) for power in (1, 2))
         if not (absolute < -clearly and square < HARDLY):
             return False
         return _density(self) - _density(other) > LEAST_GAIN
 
     def as_good_as(self, other: "_Judged") -> bool:
         """Whether this base, which has learnt from more rows, is not worse."""
-        no_worse = all(_difference(self.errors, other.errors, power) < HARDLY for power in (1, 2))
+        no_worse = all(_difference(self.told, other.told, power) < HARDLY for power in (1, 2))
         return no_worse and _density(self) >= _density(other)
 
 
 def _density(judged: _Judged) -> float:
     """Log density of all rows."""
-    return best_tails(judged.errors, judged.noise).log_density
+    return best_tails(judged.told, judged.noise).log_density
 
 
 def _difference(errors: Errors, others: Errors, power: int) -> float:
@@ -162,4 +167,7 @@ def _judged(model: DeepGP, rows: Batch, learnt: Tensor, precision: Tensor) -> _J
         marginals = marginals_of(model, rows.rows(~learnt), PREDICT_ROWS)
         mean[~learnt], variance[~learnt] = marginals.mean[0], marginals.variance[0]
     errors = Errors(rows.y - mean, variance, rows.weight / precision).in_units(1.0 / precision[:, None])
-    return _Judged(errors, learnt, cast(Gaussian, model.likelihood).variance)
+    counted = Batch(rows.X, rows.y, errors.weight)
+    first, weight = distinct(counted)[0], counting_once(merged(counted))
+    told = Errors(errors.error[first], errors.variance[first], weight)
+    return _Judged(errors, told, learnt, cast(Gaussian, model.likelihood).variance)

@@ -86,6 +86,15 @@ def distinct(rows: Batch) -> tuple[Tensor, Tensor]:
     return first, weight[order]
 
 
+def counting_once(rows: Batch) -> Tensor:
+    """Weights (n,) in the same proportions, whose sum is the number of rows that have weight and differ.
+
+    So twins share the weight of one row. If all rows weigh four times as much, they are no more rows than before.
+    """
+    number = len(twins(rows)[rows.weight > 0].unique())
+    return rows.weight * (number / rows.weight.sum().clamp(min=torch.finfo(rows.weight.dtype).tiny))
+
+
 def mostly_twins(rows: Batch) -> bool:
     """Whether more than half of the rows have twins."""
     size = twins(rows).bincount()

@@ -53,7 +53,7 @@ from .plan import HeldOut, LeftOut, Plan, Split
 from .predictor import Predictor
 from .shape import misshapen
 from .tails import Tails, best_tails, noise_of
-from .twins import distinct, mostly_twins
+from .twins import counting_once, distinct, merged, mostly_twins
 
 #: Kinds of bases that average over kernels and noises.
 AVERAGED = ("numbers", "grades", "tails", "varying", "censored")
@@ -221,8 +221,8 @@ class Validation(NamedTuple):
         if self.split.unjudged:
             return Gain(0.0, 0.0, 1.0)
         out_of_sample = self._out_of_sample(models, foundation)
-        gain = gain_of_members(foundation.base, models[0].likelihood, out_of_sample, self._targets())
-        return gain if self.split.rows is None else gain._replace(n_rows=gain.n_rows / len(models))  # the same rows
+        all_rows = partial(self._all_rows, foundation) if self.split.n_rows else None
+        return gain_of_members(foundation.base, models[0].likelihood, out_of_sample, self._targets(), all_rows)
 
     def _out_of_sample(self, models: Sequence[DeepGP], foundation: Foundation) -> list[OutOfSample]:
         """Predictions of members and base for rows that judge them; if there are none, of the base for all rows."""
@@ -303,7 +303,11 @@ class Validation(NamedTuple):
         ratio = (predicted.rows.weight / rows.weight / likelihood.plain_ratio)[:, None]
         rows = Batch(rows.X, rows.y, predicted.rows.weight)
         unseen = self._unseen_by(predictor, part).any(0) if as_with_members else predicted.unseen
-        return predicted._replace(rows=rows).at(unseen), ratio[unseen]
+        predicted, ratio = predicted._replace(rows=rows).at(unseen), ratio[unseen]
+        first, _ = distinct(predicted.rows)
+        weight = counting_once(merged(predicted.rows))
+        predicted = predicted.at(first)
+        return predicted._replace(rows=Batch(predicted.rows.X, predicted.rows.y, weight)), ratio[first]
 
     def correction(
         self,
@@ -423,7 +427,7 @@ class Validation(NamedTuple):
             part = Part(part.data, torch.as_tensor(beside.number, device=part.data.X.device))
         predicted, blend = self._predicted(predictor, foundation, part), predictor.blend
         likelihood = predictor.models[0].likelihood if blend is None else blend.likelihood
-        y, weight = predicted.rows.y, predicted.rows.weight
+        y, weight = predicted.rows.y, counting_once(predicted.rows)
         if blend is None and predictor.correction is None and not self._by_plan(part):
             density = self._of_mixtures(predictor, part)
         else:
