@@ -454,6 +454,7 @@ def test_noise_of_few_rows_does_not_grow_beyond_that_of_the_base(of_few, own, rh
             without_members=lambda: SimpleNamespace(x=None),
             noise_at=noise_at,
             n_weights=1,
+            n_tails=0,
             y=torch.zeros(40, 1).double(),
             row_weight=torch.full((40,), 1 / 40).double(),
         )
