@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers import REGRESSORS, any_options, name_of, normal, predictor_of, table_of
 from scipy.special import expit, gammaln, log_softmax, logsumexp
-from scipy.stats import beta, gamma, norm, poisson
+from scipy.stats import beta, gamma, nbinom, norm, poisson
 from scipy.stats import t as student_t
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
@@ -21,14 +21,18 @@ from skdgp.distributions import CountDistribution, GammaDistribution, GradeDistr
 from skdgp.gp.likelihoods import AdditiveNoise, Gaussian, Regression
 from skdgp.gp.log_link import Gamma, NegativeBinomial, Poisson
 from skdgp.gp.noise import Contaminated, Heteroskedastic, StudentT
+from skdgp.gp.shares import Beta
 from skdgp.gp.units import Units
 from skdgp.inference.base import (
+    ALTERNATIVES,
     LONGEST,
     _fit_variances,
+    at_mode,
     fit_base,
     fit_base_of_means,
     fit_base_of_tails,
     fit_base_of_varying,
+    give_noise,
 )
 from skdgp.inference.batches import Batch
 from skdgp.inference.twins import counting_once
@@ -59,6 +63,15 @@ def targets(name, n_rows=60, n_outputs=None, seed=0):
     if name == "beta":
         return X, rng.beta(8.0 * expit(f), 8.0 * expit(-f))
     return X, f + 0.2 * rng.standard_t(4, size=f.shape)
+
+
+def truth(kind, f, dispersion):
+    """The distribution of targets, as one of SciPy, whose means are exp(f) or logistic functions of f."""
+    if kind is Beta:
+        return beta(expit(f) / dispersion, expit(-f) / dispersion)
+    if kind is Gamma:
+        return gamma(1 / dispersion, scale=dispersion * np.exp(f))
+    return poisson(np.exp(f)) if kind is Poisson else nbinom(1 / dispersion, 1 / (1 + dispersion * np.exp(f)))
 
 
 def ready(name, n_targets=1):
@@ -256,11 +269,56 @@ class TestLimits:
         likelihood.learn_units(y, normalize=True)
         rows = Batch(*(torch.as_tensor(each, dtype=torch.float64) for each in (X, y, np.ones(40))))
         likelihood = likelihood.double()
-        model, learnt = fit_base_of_means(rows, likelihood)
+        model = fit_base(Batch(rows.X, likelihood.regressands(rows.y), rows.weight))
+        give_noise(model, rows.y.new_ones(1))
+        learnt = at_mode(model, rows, likelihood)
         f, K = model(rows.X).mean[0], model.layers[0].kernel(rows.X, rows.X)[0]
         slope, _ = likelihood.derivatives(rows.y[None], f[None])
         np.testing.assert_allclose(f, K @ slope[0].detach(), atol=2e-2)  # f = K ∇ log p(y | f); 40 rows, all inducing
         assert (learnt.weight > 0).all()
+
+    @pytest.mark.parametrize("kind", [Gamma, NegativeBinomial, Beta])
+    def test_base_knows_the_dispersion_and_that_kernels_are_uncertain(self, kind):
+        rng = np.random.RandomState(0)
+        X = rng.uniform(-2, 2, (60, 2))
+        y = truth(kind, 1 + np.sin(2 * X[:, 0]), 0.05).rvs(random_state=rng).astype(float)
+        likelihood = kind(1)
+        likelihood.learn_units(y[:, None], normalize=True)
+        likelihood = likelihood.double()
+        encoded = likelihood.encode(y[:, None])
+        rows = Batch(*(torch.as_tensor(part, dtype=torch.float64) for part in (X, encoded, np.ones(60))))
+        base, learnt = fit_base_of_means(rows, likelihood)
+        assert 0.02 < likelihood.dispersion.item() < 0.12
+        assert base.n_alternatives == ALTERNATIVES
+        # Weights are those of rows on average, and noise is what they are relative to.
+        assert learnt.weight.mean().item() == pytest.approx(1.0)
+
+    def test_base_of_counts_takes_their_noise_as_known(self):
+        """Poisson noise has no parameter: kernels vary, and the noise of all alternatives is the same."""
+        rng = np.random.RandomState(0)
+        X = rng.uniform(-2, 2, (60, 1))
+        y = truth(Poisson, 2 + np.sin(2 * X[:, :1]), 0.0).rvs(random_state=rng).astype(float)
+        likelihood = Poisson(1)
+        likelihood.learn_units(y, normalize=True)
+        rows = Batch(*(torch.as_tensor(part, dtype=torch.float64) for part in (X, y, np.ones(60))))
+        base, _ = fit_base_of_means(rows, likelihood.double())
+        assert base.n_alternatives == ALTERNATIVES
+        np.testing.assert_array_equal(base.model.likelihood.variance, np.ones(ALTERNATIVES))
+
+
+@pytest.mark.parametrize("kind", [Gamma, Beta])
+@pytest.mark.parametrize("seed", range(3))
+def test_few_held_out_rows_do_not_make_dispersion_vanish(kind, seed):
+    """A handful of them often look as if members had explained everything."""
+    rng = np.random.RandomState(seed)
+    X = rng.uniform(-2, 2, (340, 1))
+    distribution = truth(kind, np.sin(3 * X[:, 0]), 0.01)
+    y = distribution.rvs(random_state=rng)
+    model = SOLVEGPRegressor(likelihood=NAME_OF[kind], max_iter=30, random_state=0).fit(X[:40], y[:40])
+    predicted = model.predict_dist(X[40:])
+    level = predicted.cdf(y[40:])
+    assert ((0.05 < level) & (level < 0.95)).mean() > 0.7
+    assert predicted.logpdf(y[40:]).mean() > distribution.logpdf(y)[40:].mean() - 1.0
 
 
 @pytest.mark.parametrize("kind", [Poisson, NegativeBinomial, Gamma])

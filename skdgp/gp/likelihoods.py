@@ -20,6 +20,11 @@ from .devices import constant
 from .special import LOG_2PI
 from .units import Units
 
+#: Deviation of the logarithm of the noise variance from that of the base, and degrees of freedom of its distribution.
+#: All rows tell the noise of the base, and a few held-out ones often look as if there were none. But where members
+#: explain what the base takes for noise, the variance is smaller by any factor, so that the tails are heavy.
+NOISE_DEVIATION, NOISE_FREEDOM = 0.3, 2.0
+
 #: Initial excess of the noise variance over its floor, in units of the targets' variance.
 INITIAL_EXCESS = 0.05
 
@@ -280,6 +285,12 @@ class Likelihood(nn.Module):
     def loadings(self, n_functions: int) -> Tensor:
         """Initial weights (P, n_functions) of functions that outputs share, if they may do so."""
         raise NotImplementedError
+
+
+def cost_of_surprise(surprise: Tensor) -> Tensor:
+    """Negative log prior () of logarithms of noises, less the expected ones; without constants."""
+    squares = (surprise / NOISE_DEVIATION).square()
+    return 0.5 * (NOISE_FREEDOM + 1) * torch.log1p(squares / NOISE_FREEDOM).sum()
 
 
 class Regression(Likelihood):

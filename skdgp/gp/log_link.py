@@ -26,6 +26,7 @@ from ..distributions import (
 )
 from ..distributions.families import GAMMA, NEGATIVE_BINOMIAL, POISSON, Family, log_average
 from .devices import constant
+from .dispersion import Dispersed
 from .likelihoods import Regression, first_row
 from .special import mean_softplus
 
@@ -228,7 +229,7 @@ class LogLink(Regression):
         return log_mean, variance.clamp(max=MOST_VARIANCE)
 
 
-class _Dispersed(LogLink):
+class _Dispersed(Dispersed, LogLink):
     """Likelihood with a dispersion d of targets, which is learnt."""
 
     def __init__(self, n_outputs: int):
@@ -244,10 +245,6 @@ class _Dispersed(LogLink):
     def spread(self, like: Tensor) -> Tensor:
         """See :meth:`LogLink.spread`."""
         return self.dispersion[..., None, None, :]
-
-    def calibrated(self) -> list[nn.Parameter]:
-        """The parameter log d."""
-        return [self.log_dispersion]
 
     @torch.no_grad()
     def start_dispersion(self, noise: float) -> None:

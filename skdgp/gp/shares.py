@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
+from .dispersion import Dispersed
 from .likelihoods import first_row
 from .pointwise import Pointwise
 
@@ -27,7 +28,7 @@ MOST = 0.5
 CLOSEST = 1e-6
 
 
-class Beta(Pointwise):
+class Beta(Dispersed, Pointwise):
     """Likelihood y ~ Beta(φ μ, φ (1 − μ)) with the mean μ = 1/(1 + exp(−f)) and the variance μ (1 − μ)/(1 + φ).
 
     What is learnt is the dispersion 1/φ.
@@ -60,10 +61,6 @@ class Beta(Pointwise):
     def dispersion(self) -> Tensor:
         """Dispersions 1/φ, (P,)."""
         return LEAST_DISPERSION + self.log_dispersion.exp()
-
-    def calibrated(self) -> list[nn.Parameter]:
-        """The logarithm of the dispersion."""
-        return [self.log_dispersion]
 
     # Targets.
 

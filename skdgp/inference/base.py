@@ -71,6 +71,9 @@ LONGEST = 3.0
 #: Smallest weight of a row, so that no row is divided by zero.
 LEAST_CURVATURE = 1e-6
 
+#: How often the kernel is learnt from numbers that stand for targets.
+MEANS_ROUNDS = 2
+
 #: How often kernel and noise are learnt if some targets are intervals. A fourth time changes hardly anything.
 INTERVAL_ROUNDS = 3
 
@@ -184,9 +187,6 @@ def base_for(
     numpy.linalg.LinAlgError
         If a matrix has no Cholesky factor in floating point.
     """
-    if likelihood.base_kind == "means":
-        model, learnt = fit_base_of_means(rows, deepcopy(likelihood).to(rows.X), groups)
-        return Base(model), learnt
     if likelihood.fixed:
         return _base_of_given_noise(rows, cast(Gaussian, deepcopy(likelihood).to(rows.X)), groups)
     numbers = in_least_squares(likelihood, rows)
@@ -332,12 +332,13 @@ def fit_base_of_tails(rows: Batch, groups: Groups = None) -> tuple[DeepGP, Batch
     return model, Batch(rows.X, rows.y, rows.weight * near)
 
 
-def fit_base_of_means(rows: Batch, likelihood: Likelihood, groups: Groups = None) -> tuple[DeepGP, Batch]:
-    """The same for targets whose mean is the exponential of the function.
+def fit_base_of_means(rows: Batch, likelihood: Likelihood, groups: Groups = None) -> tuple[Base, Batch, Tensor | None]:
+    """The same for targets whose mean is the exponential of the function, or their share its logistic function.
 
-    The kernel is the one that makes the logarithms of the targets most likely. The posterior is Laplace's
-    approximation. Newton's method finds its mode by least squares with new weights in each step (Rasmussen and
-    Williams, 2006, Sec. 3.4).
+    The first kernel is the one that makes the logarithms of the targets most likely, and their noise is the first
+    dispersion. The posterior is Laplace's approximation. Its mode is found by least squares, for numbers and weights
+    that stand for targets there. With these the kernel is learnt again: where the mode has been found, the evidence of
+    the numbers has the same gradient as Laplace's, but for the change of the weights.
 
     Parameters
     ----------
@@ -350,16 +351,46 @@ def fit_base_of_means(rows: Batch, likelihood: Likelihood, groups: Groups = None
 
     Returns
     -------
-    model : DeepGP
-        The base, whose likelihood is Gaussian noise of variance one.
+    base : Base
+        The base.
     learnt : Batch
-        The numbers that stand for targets in the last step, with their weights. The posterior is that of these.
+        The numbers that stand for targets in the end, with their weights. The posterior is that of these.
+    level : Tensor of shape (1,) or None
+        Logarithm of the dispersion; None if there is none.
     """
-    logarithms = likelihood.regressands(rows.y)
-    model = fit_base(Batch(rows.X, logarithms, rows.weight), groups)
+    with torch.no_grad():
+        regressands = likelihood.regressands(rows.y)
+    model = fit_base(Batch(rows.X, regressands, rows.weight), groups)
     likelihood.start_dispersion(model.likelihood.noise_variance().item())
-    model.likelihood = Gaussian(1, excess=1.0, floor=0.0).to(rows.X).requires_grad_(False)
-    f = model(rows.X).mean[0]
+    one = rows.y.new_ones(1)
+    give_noise(model, one)
+    learnt = at_mode(model, rows, likelihood)
+    for turn in range(MEANS_ROUNDS):
+        model = _fit(learnt, one, groups, fixed=True, like=model if turn else None)
+        give_noise(model, one)
+        learnt = at_mode(model, rows, likelihood)
+        if likelihood.calibrated():
+            learn_dispersion(likelihood, rows, left_out(model, learnt, learnt))
+            learnt = at_mode(model, rows, likelihood)
+    if not likelihood.calibrated():  # the noise is known
+        model.likelihood.fixed = True
+        return with_alternatives(model, learnt), learnt, None
+    factor = rows.weight.sum() / learnt.weight.sum()  # the evidence assumes that weights are those of the rows
+    learnt = learnt.weighing(factor)
+    give_noise(model, factor[None])
+    set_posteriors(model, learnt)
+    base = with_alternatives(model, learnt)
+    mean_noise = _variance_of(base.model).mean()  # a new target varies by the expectation of what is uncertain
+    return base, learnt, likelihood.calibrated()[0].detach() + (mean_noise / factor).log()
+
+
+@torch.no_grad()
+def at_mode(model: DeepGP, rows: Batch, likelihood: Likelihood) -> Batch:
+    """Numbers and weights that stand for targets at the mode, by Newton's method from where the model is.
+
+    The model has the posterior of these (Rasmussen and Williams, 2006, Sec. 3.4).
+    """
+    f, learnt = model(rows.X).mean[0], rows
     for _ in range(NEWTON_STEPS):
         slope, curvature = (values[0] for values in likelihood.derivatives(rows.y[None], f[None]))
         curvature = torch.maximum(curvature, slope.abs() / LONGEST).clamp(min=LEAST_CURVATURE)
@@ -368,7 +399,22 @@ def fit_base_of_means(rows: Batch, likelihood: Likelihood, groups: Groups = None
         before, f = f, model(rows.X).mean[0]
         if (f - before).abs().max() < CONVERGED:
             break
-    return model, learnt
+    return learnt
+
+
+@torch.no_grad()
+def learn_dispersion(likelihood: Likelihood, rows: Batch, moments: Moments) -> None:
+    """Give a likelihood the dispersion that makes rows most likely, of whose function the moments are known."""
+    mean, variance = (values[None] for values in moments)
+    [log_dispersion] = likelihood.calibrated()
+    start = log_dispersion.item()
+
+    def loss(value: float) -> float:
+        log_dispersion.fill_(value)
+        return -(rows.weight * likelihood.log_predictive(rows.y, mean, variance)[0]).sum().item()
+
+    best = minimize_scalar(loss, bounds=(start - NOISE_REACH, start + NOISE_REACH), method="bounded")
+    log_dispersion.fill_(best.x)
 
 
 def fit_base_of_intervals(rows: Batch, likelihood: Censored, groups: Groups = None) -> tuple[Base, Batch, Tensor]:
@@ -393,9 +439,9 @@ def fit_base_of_intervals(rows: Batch, likelihood: Censored, groups: Groups = No
     for turn in range(INTERVAL_ROUNDS):
         if turn > 0:
             model = _fit(learnt, _variance_of(model), groups, fixed=True, like=model if turn > 1 else None)
-            _give_noise(model, _variance_of(model))
+            give_noise(model, _variance_of(model))
         learnt, _ = _stand_ins(model, rows, likelihood, learnt)
-        _give_noise(model, _most_likely_noise(likelihood, rows, left_out(model, learnt, learnt), _variance_of(model)))
+        give_noise(model, _most_likely_noise(likelihood, rows, left_out(model, learnt, learnt), _variance_of(model)))
         learnt, change = _stand_ins(model, rows, likelihood, learnt)
     if not change < CONVERGED:
         warnings.warn(
@@ -409,7 +455,7 @@ def fit_base_of_intervals(rows: Batch, likelihood: Censored, groups: Groups = No
     # The evidence assumes that weights are those of the rows on average.
     factor = rows.weight.sum() / learnt.weight.sum()
     learnt = learnt.weighing(factor)
-    _give_noise(model, factor * variance)
+    give_noise(model, factor * variance)
     set_posteriors(model, learnt)
     return with_alternatives(model, learnt), learnt, variance
 
@@ -420,7 +466,7 @@ def _variance_of(model: DeepGP) -> Tensor:
 
 
 @torch.no_grad()
-def _give_noise(model: DeepGP, variance: Tensor) -> None:
+def give_noise(model: DeepGP, variance: Tensor) -> None:
     """Let the noise of a base have these variances, and be free if they were given."""
     noise = Gaussian(len(variance), floor=0.0).to(variance).requires_grad_(False)
     noise.log_excess.copy_(variance.log())

@@ -16,7 +16,7 @@ from ..gp.blend import Blend, like_deep, near_data, nearness
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import SumKernel
-from ..gp.likelihoods import Gaussian, Likelihood
+from ..gp.likelihoods import Gaussian, Likelihood, cost_of_surprise
 from ..gp.means import ConstantMean
 from .base import Base
 from .batches import Batch
@@ -81,13 +81,8 @@ CLASS_FACTOR = Prior(2.0, 3.0, -10.0, 16.0)
 TEMPERATURE = Prior(0.0, 3.0, *LOGARITHMS)
 
 
-#: Deviation of the logarithm of the noise variance from that of the base, and degrees of freedom of its distribution.
-#: All rows tell the noise of the base, and a few held-out ones often look as if there were none. But where members
-#: explain what the base takes for noise, the variance is smaller by any factor, so that the tails are heavy.
-NOISE_DEVIATION, NOISE_FREEDOM = 0.3, 2.0
-
 #: Kinds of bases for which noises, or temperatures, have priors of another form.
-HAVE_PRIORS = ("classes", "censored")
+HAVE_PRIORS = ("classes", "censored", "means")
 
 
 class OutOfSample(NamedTuple):
@@ -397,8 +392,7 @@ class _Density:
         cost = self.likelihood.cost_of_noise()
         if self.expected is None:
             return cost
-        surprise = (self.logarithms() - self.expected) / NOISE_DEVIATION
-        return cost + 0.5 * (NOISE_FREEDOM + 1) * torch.log1p(surprise.square() / NOISE_FREEDOM).sum()
+        return cost + cost_of_surprise(self.logarithms() - self.expected)
 
     def logarithms(self) -> Tensor:
         """Logarithms of the noise."""
@@ -434,11 +428,14 @@ class _Density:
 
 
 def _log_noise(base: Base, likelihood: Likelihood) -> Tensor | None:
-    """Logarithms (P,) of the base's noise variances, averaged; None unless noise is Gaussian and learnt."""
+    """Logarithms (P,) of the base's mean noise variances; None unless noise is Gaussian and learnt.
+
+    The mean is that over alternatives: a new target varies by the expectation of a variance that is uncertain.
+    """
     if type(likelihood) is not Gaussian or likelihood.fixed:
         return None
     noise = cast(Gaussian, base.model.likelihood).variance.detach().double()
-    return noise.log().unflatten(-1, (base.n_alternatives, -1)).mean(0)
+    return noise.unflatten(-1, (base.n_alternatives, -1)).mean(0).log()
 
 
 class _Probability(_Density):

@@ -25,6 +25,7 @@ from .base import (
     Moments,
     base_for,
     fit_base_of_intervals,
+    fit_base_of_means,
     fit_base_of_varying,
     left_out_moments,
     left_out_of_basis,
@@ -56,7 +57,7 @@ from .tails import Tails, best_tails, noise_of
 from .twins import counting_once, distinct, merged, mostly_twins
 
 #: Kinds of bases that average over kernels and noises.
-AVERAGED = ("numbers", "grades", "tails", "varying", "censored")
+AVERAGED = ("numbers", "grades", "tails", "means", "varying", "censored")
 
 #: Largest share of its own target that a row may have in the prediction of the base, so that residuals of neighbours
 #: need not leave out the row that judges; see :meth:`Validation._change`.
@@ -172,6 +173,10 @@ class Validation(NamedTuple):
                     rows, deepcopy(cast(Censored, likelihood)).double(), groups
                 )
                 return Foundation(base, basis.with_targets(stand_ins), level=variance.log())
+            if likelihood.base_kind == "means":
+                told = deepcopy(likelihood).to(rows.X)
+                base, stand_ins, dispersion = fit_base_of_means(rows, told, groups)
+                return Foundation(base, basis.with_targets(stand_ins), level=dispersion)
             base, learnt = base_for(likelihood, rows, groups, robust=robust, like=like, in_time=in_time)
         except np.linalg.LinAlgError:
             warnings.warn(
