@@ -14,7 +14,7 @@ from skdgp.gp.grades import Ordinal
 from skdgp.inference import class_noise
 from skdgp.inference.base import base_for, fit_base_of_classes, fit_base_of_grades
 from skdgp.inference.batches import Batch, in_least_squares
-from skdgp.inference.class_noise import GRADE_SHARES, MOST_ROWS, SHARES, least_noise
+from skdgp.inference.class_noise import DOUBT, GRADE_SHARES, MOST_ROWS, least_noise
 
 CLASSIFIERS = [SOLVEGPClassifier(), AVDGPClassifier(max_iter=3), DSDGPClassifier(max_iter=3)]
 
@@ -31,7 +31,7 @@ def rows_of(n_rows, n_classes=2, noise=0.0):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_classes_that_overlap_have_much_noise_and_certain_ones_little(n_classes):
-    for n_rows, noise, expected in ((200, 0.0, SHARES[0]), (100, 1.5, SHARES[1])):
+    for n_rows, noise, expected in ((200, 0.0, 0.1), (100, 1.5, 1.0)):
         likelihood, rows, numbers = rows_of(n_rows, n_classes, noise)
         assert least_noise(likelihood, rows, numbers.y, fit_base_of_classes) == expected
         base, _ = base_for(likelihood, rows)
@@ -58,9 +58,9 @@ def test_copies_of_rows_are_no_proof_of_little_noise(copies):
     """A base that has learnt a copy is sure of the class of the other ones."""
     likelihood, rows, numbers = rows_of(100, noise=1.5)
     index = torch.arange(100).repeat_interleave(copies)
-    assert least_noise(likelihood, rows.rows(index), numbers.y[index], fit_base_of_classes) == SHARES[1]
+    assert least_noise(likelihood, rows.rows(index), numbers.y[index], fit_base_of_classes) == 1.0
     few = torch.arange(class_noise.FEWEST_ROWS - 1).repeat_interleave(copies)
-    assert least_noise(likelihood, rows.rows(few), numbers.y[few], None) == SHARES[0]
+    assert least_noise(likelihood, rows.rows(few), numbers.y[few], None) == 1.0
 
 
 def test_loss_is_that_of_the_best_multiple():
@@ -85,10 +85,34 @@ def test_a_row_of_weight_two_counts_twice():
     assert found == pytest.approx(class_noise._loss(likelihood, rows.rows(twice), mean[twice], variance[twice]))
 
 
-@pytest.mark.parametrize("n_rows", [class_noise.FEWEST_ROWS - 1, MOST_ROWS + 1])
-def test_very_few_and_many_rows_are_not_asked(n_rows):
+@pytest.mark.parametrize(("n_rows", "expected"), [(class_noise.FEWEST_ROWS - 1, 1.0), (MOST_ROWS + 1, 0.1)])
+def test_very_few_and_many_rows_are_not_asked(n_rows, expected):
     likelihood, rows, numbers = rows_of(n_rows)
-    assert least_noise(likelihood, rows, numbers.y, None) == SHARES[0]
+    assert least_noise(likelihood, rows, numbers.y, None) == expected
+    assert least_noise(likelihood, rows, numbers.y, None, GRADE_SHARES) == 0.0
+
+
+@pytest.mark.parametrize("gain", [DOUBT - 0.1, DOUBT + 0.1])
+def test_less_noise_must_gain_more_than_chance(gain, monkeypatch):
+    """A third of a small table has other classes by chance, and functions that bend at every row would fit them."""
+    likelihood, rows, numbers = rows_of(30)
+    monkeypatch.setattr(class_noise, "_predicted", lambda numbers, group, fit, share: (share, None))
+    monkeypatch.setattr(class_noise, "_loss", lambda likelihood, rows, share, _: 20.0 - gain * (share == 0.1))
+    assert least_noise(likelihood, rows, numbers.y, None) == (0.1 if gain > DOUBT else 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_rows", [12, 30])
+def test_few_rows_of_classes_that_overlap_are_not_certain(n_rows):
+    """Kernel and noise have learnt from the rows that judge them, so that a few rows look certain."""
+    losses = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(n_rows + 500, 3))
+        y = rng.random(n_rows + 500) < 1 / (1 + np.exp(-X[:, 0]))
+        predicted = SOLVEGPClassifier(max_iter=2, random_state=0).fit(X[:n_rows], y[:n_rows]).predict_proba(X[n_rows:])
+        losses.append(log_loss(y[n_rows:], predicted))
+    assert np.mean(losses) < 0.78
 
 
 @pytest.mark.parametrize("n_rare", [1, 2, 5])

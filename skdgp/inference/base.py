@@ -34,7 +34,7 @@ from ..gp.propagation import make_propagation
 from .batches import Batch, Part, in_least_squares
 from .calibration import marginals_of
 from .callers import users_level
-from .class_noise import GRADE_DOUBT, GRADE_SHARES, SHARES, least_noise
+from .class_noise import GRADE_SHARES, SHARES, least_noise
 from .collapsed import left_out, set_posteriors
 from .evidence import LIFT, observations
 from .hyperparameters import HyperparameterPosterior
@@ -195,7 +195,7 @@ def base_for(
         return Base(fit(numbers, least_noise(likelihood, rows, numbers.y, fit))), None
     if likelihood.base_kind == "grades":
         fit_grades = partial(fit_base_of_grades, groups=groups)
-        least = least_noise(likelihood, rows, numbers.y, fit_grades, GRADE_SHARES, GRADE_DOUBT)
+        least = least_noise(likelihood, rows, numbers.y, fit_grades, GRADE_SHARES)
         return with_alternatives(fit_grades(numbers, least), numbers), None
     if likelihood.base_kind == "tails":
         model, learnt = fit_base_of_tails(numbers, groups)
@@ -283,7 +283,7 @@ def fit_base(rows: Batch, groups: Groups = None, like: DeepGP | None = None) -> 
 
 
 def fit_base_of_classes(
-    rows: Batch, least: float = SHARES[0], like: DeepGP | None = None, groups: Groups = None
+    rows: Batch, least: float = min(SHARES), like: DeepGP | None = None, groups: Groups = None
 ) -> DeepGP:
     """The same for numbers that stand for classes; outputs share the noise.
 

@@ -71,13 +71,15 @@ FACTOR = Prior(0.0, 0.5, 0.0, math.log(50.0))
 #: With fewer rows that judge, the factor is at least one. Intervals of thirty rows would hold 75 % in place of 87 %.
 FEWEST_TO_SHRINK = 200
 
-#: Prior of the same logarithm for a base whose variance was chosen before.
-CHOSEN = Prior(0.0, 1.0, 0.0, 0.0)
+#: Prior of the same logarithm for a base whose variance was chosen before: it says nothing else.
+CHOSEN = Prior(0.0, math.inf, 0.0, 0.0)
 
-#: Prior of the same logarithm if the base's numbers stand for classes. The factor's root then multiplies means, too.
-CLASS_FACTOR = Prior(2.0, 3.0, -10.0, 16.0)
+#: Prior of the same logarithm, less that of the temperature's square, if the base's numbers stand for classes. This is
+#: what makes the base certain: the factor's root then multiplies means, too. Kernel and noise have learnt from the rows
+#: that judge, so that few of them look more certain than new rows are.
+CLASS_FACTOR = Prior(1.0, 1.8, -10.0, 16.0)
 
-#: Prior of the logarithm of the temperature's square. Without it, few rows would make classes certain.
+#: Prior of the logarithm of the temperature's square. Without it, few rows would make members certain.
 TEMPERATURE = Prior(0.0, 3.0, *LOGARITHMS)
 
 
@@ -308,7 +310,7 @@ class _Density:
         """The negative log density, and its slopes."""
         self.take(vector)
         free = torch.tensor(vector[: self.n_weights + 1], device=self.y.device, requires_grad=True)
-        cost = self.factor.cost(free[-1]) + self.cost_of_noise() + DOUBT * free[:-1].mean()
+        cost = self.cost_of_factor(free[-1]) + self.cost_of_noise() + DOUBT * free[:-1].mean()
         value = cost / self.total_weight - self.mean_of_rows(free[:-1], free[-1])
         slopes = torch.autograd.grad(value, [free, *self.noise])
         return value.item(), parameters_to_vector(slopes).cpu().numpy()
@@ -386,6 +388,10 @@ class _Density:
     def scale_at(self, log_factor: float) -> float:
         """What the base's numbers are multiplied by if its variance is."""
         return 1.0
+
+    def cost_of_factor(self, log_factor: Tensor) -> Tensor:
+        """Negative log prior of the factor."""
+        return self.factor.cost(log_factor)
 
     def cost_of_noise(self) -> float | Tensor:
         """Negative log prior of the noise: Student's t around the logarithm of the base's, if that is known."""
@@ -491,6 +497,10 @@ class _Probability(_Density):
     def scaled(self, mean: Tensor, log_factor: Tensor | float) -> Tensor:
         """Means, which are multiplied as deviations are."""
         return mean * math.e ** (0.5 * log_factor)
+
+    def cost_of_factor(self, log_factor: Tensor) -> Tensor:
+        """Negative log prior of the factor beside the temperature, which alone decides if members have no weight."""
+        return self.factor.cost(log_factor - self.noise[0])
 
     def cost_of_noise(self) -> float | Tensor:
         """Negative log prior of the temperature."""

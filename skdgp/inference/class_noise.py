@@ -29,19 +29,19 @@ from .twins import counting_once, folds, twins
 
 #: Smallest noise variances that compete, relative to the variance of the numbers that stand for classes. A class is not
 #: a smooth function of the features: with less noise the evidence prefers functions that bend at every row.
-SHARES = (0.1, 1.0)
+SHARES = (1.0, 0.1)
 
 #: The same for grades. Many of them tell a function as precisely as numbers do, so that there may be any noise.
 GRADE_SHARES = (0.0, 1.0)
 
-#: Nats that the second must gain in all. A third of a small table has other grades by chance.
-GRADE_DOUBT = 2.0
+#: Nats that the second must gain in all. A third of a small table has other classes or grades by chance.
+DOUBT = 2.0
 
-#: Largest number of rows for which they compete. With more rows it is the first.
+#: Largest number of rows for which they compete. With more rows it is the smaller one.
 MOST_ROWS = 1000
 
-#: Fewest rows, of which copies are one.
-FEWEST_ROWS = 20
+#: Fewest rows, of which copies are one. With fewer it is the first.
+FEWEST_ROWS = 10
 
 #: Number of parts that are predicted, each by a base of the others: three, or two where that would take long.
 PARTS, LARGE_PARTS, LARGE = 3, 2, 300
@@ -59,7 +59,7 @@ def least_noise(
     numbers: Tensor,
     fit: Fit,
     shares: tuple[float, ...] = SHARES,
-    doubt: float = 0.0,
+    doubt: float = DOUBT,
 ) -> float:
     """The share with which left-out classes or grades are most probable.
 
@@ -74,8 +74,8 @@ def least_noise(
     fit : callable
         Fits a base to some rows of numbers. The search for its kernel may start from that of another base.
     shares : tuple of float, default=SHARES
-        Those that compete. The first is for very few rows, and for many.
-    doubt : float, default=0.0
+        Those that compete. The first is for very few rows, and the smallest for many.
+    doubt : float, default=DOUBT
         Nats that another share must gain over the first, for all rows together.
 
     Returns
@@ -88,8 +88,8 @@ def least_noise(
     numpy.linalg.LinAlgError
         If a matrix has no Cholesky factor in floating point.
     """
-    if not FEWEST_ROWS <= len(rows) <= MOST_ROWS:
-        return shares[0]
+    if len(rows) > MOST_ROWS:
+        return min(shares)
     group = twins(rows)
     if group.max() + 1 < FEWEST_ROWS:
         return shares[0]
