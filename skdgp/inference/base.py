@@ -38,10 +38,11 @@ from .class_noise import GRADE_SHARES, SHARES, least_noise
 from .collapsed import left_out, set_posteriors
 from .evidence import LIFT, observations
 from .hyperparameters import HyperparameterPosterior
-from .kernel_search import NOISE_FLOOR, Groups, KernelSearch
+from .kernel_search import NOISE_FLOOR, WIDE, Groups, KernelSearch, smooth_of
 from .outliers import PREDICT_ROWS, fit_without_outliers, reach_of
 from .starts import CANDIDATES, greedy_points
 from .twins import counting_once
+from .wide import draws_of_wide
 
 #: Jitter, as a share of the kernel's variance. In float64 a smaller one no longer helps.
 JITTER = 1e-12
@@ -111,6 +112,10 @@ UNCERTAIN_ROWS = 200
 #: Largest number of hyperparameters that are drawn. The curvature of their density takes two gradients for each.
 MOST_DIMENSIONS = 64
 
+#: Largest number of rows for which folds decide on the lengthscales of more quantities than ``WIDE``; see :mod:`.wide`.
+#: With more rows this would take too long.
+WIDE_ROWS = 400
+
 #: Number of GPs that the base then consists of.
 ALTERNATIVES = 20
 
@@ -141,10 +146,14 @@ class Variances(NamedTuple):
 
 
 class Base(NamedTuple):
-    """GPs of one layer, of which each counts the same, side by side in one model; see :mod:`..gp.alternatives`."""
+    """GPs of one layer, of which each counts the same, side by side in one model; see :mod:`..gp.alternatives`.
+
+    They are ``wide`` if folds of the rows have chosen their kernels, because there are many features.
+    """
 
     model: DeepGP
     n_alternatives: int = 1
+    wide: bool = False
 
     def alternatives(self) -> list[DeepGP]:
         """The GPs one by one."""
@@ -223,18 +232,22 @@ def _base_of_given_noise(rows: Batch, likelihood: Gaussian, groups: Groups) -> t
 def with_alternatives(model: DeepGP, rows: Batch) -> Base:
     """A base that has learnt from some rows, and others with kernels and noises that the rows leave possible.
 
-    If there are many rows, or many hyperparameters, it is the base alone.
+    If there are many rows, it is the base alone. If there are many features, see :mod:`.wide`.
     """
-    layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
-    if len(rows) < 2 or (observed := observations(rows, relative=not likelihood.fixed)).number > UNCERTAIN_ROWS:
+    if len(rows) < 2:
         return Base(model)
+    layer, likelihood = cast(GlobalLayer, model.layers[0]), cast(Gaussian, model.likelihood)
+    observed = observations(rows, relative=not likelihood.fixed)
     posterior = HyperparameterPosterior(cast(SumKernel, layer.kernel), likelihood, observed)
-    if len(posterior.start) > MOST_DIMENSIONS:
+    wide = smooth_of(posterior.kernel).n_quantities > WIDE and len(observed.rows) > 1
+    too_many = len(posterior.start) > MOST_DIMENSIONS and not wide
+    if too_many or observed.number > (WIDE_ROWS if wide else UNCERTAIN_ROWS):
         return Base(model)
     n_outputs, n_points = layer.q.mean.shape
     number = int(np.clip(ALTERNATIVE_NUMBERS // (n_outputs * n_points**2), FEWEST_ALTERNATIVES, ALTERNATIVES))
-    models, draws, points = [], posterior.draws(number), layer.Z
-    if n_points < min(FEWEST_POINTS, len(rows)):  # enough for the most likely kernel, which is simpler than others
+    draws = draws_of_wide(posterior.kernel, likelihood, rows, number) if wide else posterior.draws(number)
+    models, points = [], layer.Z
+    if wide or n_points < min(FEWEST_POINTS, len(rows)):  # enough for the most likely kernel, which may be simpler
         points = max((_points(kernel, noise, rows) for kernel, noise in draws), key=len)
     for kernel, noise in draws:
         drawn = _model(kernel, noise, points, n_outputs)
@@ -243,7 +256,7 @@ def with_alternatives(model: DeepGP, rows: Batch) -> Base:
         except np.linalg.LinAlgError:  # too little noise for the distances of rows
             continue
         models.append(drawn.requires_grad_(False))
-    return Base(side_by_side(models), len(models)) if models else Base(model)
+    return Base(side_by_side(models), len(models), wide) if models else Base(model)
 
 
 def fit_base(rows: Batch, groups: Groups = None, like: DeepGP | None = None) -> DeepGP:

@@ -99,6 +99,11 @@ def _groups(columns: Tensor) -> tuple[Tensor, Tensor]:
     return rank[group], first[order]
 
 
+def groups_of_rows(X: Tensor) -> Tensor:
+    """The number of each row's group (n,) of rows with the same features, in the order of the rows."""
+    return _groups(X)[0]
+
+
 def are_zero(y: Tensor) -> Tensor:
     """Which outputs (P,) have targets (n, P) that are all zero but for rounding errors, beside others that are not."""
     zero = y.abs().amax(0) <= TINY

@@ -83,6 +83,10 @@ ROWS = 1000
 #: time of a step grows with the quantities and the square of the rows. With up to 16 quantities there are 1000 rows.
 ROWS_TIMES_QUANTITIES = 16_000
 
+#: Numbers of quantities above this are many. Then linear functions of all of them explain any targets of a few rows. A
+#: search that starts with them never finds the few quantities that decide. So it starts with this share of them.
+WIDE, LITTLE_LINEAR = 61, 0.01
+
 #: How far the logarithms of kernel and noise may move: from a noise of 0.1 to one of 1e-8 and beyond.
 REACH = 16.0
 
@@ -193,13 +197,21 @@ class KernelSearch:
             self._with_noise(start, candidate, score, rows)
         return kernel, noise
 
-    def candidate(self, profile: str, excess: float, shorter: float = 1.0, *, interactions: bool = False) -> Candidate:
-        """The kernel of a profile after the first comparison, from this excess and this share of the lengthscale."""
+    def candidate(
+        self, profile: str, excess: float, shorter: float = 1.0, *, interactions: bool = False, shared: bool = False
+    ) -> Candidate:
+        """The kernel of a profile after the first comparison, from this excess and this share of the lengthscale.
+
+        If it is ``shared``, all inputs have the same lengthscale.
+        """
         low, high = _box(self.rows.X, self.groups)
-        ard = True if self.groups is None else self.groups
+        ard = not shared if self.groups is None or shared else self.groups
         # Columns that stand for one feature together have variance one. Linear functions of them get the same variance.
         per_column = self.n_inputs / self.n_quantities
-        smooth = StationaryKernel(profile, self.n_inputs, ard=ard, variance=self.scale)
+        long = math.sqrt(self.n_quantities)
+        smooth = StationaryKernel(profile, self.n_inputs, ard=ard, lengthscale=long, variance=self.scale)
+        if self.n_quantities > WIDE and not shared:
+            per_column *= LITTLE_LINEAR
         parts = [smooth, LinearKernel(self.n_inputs, variance=self.scale * per_column, low=low, high=high)]
         if interactions:
             parts.append(InteractionKernel(profile, self.n_inputs, ard=ard, variance=self.scale))

@@ -204,7 +204,7 @@ class Validation(NamedTuple):
         If members have no weight, or there are too few rows to judge them, all rows judge the base alone.
         """
         base, noise = foundation.base, foundation.noise
-        judged, out_of_sample = with_members and not self.split.unjudged, self._out_of_sample(models, foundation)
+        judged, out_of_sample = with_members and self._judges(base), self._out_of_sample(models, foundation)
         some = bool(self.split.n_rows) and not self.split.unjudged
         best, score = blend(
             base,
@@ -220,6 +220,15 @@ class Validation(NamedTuple):
         # Rows that the user gave judge every member. They are still the same rows.
         sizes = [len(predicted.rows) for predicted in out_of_sample]
         return best, HeldOut(score, sizes[0] if self.split.rows is not None else sum(sizes))
+
+    def _judges(self, base: Base) -> bool:
+        """Whether rows can judge members.
+
+        Rows from which a member has learnt a lengthscale for each of many features cannot, even if they are left out
+        of its posterior afterwards.
+        """
+        held_out = bool(self.split.n_rows) or self.split.rows is not None
+        return not self.split.unjudged and (held_out or not base.wide)
 
     def gain_of_members(self, models: Sequence[DeepGP], foundation: Foundation) -> Gain:
         """What members add to the mean log density of held-out rows; zero if there are too few rows to judge them."""
