@@ -46,7 +46,7 @@ def test_shares_are_those_that_make_rows_likely():
     first, second = torch.tensor([0.0, -9.0]).repeat(20).double(), torch.tensor([-9.0, 0.0]).repeat(20).double()
     assert _share(first, second, 20) == 10
     assert _share(first, first - 1.0, 20) == 20
-    assert _share(first, first - 0.01, 20) == 0  # gains less than two nats
+    assert _share(first, first - 0.01, 20) == 0  # gains less than four nats
     assert _share(first - torch.inf, second, 20) == 0 and _share(first, second - torch.inf, 20) == 20
 
 
