@@ -28,7 +28,7 @@ FOLDS = 5
 #: The same with more than ``MANY`` rows, which take longer.
 FEWER_FOLDS, MANY = 3, 200
 
-#: Least gain by lengthscales that differ, in nats of all left-out rows. In two of twelve tables of pure noise it was two.
+#: Least gain by lengthscales that differ, in nats of all left-out rows. Two of twelve tables of pure noise gained two.
 LEAST_GAIN = 4.0
 
 
