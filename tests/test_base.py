@@ -23,17 +23,9 @@ from skdgp.gp.noise import StudentT
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
 from skdgp.inference import base as base_module
-from skdgp.inference import kernel_search, starts, validation
-from skdgp.inference.base import (
-    Base,
-    base_for,
-    fit_base,
-    fit_base_of_classes,
-    left_out_moments,
-    left_out_of_basis,
-    rows_of_posterior,
-    with_alternatives,
-)
+from skdgp.inference import base_moments, foundation, kernel_search, starts, validation
+from skdgp.inference.base import Base, base_for, fit_base, fit_base_of_classes, with_alternatives
+from skdgp.inference.base_moments import left_out_moments, left_out_of_basis
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.blending import (
     EDGE,
@@ -47,9 +39,9 @@ from skdgp.inference.blending import (
 )
 from skdgp.inference.collapsed import left_out, set_posteriors
 from skdgp.inference.evidence import log_evidence, most_likely, observations
+from skdgp.inference.foundation import Foundation, rows_of_posterior
 from skdgp.inference.kernel_search import KernelSearch, smooth_of
 from skdgp.inference.starts import greedy_points
-from skdgp.inference.validation import Foundation
 
 
 def make_data(n_rows=60, noise=0.1, n_outputs=1, seed=0):
@@ -190,7 +182,7 @@ def test_targets_on_a_grid_have_its_noise_unless_they_are_known_better():
 
 
 def test_rows_that_it_does_not_know_are_predicted(monkeypatch):
-    monkeypatch.setattr(base_module, "POSTERIOR_ROWS", 40)
+    monkeypatch.setattr(foundation, "POSTERIOR_ROWS", 40)
     data = make_data()
     order = np.random.default_rng(0).permutation(len(data))
     basis = rows_of_posterior(data, order)
@@ -214,7 +206,7 @@ def test_rows_that_it_does_not_know_are_predicted(monkeypatch):
 @pytest.mark.parametrize("n_rows", [30, 260])
 def test_what_is_known_of_its_rows_is_not_computed_again(n_rows, monkeypatch):
     """Few rows have alternatives. Parts of its rows, in any order, and rows that it does not know."""
-    monkeypatch.setattr(base_module, "POSTERIOR_ROWS", n_rows - 10)
+    monkeypatch.setattr(foundation, "POSTERIOR_ROWS", n_rows - 10)
     data = make_data(n_rows)
     order = np.random.default_rng(0).permutation(n_rows)
     basis = rows_of_posterior(data, order)
@@ -222,7 +214,7 @@ def test_what_is_known_of_its_rows_is_not_computed_again(n_rows, monkeypatch):
     known = left_out_of_basis(base, basis)
     parts = [Part(data, torch.as_tensor(order[3:25])), Part(data, torch.as_tensor(order[::-1].copy()))]
     expected = left_out_moments(base, parts, basis)
-    monkeypatch.setattr(base_module, "left_out", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(base_moments, "left_out", lambda *_: pytest.fail("computed again"))
     for found, moments in zip(left_out_moments(base, parts, basis, known), expected, strict=True):
         torch.testing.assert_close(tuple(found), tuple(moments))
 

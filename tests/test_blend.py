@@ -35,7 +35,7 @@ from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.noise import Heteroskedastic
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
-from skdgp.inference import predictor, validation
+from skdgp.inference import predictor
 from skdgp.inference.base import fit_base
 from skdgp.inference.batches import Batch
 from skdgp.inference.predictor import Predictor
@@ -235,7 +235,7 @@ class TestFaces:
         def fail(*_, **__):
             raise np.linalg.LinAlgError("never")
 
-        monkeypatch.setattr(validation, "base_for", fail)
+        monkeypatch.setattr(foundation, "base_for", fail)
         with pytest.warns(RuntimeWarning, match=r"The base could not be computed.*or set base=None"):
             model = tiny().fit(*wave)
         assert model.base_weight_ == 0.0

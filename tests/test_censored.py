@@ -21,8 +21,10 @@ from skdgp.gp.kernels import StationaryKernel
 from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.special import FAR_AWAY, log_ndtr_between
 from skdgp.inference import base as base_module
-from skdgp.inference.base import fit_base, fit_base_of_intervals
+from skdgp.inference import stand_ins
+from skdgp.inference.base import fit_base
 from skdgp.inference.batches import Batch
+from skdgp.inference.stand_ins import fit_base_of_intervals
 from skdgp.metrics import concordance_index, log_density_scorer, negative_log_predictive_density
 from skdgp.tables.bounds import bounds_of
 
@@ -167,7 +169,7 @@ def test_a_posterior_of_two_intervals_has_the_moments_of_integration():
     noise = Gaussian(1, excess=0.25, floor=0.0).double()
     model = base_module._model(kernel, noise, torch.zeros(1, 1).double(), 1).requires_grad_(False)
     start = Batch(rows.X, torch.zeros(2, 1).double(), rows.weight)
-    base_module._stand_ins(model, rows, Censored().double(), start)
+    stand_ins.stand_ins_of(model, rows, Censored().double(), start)
     f = np.linspace(-8, 8, 200_001)
     density = norm.pdf(f) * norm.sf(0.2, f, 0.5) * (norm.cdf(1.0, f, 0.5) - norm.cdf(-1.0, f, 0.5))
     mean = np.average(f, weights=density)
@@ -491,21 +493,21 @@ def nearly_without_noise(n=300):
 def test_expectation_propagation_converges_where_there_is_hardly_any_noise(monkeypatch):
     changes = []
 
-    def spy(*them, stand_ins=base_module._stand_ins):
+    def spy(*them, stand_ins=stand_ins.stand_ins_of):
         result = stand_ins(*them)
         changes.append(result[1])
         return result
 
-    monkeypatch.setattr(base_module, "_stand_ins", spy)
+    monkeypatch.setattr(stand_ins, "stand_ins_of", spy)
     make(SOLVEGPRegressor, likelihood="gaussian").fit(*nearly_without_noise())
-    assert len(changes) == 2 * base_module.INTERVAL_ROUNDS and max(changes) < base_module.CONVERGED
+    assert len(changes) == 2 * stand_ins.INTERVAL_ROUNDS and max(changes) < stand_ins.CONVERGED
 
 
 @pytest.mark.parametrize("cls", SMALL)
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_expectation_propagation_that_has_not_converged_says_so(monkeypatch, cls, scale):
-    monkeypatch.setattr(base_module, "PROPAGATIONS", 2)
-    monkeypatch.setattr(base_module, "CONVERGED", 1e-9)
+    monkeypatch.setattr(stand_ins, "PROPAGATIONS", 2)
+    monkeypatch.setattr(stand_ins, "CONVERGED", 1e-9)
     X, y = nearly_without_noise(60)
     with pytest.warns(RuntimeWarning, match=r"have not converged: .* by \d\.\de-\d\d standard deviations") as found:
         make(cls, likelihood="gaussian").fit(X, scale * y)

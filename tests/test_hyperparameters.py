@@ -18,7 +18,8 @@ from skdgp.gp.likelihoods import Gaussian
 from skdgp.gp.waves import Streams
 from skdgp.inference import base as base_module
 from skdgp.inference import hyperparameters
-from skdgp.inference.base import Base, base_for, fit_base, left_out_moments, with_alternatives
+from skdgp.inference.base import Base, base_for, fit_base, with_alternatives
+from skdgp.inference.base_moments import left_out_moments
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.evidence import log_evidence, observations
 from skdgp.inference.hyperparameters import HyperparameterPosterior

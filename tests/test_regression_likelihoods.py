@@ -23,19 +23,11 @@ from skdgp.gp.log_link import Gamma, NegativeBinomial, Poisson
 from skdgp.gp.noise import Contaminated, Heteroskedastic, StudentT
 from skdgp.gp.shares import Beta
 from skdgp.gp.units import Units
-from skdgp.inference.base import (
-    ALTERNATIVES,
-    LONGEST,
-    _fit_variances,
-    at_mode,
-    fit_base,
-    fit_base_of_means,
-    fit_base_of_tails,
-    fit_base_of_varying,
-    give_noise,
-)
+from skdgp.inference.base import ALTERNATIVES, fit_base, fit_base_of_tails
 from skdgp.inference.batches import Batch
+from skdgp.inference.stand_ins import LONGEST, at_mode, fit_base_of_means, give_noise
 from skdgp.inference.twins import counting_once
+from skdgp.inference.varying import _fit_variances, fit_base_of_varying
 from skdgp.methods.likelihoods import LIKELIHOODS
 from skdgp.metrics import coverage, crps_scorer, predictive_distribution
 

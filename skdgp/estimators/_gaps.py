@@ -12,9 +12,10 @@ from torch import Tensor
 from ..gp.deep_gp import DeepGP
 from ..gp.likelihoods import Gaussian, Likelihood, noise_with_gaps
 from ..gp.noise import StudentT
-from ..inference.base import PREDICT_ROWS, Groups
 from ..inference.batches import Batch
 from ..inference.gaps import FEWEST_ROWS, ROWS, learn_gaps
+from ..inference.kernel_search import Groups
+from ..inference.outliers import PREDICT_ROWS
 from ..inference.predictor import Predictor
 from ..inference.stack import View
 from ..tables import Encoded, Table

@@ -64,7 +64,7 @@ class Likelihood(nn.Module):
     alike: ClassVar[bool] = True
 
     #: Which base suits it: one of "numbers", "grades", "tails", "means", "varying", "censored" and
-    #: "classes"; see :func:`.base_for`.
+    #: "classes"; see :func:`.learn_foundation`.
     base_kind: ClassVar[str] = "numbers"
 
     #: Whether the nearest rows may correct predictions. That needs noise which is the same everywhere, and no outliers.

@@ -33,11 +33,11 @@ from ..gp.global_layer import GlobalLayer, Posterior
 from ..gp.likelihoods import Gaussian
 from ..gp.linalg import NO_JITTER, cholesky
 from ..gp.neighbours import Correction, Neighbours
-from .base import LEFT_OVER, PREDICT_ROWS
+from .base import LEFT_OVER
 from .batches import Batch, as_of_complete, in_least_squares
 from .collapsed import CHUNK_NUMBERS
 from .locality import MOST_ROWS
-from .outliers import FAR_OUT
+from .outliers import FAR_OUT, PREDICT_ROWS
 from .predictor import Predictor
 from .stack import Stack
 from .threads import threads_for

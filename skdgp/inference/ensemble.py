@@ -21,6 +21,7 @@ from .blending import Gain
 from .calibration import FIRST_PRIOR_ROWS, MAX_ROWS, PRIOR_ROWS, recalibrate
 from .callers import users_level
 from .clock import Clock
+from .foundation import Foundation
 from .guide import Guide
 from .guiding import guide_of
 from .judged import Judged, share_beside
@@ -37,7 +38,7 @@ from .streaming import Stream
 from .tails import Tails, with_tails
 from .threads import threads_for
 from .trusted import refuse
-from .validation import Foundation, Validation
+from .validation import Validation
 
 #: Share of the epochs after which held-out rows decide whether the base is good enough alone.
 TRIAL = 0.2

@@ -29,10 +29,11 @@ from torch import Tensor
 
 from ..gp.deep_gp import DeepGP
 from ..gp.likelihoods import Gaussian, noise_with_gaps
-from .base import Groups, fit_base
+from .base import fit_base
 from .batches import Batch
 from .callers import users_level
 from .collapsed import left_out
+from .kernel_search import Groups
 from .processes import current
 from .twins import counting_once
 

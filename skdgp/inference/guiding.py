@@ -25,11 +25,12 @@ from ..gp.neighbours import Correction, Neighbourhood, Neighbours
 from .batches import Batch, Part, as_of_complete
 from .callers import users_level
 from .collapsed import left_out_by_fold
+from .foundation import Foundation
 from .guide import Guide, values_from
 from .pairs import Pairs
 from .predictor import Predictor
 from .twins import folds, mostly_twins, twins
-from .validation import MOST_OWN_SHARE, Foundation, Validation, n_points
+from .validation import MOST_OWN_SHARE, Validation, n_points
 
 #: Number of folds.
 N_FOLDS = 4

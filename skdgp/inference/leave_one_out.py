@@ -17,9 +17,11 @@ from ..gp.deep_gp import DeepGP, Marginals
 from ..gp.layers import with_parts
 from ..gp.likelihoods import Likelihood
 from ..gp.neighbours import Correction, corrected
-from .base import PREDICT_ROWS, Base, left_out_of_each
+from .base import Base
+from .base_moments import left_out_of_each
 from .batches import Batch, Part
 from .calibration import marginals_of
+from .outliers import PREDICT_ROWS
 from .plan import LeftOut, Plan, Split
 from .predictor import Predictor
 from .state import to_array, to_tensor

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -155,10 +155,8 @@ def best_correction(
     -------
     tuple of Correction and Judged, or None
     """
-    affordable = VALIDATION_NUMBERS // min(n_neighbors, len(stored.rows)) ** 2
-    n_rows = max(FEWEST_VALIDATION_ROWS, min(MOST_VALIDATION_ROWS, affordable))
     source = stored if others is None else others
-    index = _spread(torch.nonzero(source.unseen)[:, 0], n_rows)
+    index = _rows_that_judge(source, min(n_neighbors, len(stored.rows)))
     held_out = source.at(index)
     own = index if others is None else None  # numbers of the rows that judge among those that become neighbours
     if len(held_out.rows) < 2 or len(stored.rows) < 3:
@@ -168,14 +166,7 @@ def best_correction(
     if stored.worth is not None:
         weight = weight * stored.worth
 
-    def candidate(
-        scale: Tensor,
-        rows: Tensor,
-        start: np.ndarray | None = None,
-        *,
-        usual: Tensor | None = None,
-        tolerance: float = TOLERANCE,
-    ) -> _Candidate:
+    def candidate(scale: Tensor, rows: Tensor, start: np.ndarray | None = None, **options: Any) -> _Candidate:
         numbers = {"lengthscale": scale, "variance": noise, "noise": noise}
         local = Neighbours(stored.rows.X, residual, weight, **numbers, n_neighbors=n_neighbors)
         judges = held_out.at(rows)
@@ -186,7 +177,7 @@ def best_correction(
                 return near
             return near._replace(residual=residual[near.rows] + change(own[rows], near.rows))
 
-        return _Candidate(local, judges, find, likelihood, start, usual=usual, tails=tails, tolerance=tolerance)
+        return _Candidate(local, judges, find, likelihood, start, tails=tails, **options)
 
     everything = torch.arange(len(held_out.rows), device=residual.device)
     first = _spread(everything, SEARCH_ROWS)
@@ -225,6 +216,14 @@ def _by_feature(best: "_Candidate", candidate: Callable[..., "_Candidate"]) -> "
         if gain < WORTHWHILE:
             break
     return best
+
+
+def _rows_that_judge(source: Predicted, n_neighbors: int) -> Tensor:
+    """Numbers of the unseen rows, or of some of them if the covariances of so many neighbours take much memory."""
+    affordable = VALIDATION_NUMBERS // n_neighbors**2
+    return _spread(
+        torch.nonzero(source.unseen)[:, 0], max(FEWEST_VALIDATION_ROWS, min(MOST_VALIDATION_ROWS, affordable))
+    )
 
 
 def _spread(index: Tensor, n_rows: int) -> Tensor:

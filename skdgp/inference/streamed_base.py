@@ -16,13 +16,15 @@ import torch
 from ..gp.blend import Blend
 from ..gp.deep_gp import DeepGP
 from ..gp.likelihoods import Likelihood
-from .base import PREDICT_ROWS, Base, Groups, base_for
+from .base import Base, base_for
 from .batches import Batch
 from .blending import OutOfSample, blend
 from .calibration import MAX_ROWS, marginals_of
 from .callers import users_level
 from .conditioning import KINDS, learn_base
 from .kept import Kept
+from .kernel_search import Groups
+from .outliers import PREDICT_ROWS
 from .plan import Plan, Split
 from .predictor import Predictor
 from .streaming import REMEMBERED_ROWS, Stream

@@ -2,8 +2,6 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -12,29 +10,18 @@ import torch
 from torch import Tensor
 
 from ..gp.blend import Blend, like_deep
-from ..gp.censored import Censored
 from ..gp.deep_gp import DeepGP
 from ..gp.global_layer import GlobalLayer
 from ..gp.kernels import StationaryKernel, SumKernel
 from ..gp.likelihoods import AdditiveNoise, Likelihood
 from ..gp.neighbours import Correction
 from ..gp.noise import Contaminated
-from .base import (
-    Base,
-    BaseMoments,
-    Moments,
-    base_for,
-    fit_base_of_intervals,
-    fit_base_of_means,
-    fit_base_of_varying,
-    left_out_moments,
-    left_out_of_basis,
-    rows_of_posterior,
-)
+from .base import Base, Moments
 from .batches import Batch, Part, as_of_complete, in_least_squares
 from .blending import Gain, OutOfSample, blend, gain_of_members
 from .calibration import MAX_ROWS, marginals_of
 from .callers import users_level
+from .foundation import Foundation, learn_foundation, rows_of_posterior
 from .judged import Judged
 from .kept import Kept
 from .locality import (
@@ -48,7 +35,7 @@ from .locality import (
     best_correction,
 )
 from .objectives import log_mixture
-from .outliers import PREDICT_ROWS, reach_of
+from .outliers import PREDICT_ROWS
 from .pairs import Pairs
 from .plan import HeldOut, LeftOut, Plan, Split
 from .predictor import Predictor
@@ -69,52 +56,6 @@ OUTLIER = 1e-9
 #: Fewest rows of which a base of another kind predicts alone, if rows are too few to judge members. With fewer it is
 #: more certain than it should be, and members are better.
 FEWEST_ALONE = 10
-
-
-@dataclass(frozen=True)
-class Foundation:
-    """A base, and the rows that it has learnt from.
-
-    If the noise varies, there is another base of the logarithms of its variances, less their means ``level`` (P,). If
-    targets are intervals, ``level`` is the logarithm of the noise's variance. A ``robust`` base has done without
-    outliers, whose weights are zero.
-    """
-
-    base: Base
-    rows: Part
-    noise: "Foundation | None" = None
-    level: Tensor | None = None
-    robust: bool = False
-    _kept: Kept[Moments] = field(init=False, default_factory=Kept)
-
-    def left_out_moments(self, parts: Sequence[Part]) -> list[BaseMoments]:
-        """Moments at some rows, of each part, as if neither base had learnt from the row itself."""
-        own = parts[0].data.X is self.rows.data.X
-        moments = left_out_moments(self.base, parts, self.rows, self._of_rows if own else None)
-        if self.noise is None:
-            return moments
-        both = zip(moments, self.noise.left_out_moments(parts), strict=True)
-        return [BaseMoments(*(torch.cat(pair, dim=-1) for pair in zip(*pairs, strict=True))) for pairs in both]
-
-    @property
-    def _of_rows(self) -> Moments:
-        """What the base says of its own rows: parts of them are asked for again and again."""
-        return self._kept.copy(self.base.model, "rows", lambda: left_out_of_basis(self.base, self.rows))
-
-    @torch.no_grad()
-    def outliers(self) -> Tensor:
-        """Which rows (N,) of the table the base has done without, and which others have errors as large."""
-        data, index = self.rows.data, cast(Tensor, self.rows.index)
-        far = torch.zeros(len(data), dtype=torch.bool, device=data.X.device)
-        far[index] = data.weight[index] == 0
-        if far.any() and len(index) < len(data):
-            [model, *_] = self.base.alternatives()
-            like = cast(GlobalLayer, model.layers[0]).Z
-            parts = (data.rows(slice(start, start + PREDICT_ROWS)) for start in range(0, len(data), PREDICT_ROWS))
-            error = torch.cat([part.y.to(like) - model(part.X.to(like)).mean[0] for part in parts])
-            others = torch.ones_like(far).index_fill(0, index, False)
-            far[others] = (error[others].abs() > reach_of(error[index])).any(-1).to(far.device)
-        return far
 
 
 class Validation(NamedTuple):
@@ -164,20 +105,7 @@ class Validation(NamedTuple):
         basis = rows_of_posterior(Batch(self.data.X, self._regressands(likelihood), self.data.weight), self.split.order)
         try:
             rows = Part(self.data, basis.index).rows().to(self.device, torch.float64)
-            if likelihood.base_kind == "varying":
-                base, weighted, variances = fit_base_of_varying(rows, groups)
-                noise = Foundation(Base(variances.model), basis.with_targets(variances.learnt))
-                return Foundation(base, basis.with_targets(weighted), noise, variances.level)
-            if likelihood.base_kind == "censored":
-                base, stand_ins, variance = fit_base_of_intervals(
-                    rows, deepcopy(cast(Censored, likelihood)).double(), groups
-                )
-                return Foundation(base, basis.with_targets(stand_ins), level=variance.log())
-            if likelihood.base_kind == "means":
-                told = deepcopy(likelihood).to(rows.X)
-                base, stand_ins, dispersion = fit_base_of_means(rows, told, groups)
-                return Foundation(base, basis.with_targets(stand_ins), level=dispersion)
-            base, learnt = base_for(likelihood, rows, groups, robust=robust, like=like, in_time=in_time)
+            return learn_foundation(likelihood, rows, basis, groups, robust=robust, like=like, in_time=in_time)
         except np.linalg.LinAlgError:
             warnings.warn(
                 "The base could not be computed, and members predict without it: a covariance matrix has no Cholesky "
@@ -187,10 +115,6 @@ class Validation(NamedTuple):
                 stacklevel=users_level(),
             )
             return None
-        if learnt is None:
-            return Foundation(base, basis)
-        robust = robust and not learnt.weight.all()
-        return Foundation(base, basis.with_targets(learnt), robust=robust)
 
     def _regressands(self, likelihood: Likelihood) -> Tensor:
         """Targets of least squares for all rows; the likelihood's parameters are on the device of training."""
