@@ -18,7 +18,7 @@ from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.gp.classes import Bernoulli, RobustMax
 from skdgp.gp.deep_gp import Marginals
 from skdgp.gp.kernels import LinearKernel, StationaryKernel, SumKernel
-from skdgp.gp.likelihoods import Gaussian
+from skdgp.gp.likelihoods import NOISE_DEVIATION, NOISE_FREEDOM, Gaussian
 from skdgp.gp.noise import StudentT
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
@@ -29,8 +29,6 @@ from skdgp.inference.base_moments import left_out_moments, left_out_of_basis
 from skdgp.inference.batches import Batch, Part
 from skdgp.inference.blending import (
     EDGE,
-    NOISE_DEVIATION,
-    NOISE_FREEDOM,
     OutOfSample,
     _Density,
     _density,

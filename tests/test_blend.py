@@ -35,7 +35,7 @@ from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.noise import Heteroskedastic
 from skdgp.gp.units import Units
 from skdgp.gp.waves import Streams
-from skdgp.inference import predictor
+from skdgp.inference import foundation, predictor
 from skdgp.inference.base import fit_base
 from skdgp.inference.batches import Batch
 from skdgp.inference.predictor import Predictor
