@@ -56,7 +56,9 @@ def recalibrate(models: Sequence[DeepGP], held_out: Sequence[Batch], batch_size:
         return 0.0
     learnt = [logarithm.clone() for logarithm in logarithms]
     rows_of = [rows.spread(MAX_ROWS) for rows in held_out]
-    rows_of = [Batch(rows.X, rows.y, counting_once(rows)) for rows in rows_of]
+    total = sum(rows.weight.sum() for rows in rows_of)
+    factor = sum(counting_once(rows).sum() for rows in rows_of) / total if total else 1.0  # copies prove nothing
+    rows_of = [rows.weighing(factor) for rows in rows_of]
     # Marginals do not depend on the likelihood, and are computed once.
     marginals = [marginals_of(model, rows, batch_size) for model, rows in zip(models, rows_of, strict=True)]
 
