@@ -60,7 +60,8 @@ def fit_base_of_means(rows: Batch, likelihood: Likelihood, groups: Groups = None
     The first kernel is the one that makes the logarithms of the targets most likely, and their noise is the first
     dispersion. The posterior is Laplace's approximation. Its mode is found by least squares, for numbers and weights
     that stand for targets there. With these the kernel is learnt again: where the mode has been found, the evidence of
-    the numbers has the same gradient as Laplace's, but for the change of the weights.
+    the numbers has the same gradient as Laplace's, but for the change of the weights. Where there is no dispersion, the
+    first kernel stays: counts often vary more than a Poisson distribution allows, which would become a function.
 
     Parameters
     ----------
@@ -87,16 +88,14 @@ def fit_base_of_means(rows: Batch, likelihood: Likelihood, groups: Groups = None
     one = rows.y.new_ones(1)
     give_noise(model, one)
     learnt = at_mode(model, rows, likelihood)
+    if not likelihood.calibrated():
+        return Base(model), learnt, None
     for turn in range(MEANS_ROUNDS):
         model = fit_with_floor(learnt, one, groups, fixed=True, like=model if turn else None)
         give_noise(model, one)
         learnt = at_mode(model, rows, likelihood)
-        if likelihood.calibrated():
-            learn_dispersion(likelihood, rows, left_out(model, learnt, learnt))
-            learnt = at_mode(model, rows, likelihood)
-    if not likelihood.calibrated():  # the noise is known
-        model.likelihood.fixed = True
-        return with_alternatives(model, learnt), learnt, None
+        learn_dispersion(likelihood, rows, left_out(model, learnt, learnt))
+        learnt = at_mode(model, rows, likelihood)
     factor = rows.weight.sum() / learnt.weight.sum()  # the evidence assumes that weights are those of the rows
     learnt = learnt.weighing(factor)
     give_noise(model, factor[None])
