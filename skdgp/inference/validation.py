@@ -44,7 +44,7 @@ from .tails import Tails, best_tails, noise_of
 from .twins import counting_once, distinct, merged, mostly_twins
 
 #: Kinds of bases that average over kernels and noises.
-AVERAGED = ("numbers", "grades", "tails", "means", "varying", "censored")
+AVERAGED = ("numbers", "grades", "tails", "varying", "censored")
 
 #: Largest share of its own target that a row may have in the prediction of the base, so that residuals of neighbours
 #: need not leave out the row that judges; see :meth:`Validation._change`.
