@@ -96,13 +96,11 @@ def fit_base_of_means(rows: Batch, likelihood: Likelihood, groups: Groups = None
         learnt = at_mode(model, rows, likelihood)
         learn_dispersion(likelihood, rows, left_out(model, learnt, learnt))
         learnt = at_mode(model, rows, likelihood)
-    factor = rows.weight.sum() / learnt.weight.sum()  # the evidence assumes that weights are those of the rows
-    learnt = learnt.weighing(factor)
-    give_noise(model, factor[None])
-    set_posteriors(model, learnt)
+    learnt = _with_weights_of_rows(model, learnt, rows)
     base = with_alternatives(model, learnt)
-    mean_noise = variance_of(base.model).mean()  # a new target varies by the expectation of what is uncertain
-    return base, learnt, likelihood.calibrated()[0].detach() + (mean_noise / factor).log()
+    # A new target varies by the expectation of what is uncertain.
+    share = variance_of(base.model).mean() / variance_of(model)
+    return base, learnt, likelihood.calibrated()[0].detach() + share.log()
 
 
 @torch.no_grad()
@@ -173,12 +171,20 @@ def fit_base_of_intervals(rows: Batch, likelihood: Censored, groups: Groups = No
             stacklevel=users_level(),
         )
     variance = variance_of(model)
-    # The evidence assumes that weights are those of the rows on average.
+    learnt = _with_weights_of_rows(model, learnt, rows)
+    return with_alternatives(model, learnt), learnt, variance
+
+
+def _with_weights_of_rows(model: DeepGP, learnt: Batch, rows: Batch) -> Batch:
+    """What a model has learnt, with weights that are those of the rows on average, as the evidence assumes.
+
+    The noise of the model changes with them.
+    """
     factor = rows.weight.sum() / learnt.weight.sum()
     learnt = learnt.weighing(factor)
-    give_noise(model, factor * variance)
+    give_noise(model, factor * variance_of(model))
     set_posteriors(model, learnt)
-    return with_alternatives(model, learnt), learnt, variance
+    return learnt
 
 
 def variance_of(model: DeepGP) -> Tensor:
