@@ -365,6 +365,16 @@ def test_the_noise_has_a_prior_around_that_of_the_base():
         assert density.cost_of_noise().item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
+def test_noise_that_is_uncertain_is_expected_at_its_mean():
+    """A new target varies by the expectation of the variance, which is above its geometric mean."""
+    data = make_data(30)
+    base = with_alternatives(fit_base(data), data)
+    noise = base.model.likelihood.variance.detach()
+    expected = _Density(base, make_likelihood(1), judged(data, 0.3, 0.3)).expected
+    assert expected.exp().item() == pytest.approx(noise.mean().item(), rel=1e-12)
+    assert noise.log().mean().exp() < 0.99 * noise.mean()
+
+
 def test_a_few_lucky_rows_do_not_make_the_noise_vanish():
     """Twelve rows that lie on the predictions by chance, beside 400 that have told the base its noise."""
     data, base = make_data(400, noise=0.3), Base(fit_base(make_data(400, noise=0.3)))

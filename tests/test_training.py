@@ -325,6 +325,16 @@ def test_recalibration_takes_weights_for_repeated_rows():
     assert found[0] > recalibrate(models(), (first, second), batch_size=64) + 0.2
 
 
+def test_recalibration_counts_copies_once_against_what_was_known_before():
+    """Three copies of each held-out row, or rows of weight three, outweigh the earlier noise no more than the rows."""
+    rows = make_data(50, 1.0, 1.5, seed=1)
+    rows = replace(rows, X=rows.X + 0.01 * torch.arange(50)[:, None])
+    several = (rows, rows.rows(torch.arange(50).repeat(3)), replace(rows, weight=3 * rows.weight))
+    found = [recalibrate([Line(slope=1.0, noise=0.25)], (part,), batch_size=64, n_earlier=20) for part in several]
+    np.testing.assert_allclose(found, found[0], atol=1e-9)
+    assert found[0] > 0.3
+
+
 def test_recalibration_keeps_the_ratios_between_models():
     models = [Line(slope=1.0, noise=0.04), Line(slope=1.0, noise=0.16)]
     held_out = [make_data(300, 1.0, 0.6, seed=1), make_data(300, 1.0, 1.2, seed=2)]
