@@ -13,6 +13,9 @@ import numpy as np
 #: Number of nodes on either side of the maximum.
 SIDE_NODES = 32
 
+#: Number of nodes on each interval of a score's integral.
+PANEL_NODES = 10
+
 #: An integrand counts as zero where its logarithm is this much below the maximum.
 DROP = 34.0
 
@@ -34,12 +37,12 @@ _PLACES = 0.5 * (1 + _x)[:, None, None]
 _SHARES = 0.5 * _w[:, None, None]
 
 
-def nodes_around(log_value: Callable, mode: np.ndarray, start: np.ndarray, bend: np.ndarray | None = None):
+def nodes_around(log_value: Callable, mode: np.ndarray, start: np.ndarray, bend: np.ndarray):
     """Nodes and weights, (K, ...), of the integral of exp(log_value) with a maximum at ``mode`` (...).
 
     The searches for the limits start at the distance ``start``. Newton's method for the logarithm of the drop as a
-    function of the logarithm of the distance takes one step if the drop is a power of the distance. If there is another
-    factor, which falls or rises at ``bend``, nodes crowd there, too.
+    function of the logarithm of the distance takes one step if the drop is a power of the distance. Another factor of
+    the integrand falls or rises at ``bend``. So nodes crowd there, too.
     """
     top, limits = log_value(mode), []
     for sign in (-1.0, 1.0):
@@ -50,7 +53,7 @@ def nodes_around(log_value: Callable, mode: np.ndarray, start: np.ndarray, bend:
                 change = -np.log(drop / DROP) / np.maximum(np.log(further / drop) / np.log(1.001), 1.0)
             distance = distance * np.exp(np.clip(np.where(np.isfinite(change), change, 2.0), -2.0, 2.0))
         limits.append(mode + sign * distance)
-    inner = [mode] if bend is None else [np.minimum(mode, bend), np.maximum(mode, bend)]
+    inner = np.minimum(mode, bend), np.maximum(mode, bend)
     ends = [np.clip(place, *limits) for place in (limits[0], *inner, limits[1])]
     pairs = [(low, high - low) for low, high in pairwise(ends)]
     nodes, weights = zip(*((low + _PLACES * width, _SHARES * width) for low, width in pairs), strict=True)
@@ -64,8 +67,8 @@ def even_nodes(n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     return z, weight / weight.sum()
 
 
-def panels(ends: np.ndarray, n_nodes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+def panels(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Gauss-Legendre nodes and weights of all intervals between ``ends``, which are sorted."""
-    x, w = np.polynomial.legendre.leggauss(n_nodes)
+    x, w = np.polynomial.legendre.leggauss(PANEL_NODES)
     start, width = ends[:-1, None], np.diff(ends)[:, None]
     return (start + 0.5 * (1 + x) * width).ravel(), (0.5 * w * width).ravel()

@@ -25,9 +25,6 @@ import joblib
 import numpy as np
 from sklearn.utils import check_random_state
 
-#: Number of nodes in each part of a score's integral.
-SCORE_NODES = 12
-
 #: Largest number of entries of an intermediate array, which then stays in the processor's cache.
 CHUNK_NUMBERS = 2**16
 
@@ -712,21 +709,3 @@ def central_levels(confidence_level: float) -> tuple[float, float]:
     if np.ndim(confidence_level) or not 0 < confidence_level < 1:
         raise ValueError(f"confidence_level must lie between 0 and 1, got {confidence_level!r}: 0.9 means 90 %.")
     return (1 - confidence_level) / 2, (1 + confidence_level) / 2
-
-
-def integrated_score(
-    cdf: Callable, y: np.ndarray, low: np.ndarray, high: np.ndarray, slope: Callable, n_parts: int = 5
-) -> np.ndarray:
-    """∫ (F(u) − 1{u ≥ y})² slope(u) du from ``low`` to ``high``, all (N,), by Gauss-Legendre quadrature.
-
-    The integrand jumps at ``y``. So each side of ``y`` is integrated by itself, in ``n_parts`` parts.
-    """
-    nodes, weights = np.polynomial.legendre.leggauss(SCORE_NODES)
-    total = np.zeros_like(y)
-    for start, end, above in ((low, y, 0.0), (y, high, 1.0)):
-        width = (end - start) / n_parts
-        for part in range(n_parts):
-            for node, weight in zip(nodes, weights, strict=True):
-                u = start + (part + 0.5 * (node + 1)) * width
-                total += 0.5 * weight * width * (cdf(u) - above) ** 2 * slope(u)
-    return total

@@ -128,11 +128,6 @@ class Stack(Predictor):
         return self.predictors[self._main]
 
     @property
-    def main_view(self) -> View:
-        """What it sees."""
-        return self.views[self._main]
-
-    @property
     def _main(self) -> int:
         blended = [predictor.blend is not None for predictor in self.predictors]
         return int(np.argmax(np.where(blended, self.shares, -1.0) if any(blended) else self.shares))
