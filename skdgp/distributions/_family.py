@@ -127,21 +127,19 @@ class FamilyDistribution(Mixture):
         return self.family.var(**self._named(self._arrays))
 
     def _log_density(self, y, *numbers):
-        return self._log_mixed(self.family.logpdf, y, *numbers)
+        return self._log_of(self.family.logpdf, y, *numbers)
 
     def logsf(self, y):
         """See :meth:`.Mixture.logsf`. It has all digits that SciPy has of the family."""
-        return self._at(y, partial(self._log_mixed, self.family.logsf))
+        return self._at(y, partial(self._log_of, self.family.logsf))
 
     def logcdf(self, y):
         """See :meth:`.Mixture.logcdf`. It has all digits that SciPy has of the family."""
-        return self._at(y, partial(self._log_mixed, self.family.logcdf))
+        return self._at(y, partial(self._log_of, self.family.logcdf))
 
-    def _log_mixed(self, function, y, *numbers):
+    def _log_of(self, function, y, *numbers):
         """Logarithm of the mixture of what a function of the family has the logarithms of."""
-        with np.errstate(divide="ignore"):
-            parts = function(y, **self._named(numbers)) + np.log(self.weights)[:, None]
-        return np.logaddexp.reduce(parts, axis=0)
+        return self._log_mixed(function(y, **self._named(numbers)))
 
     def _cdf(self, y, *numbers):
         return np.clip(self.weights @ self.family.cdf(y, **self._named(numbers)), 0.0, 1.0)

@@ -129,31 +129,19 @@ class PredictiveDistribution(Mixture):
         return self.variances
 
     def _log_density(self, y, m, v):
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            log_weight = np.log(self.weights)[:, None]
-            parts = -0.5 * ((y - m) ** 2 / v + np.log(2 * np.pi * v)) + log_weight  # (S, N)
-            largest = parts.max(axis=0)
-            log_density = largest + np.log(np.exp(parts - largest).sum(axis=0))
-        return np.where(largest > -np.inf, log_density, -np.inf)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._log_mixed(-0.5 * ((y - m) ** 2 / v + np.log(2 * np.pi * v)))
 
     def _cdf(self, y, m, v):
         return self.weights @ _ndtr((y - m) / np.sqrt(v))
 
     def logsf(self, y):
         """See :meth:`.Mixture.logsf`: log Σ_s ω_s Φ((m_s − y)/√v_s)."""
-        return self._at(y, lambda y, m, v: self._log_tail((m - y) / np.sqrt(v)))
+        return self._at(y, lambda y, m, v: self._log_mixed(log_ndtr((m - y) / np.sqrt(v))))
 
     def logcdf(self, y):
         """See :meth:`.Mixture.logcdf`: log Σ_s ω_s Φ((y − m_s)/√v_s)."""
-        return self._at(y, lambda y, m, v: self._log_tail((y - m) / np.sqrt(v)))
-
-    def _log_tail(self, z):
-        """log Σ_s ω_s Φ(z_s) of z (S, N)."""
-        with np.errstate(divide="ignore", over="ignore"):
-            parts = np.log(self.weights)[:, None] + log_ndtr(z)
-            largest = parts.max(axis=0)
-            largest = np.where(np.isfinite(largest), largest, 0.0)
-            return largest + np.log(np.exp(parts - largest).sum(axis=0))
+        return self._at(y, lambda y, m, v: self._log_mixed(log_ndtr((y - m) / np.sqrt(v))))
 
     def _quantile(self, q, m, v):
         return _quantile(q, m, v, self.weights)

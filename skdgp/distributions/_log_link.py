@@ -157,8 +157,8 @@ class _LogLink(Mixture):
         parts = self._per_family(_log_averages, y, m, v, d)
         with np.errstate(divide="ignore"):
             sharp = (self._squared_width(y, d) < SHARP) & (v > SHARP)
-            parts = np.where(sharp, _log_normal_density(y, m, v), parts) + np.log(self.weights)[:, None]
-        return np.where(possible, np.logaddexp.reduce(parts, axis=0), -np.inf)
+            parts = np.where(sharp, _log_normal_density(y, m, v), parts)
+        return np.where(possible, self._log_mixed(parts), -np.inf)
 
     def _family_log_density(self, y, log_rate, dispersion):
         """log p(y | f) for f = ``log_rate``."""
@@ -200,8 +200,7 @@ class _LogLink(Mixture):
             )
             sharp = log_ndtr((m - np.log(level)) / np.sqrt(v))[small]
             parts[small] = np.where((self._squared_width(level, d) < SHARP)[small], sharp, tails)
-            total = np.logaddexp.reduce(parts + np.log(self.weights)[:, None], axis=0)
-        return np.where(possible, np.minimum(total, 0.0), 0.0)
+        return np.where(possible, np.minimum(self._log_mixed(parts), 0.0), 0.0)
 
     def _log_tails(self, family, level, m, v, d):
         """log ∫ P(L ≤ f) N(f | m, v) df where it is small, by nodes that suit the density at the same value."""

@@ -648,6 +648,14 @@ class Mixture:
             columns = slice(start, start + n_chunk)
             yield columns, [array[:, columns] for array in flat]
 
+    def _log_mixed(self, parts: np.ndarray) -> np.ndarray:
+        """log Σ_s ω_s exp(parts_s) (N,), from the logarithms of what the components (S, N) have."""
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            weighted = parts + np.log(self.weights)[:, None]
+            largest = weighted.max(axis=0)
+            largest = np.where(np.isfinite(largest), largest, 0.0)
+            return largest + np.log(np.exp(weighted - largest).sum(axis=0))
+
     def draw_components(self, size: int, rng: np.random.RandomState) -> np.ndarray:
         """Pick a component for each of ``size`` draws.
 
