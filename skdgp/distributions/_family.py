@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize.elementwise import find_root
 from scipy.stats import rv_continuous
 
-from ._mixture import Mixture
+from ._mixture import Mixture, by_draw
 
 #: Number of nodes in each part of a score's integral.
 SCORE_NODES = 12
@@ -177,6 +177,5 @@ class FamilyDistribution(Mixture):
         return total
 
     def _draw(self, components, rng):
-        # Rows are drawn first, so that the draws of a row do not depend on how many rows come after it.
-        uniform = np.moveaxis(rng.random_sample((len(self), len(components), *self.shape[1:])), 1, 0)
+        uniform = by_draw(rng.random_sample, len(components), self.shape)
         return self.family.ppf(uniform, **self._named(column[components] for column in self._arrays))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.special import log_ndtr, ndtri
 
-from ._mixture import Mixture
+from ._mixture import Mixture, by_draw
 
 #: The search for a quantile takes its last step when it is this close to the quantile, in standard deviations.
 QUANTILE_TOLERANCE = 1e-5
@@ -150,8 +150,7 @@ class PredictiveDistribution(Mixture):
         return self.weights @ _mean_absolute(y - m, v) - _half_distance(m, v, self.weights)
 
     def _draw(self, components, rng):
-        # Rows are drawn first, so that the draws of a row do not depend on how many rows come after it.
-        noise = np.moveaxis(rng.standard_normal((len(self), len(components), *self.shape[1:])), 1, 0)
+        noise = by_draw(rng.standard_normal, len(components), self.shape)
         return self.means[components] + np.sqrt(self.variances[components]) * noise
 
 

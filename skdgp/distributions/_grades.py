@@ -4,7 +4,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from ._mixture import Mixture
+from ._mixture import Mixture, by_draw
 
 #: Rounding errors of sums of probabilities.
 ROUNDING = 1e-12
@@ -180,7 +180,6 @@ class GradeDistribution(Mixture):
         return ((split - low) * F**2 + (high - split) * (1 - F) ** 2).sum(axis=0) + beyond
 
     def _draw(self, components, rng):
-        # Rows are drawn first, so that the draws of a row do not depend on how many rows come after it.
-        uniform = np.moveaxis(rng.random_sample((len(self), len(components), *self.shape[1:])), 1, 0)
+        uniform = by_draw(rng.random_sample, len(components), self.shape)
         below = np.cumsum(self.component_probabilities[components], axis=-1)[..., :-1] <= uniform[..., None]
         return self.grades[below.sum(axis=-1)]

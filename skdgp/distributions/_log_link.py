@@ -24,7 +24,7 @@ from scipy.optimize.elementwise import find_root
 from scipy.special import betainc, gammainc, gammaincc, gammaincinv, log_ndtr, ndtr, ndtri, pdtr, pdtrik
 
 from ._log_rates import DROP, EVEN_NODES, LARGEST_EVEN, even_nodes, nodes_around, panels
-from ._mixture import Mixture
+from ._mixture import Mixture, by_draw
 from .families import GAMMA, NEGATIVE_BINOMIAL, POISSON, integrand_peak, log_average, log_integral
 
 #: Number of nodes for densities.
@@ -308,9 +308,7 @@ class _LogLink(Mixture):
         return np.concatenate(sums) if sums else np.empty(0)
 
     def _draw(self, components, rng):
-        # Rows are drawn first, so that the draws of a row do not depend on how many rows come after it.
-        uniform = rng.random_sample((len(self), len(components), *self.shape[1:], 3))
-        first, second, third = (np.moveaxis(uniform[..., i], 1, 0) for i in range(3))
+        first, second, third = np.moveaxis(by_draw(rng.random_sample, len(components), self.shape, 3), -1, 0)
         m, v, d = (column[components] for column in self._arrays)
         return self._family_draw(np.exp(m + np.sqrt(v) * ndtri(first)), d, second, third)
 

@@ -681,6 +681,15 @@ class Mixture:
         return rng.choice(len(self.weights), size=size, p=self.weights / self.weights.sum())
 
 
+def by_draw(draw: Callable[..., np.ndarray], n_draws: int, shape: tuple[int, ...], *trailing: int) -> np.ndarray:
+    """Random numbers (n_draws, *shape, *trailing) of ``draw(size)``, whose rows come first.
+
+    So the draws of a row do not depend on how many rows come after it.
+    """
+    n_rows, *outputs = shape
+    return np.moveaxis(draw((n_rows, n_draws, *outputs, *trailing)), 1, 0)
+
+
 def _of_one_kind(parts) -> list:
     """Distributions that can be joined; TypeError or ValueError if they cannot."""
     first, *others = parts
