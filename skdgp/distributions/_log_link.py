@@ -150,8 +150,7 @@ class _LogLink(Mixture):
         """Variance of the family without dispersion."""
         raise NotImplementedError
 
-    def _log_density(self, y, *numbers):
-        m, v, d = (np.broadcast_to(column, (len(column), len(y))) for column in numbers)
+    def _log_density(self, y, m, v, d):
         possible = self._possible(y) & np.isfinite(y)
         v, y = np.maximum(v, LEAST_VARIANCE), np.broadcast_to(np.where(possible, y, 1.0), m.shape)
         parts = self._per_family(_log_averages, y, m, v, d)
@@ -184,13 +183,12 @@ class _LogLink(Mixture):
         """See :meth:`.Mixture.logsf`. It has the digits of small probabilities, too."""
         return self._at(y, self._log_sf)
 
-    def _log_sf(self, y, *numbers):
+    def _log_sf(self, y, m, v, d):
         """Logarithm of the probability of values above y. Where it is small it is an integral of its own."""
         possible = y >= 0
         y = np.maximum(np.floor(y) if self.discrete else y, 0.0)
-        m, v, d = (np.broadcast_to(column, (len(column), len(y))) for column in numbers)
         level = np.broadcast_to(y + 1.0 if self.discrete else y, m.shape)
-        below = self._component_cdfs(y, *numbers)
+        below = self._component_cdfs(y, m, v, d)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
             parts, small = np.log1p(-np.minimum(below, 1.0)), (below > UPPER_TAIL) & np.isfinite(level)
             v = np.maximum(v, LEAST_VARIANCE)
@@ -216,19 +214,19 @@ class _LogLink(Mixture):
         """The distribution function at y ≥ 0, and for counts its smooth continuation between them."""
         return np.clip(self.weights @ self._component_cdfs(y, *numbers), 0.0, 1.0)
 
-    def _component_cdfs(self, y, *numbers):
+    def _component_cdfs(self, y, m, v, d):
         """That of each component (S, N)."""
-        m, v, d = (np.broadcast_to(column, (len(column), len(y))) for column in numbers)
         parts = np.empty(m.shape)
         level = np.broadcast_to(y + 1.0 if self.discrete else y, m.shape)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
             narrow = self._reach(level, d) < np.sqrt(2 * DROP * v)
             n_nodes = _even_number(v, 1 / self._squared_width(level, d))
             n_nodes = np.where((n_nodes == 0) & narrow, _SINGLE, n_nodes)
+            forms = {_SINGLE: self._over_family, 0: self._over_rate}
             for number in np.unique(n_nodes):
                 these = n_nodes == number
-                form = {_SINGLE: self._over_family, 0: self._over_rate}.get(number, self._evenly)
-                parts[these] = form(level[these], m[these], v[these], d[these], number)
+                form = forms.get(number, partial(self._evenly, number))
+                parts[these] = form(level[these], m[these], v[these], d[these])
         return parts
 
     def _reach(self, level, d):
@@ -236,12 +234,12 @@ class _LogLink(Mixture):
         width = self._squared_width(level, d)
         return np.sqrt(2 * DROP * width) + DROP * width
 
-    def _evenly(self, level, m, v, d, n_nodes):
+    def _evenly(self, n_nodes, level, m, v, d):
         """∫ P(L > f) N(f | m, v) df by equally spaced nodes."""
         z, weight = even_nodes(n_nodes)
         return (weight * self._family_cdf(level, m + np.sqrt(v) * z, d)).sum(axis=0)
 
-    def _over_family(self, level, m, v, d, n_nodes):
+    def _over_family(self, level, m, v, d):
         """∫ Φ((l − m)/√v) p_L(l) dl."""
 
         def log_value(f):
@@ -252,7 +250,7 @@ class _LogLink(Mixture):
         sharp = self._squared_width(level, d) < SHARP
         return np.where(sharp, ndtr((np.log(level) - m) / np.sqrt(v)), below)
 
-    def _over_rate(self, level, m, v, d, n_nodes):
+    def _over_rate(self, level, m, v, d):
         """∫ P(L > f) N(f | m, v) df."""
         s = np.sqrt(np.maximum(v, LEAST_VARIANCE))
 
