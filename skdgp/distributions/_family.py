@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import Self
 
 import numpy as np
-from scipy.optimize.elementwise import find_root
 from scipy.stats import rv_continuous
 
 from ._mixture import Mixture, by_draw
@@ -149,16 +148,10 @@ class FamilyDistribution(Mixture):
         ends = self.family.ppf(q, **self._named(numbers))
         low, high = ends.min(axis=0), ends.max(axis=0)
         open_ = np.flatnonzero(low < high)
-
-        def excess(x, column):
-            there = column.astype(int)
-            return self._cdf(x, *(column[:, there] for column in numbers)) - q[there]
-
-        root = find_root(
-            excess, (low[open_], high[open_]), args=(open_.astype(float),), tolerances={"xrtol": QUANTILE_ERROR}
-        )
+        ends, of_open = (low[open_], high[open_]), (column[:, open_] for column in numbers)
+        places = self._crossings(q[open_], ends, *of_open, xrtol=QUANTILE_ERROR)
         # Rounding may hide the change of sign between two ends that are very close.
-        low[open_] = np.where(np.isnan(root.x), low[open_], root.x)
+        low[open_] = np.where(np.isnan(places), low[open_], places)
         return low
 
     def _crps(self, y, *numbers):

@@ -20,7 +20,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from scipy.optimize.elementwise import find_root
 from scipy.special import betainc, gammainc, gammaincc, gammaincinv, log_ndtr, ndtr, ndtri, pdtr, pdtrik
 
 from ._log_rates import DROP, EVEN_NODES, LARGEST_EVEN, even_nodes, nodes_around, panels
@@ -625,21 +624,16 @@ class GammaDistribution(_LogLink):
         quantiles = np.where(q >= 1, np.inf, 0.0)
         if not len(inside):
             return quantiles
-        m, v, d = (column[:, inside] for column in numbers)
+        q, (m, v, d) = q[inside], (column[:, inside] for column in numbers)
         with np.errstate(divide="ignore"):
-            own = m + np.sqrt(v) * ndtri(q[inside])
-            family = np.log(gammaincinv(1 / d, q[inside]) * d)
-
-        def excess(log_y, column):
-            there = column.astype(int)
-            return self._cdf(np.exp(log_y), *(column[:, there] for column in (m, v, d))) - q[inside][there]
-
+            own = m + np.sqrt(v) * ndtri(q)
+            family = np.log(gammaincinv(1 / d, q) * d)
         ends = self._ends(m, v, d)
         low = np.minimum(ends[0], np.maximum(own + family, -_FARTHEST)).min(axis=0) - SLACK
         high = np.minimum(np.maximum(ends[1], own + np.abs(family)), _FARTHEST).max(axis=0) + SLACK
-        root = find_root(excess, (low, high), args=(np.arange(len(inside), dtype=float),), tolerances={"xatol": SLACK})
+        log_y = self._crossings(q, (low, high), m, v, d, of_place=np.exp, xatol=SLACK)
         # Beyond the limits the distribution function is 0 or 1 to all digits.
-        quantiles[inside] = np.exp(np.where(np.isnan(root.x), np.where(q[inside] < 0.5, low, high), root.x))
+        quantiles[inside] = np.exp(np.where(np.isnan(log_y), np.where(q < 0.5, low, high), log_y))
         return quantiles
 
     def _crps(self, y, *numbers):

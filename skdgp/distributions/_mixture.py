@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Self, cast
 
 import joblib
 import numpy as np
+from scipy.optimize.elementwise import find_root
 from sklearn.utils import check_random_state
 
 #: Largest number of entries of an intermediate array, which then stays in the processor's cache.
@@ -647,6 +648,18 @@ class Mixture:
         for start in range(0, flat[0].shape[1], n_chunk):
             columns = slice(start, start + n_chunk)
             yield columns, [array[:, columns] for array in flat]
+
+    def _crossings(self, q, ends, *numbers, of_place: Callable = np.asarray, **tolerances: float) -> np.ndarray:
+        """Places (N,) between two ends where the distribution functions reach ``q``; NaN where they do not cross it.
+
+        The value at a place is ``of_place(place)``.
+        """
+
+        def excess(place, row):
+            rows = row.astype(int)
+            return self._cdf(of_place(place), *(column[:, rows] for column in numbers)) - q[rows]
+
+        return find_root(excess, ends, args=(np.arange(float(len(q))),), tolerances=tolerances).x
 
     def _log_mixed(self, parts: np.ndarray) -> np.ndarray:
         """log Σ_s ω_s exp(parts_s) (N,), from the logarithms of what the components (S, N) have."""
