@@ -1,16 +1,16 @@
 """Distributions of grades, of which there are a few."""
 
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
-from ._mixture import Mixture, by_draw
+from ._mixture import Discrete, by_draw
 
 #: Rounding errors of sums of probabilities.
 ROUNDING = 1e-12
 
 
-class GradeDistribution(Mixture):
+class GradeDistribution(Discrete):
     """Predictive distributions of grades: a few whole numbers, each with a probability.
 
     ``predict_dist`` of regressors with ``likelihood="ordinal"`` returns it. The methods are those of
@@ -54,7 +54,6 @@ class GradeDistribution(Mixture):
     """
 
     ARRAYS = ("component_probabilities",)
-    discrete: ClassVar = True
 
     def __init__(self, grades, component_probabilities, weights):
         self.grades, self.component_probabilities, self.weights = grades, component_probabilities, weights
@@ -100,46 +99,6 @@ class GradeDistribution(Mixture):
         """See :attr:`.Mixture.component_variances`."""
         apart = self.grades - self.component_means[..., None]
         return (self.component_probabilities * apart**2).sum(axis=-1)
-
-    def pmf(self, y):
-        """Probability of the grade ``y``. It is the same as :meth:`pdf`, with SciPy's name for discrete distributions.
-
-        Parameters
-        ----------
-        y : array-like, broadcastable to (..., n) or (..., n, P)
-            Grades.
-
-        Returns
-        -------
-        ndarray of the broadcast shape
-            Probabilities.
-
-        Raises
-        ------
-        ValueError
-            If points and rows do not broadcast.
-        """
-        return self.pdf(y)
-
-    def logpmf(self, y):
-        """Logarithm of :meth:`pmf`; the same as :meth:`logpdf`.
-
-        Parameters
-        ----------
-        y : array-like, broadcastable to (..., n) or (..., n, P)
-            Grades.
-
-        Returns
-        -------
-        ndarray of the broadcast shape
-            Logarithms of probabilities, in nats.
-
-        Raises
-        ------
-        ValueError
-            If points and rows do not broadcast.
-        """
-        return self.logpdf(y)
 
     def _mixed(self, numbers) -> np.ndarray:
         """Probabilities (K, N) of grades, from those of the components, K arrays (S, N)."""

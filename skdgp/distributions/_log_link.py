@@ -23,7 +23,7 @@ import torch
 from scipy.special import betainc, gammainc, gammaincc, gammaincinv, log_ndtr, ndtr, ndtri, pdtr, pdtrik
 
 from ._log_rates import DROP, EVEN_NODES, LARGEST_EVEN, even_nodes, nodes_around, panels
-from ._mixture import Mixture, by_draw
+from ._mixture import Discrete, Mixture, by_draw
 from .families import GAMMA, NEGATIVE_BINOMIAL, POISSON, integrand_peak, log_average, log_integral
 
 #: Number of nodes for densities.
@@ -329,7 +329,7 @@ class _LogLink(Mixture):
         raise NotImplementedError
 
 
-class CountDistribution(_LogLink):
+class CountDistribution(Discrete, _LogLink):
     """Predictive distributions of counts: Poisson or negative binomial distributions whose rate is uncertain.
 
     ``predict_dist`` of regressors with ``likelihood="poisson"`` or ``"negative_binomial"`` returns it. Given its rate,
@@ -373,48 +373,6 @@ class CountDistribution(_LogLink):
     >>> dist.interval(0.9)
     (array([ 0., 25.]), array([ 5., 81.]))
     """
-
-    discrete: ClassVar = True
-
-    def pmf(self, y):
-        """Probability of the count ``y``. It is the same as :meth:`pdf`, with SciPy's name for counts.
-
-        Parameters
-        ----------
-        y : array-like, broadcastable to (..., n) or (..., n, P)
-            Counts.
-
-        Returns
-        -------
-        ndarray of the broadcast shape
-            Probabilities.
-
-        Raises
-        ------
-        ValueError
-            If points and rows do not broadcast.
-        """
-        return self.pdf(y)
-
-    def logpmf(self, y):
-        """Logarithm of :meth:`pmf`; the same as :meth:`logpdf`.
-
-        Parameters
-        ----------
-        y : array-like, broadcastable to (..., n) or (..., n, P)
-            Counts.
-
-        Returns
-        -------
-        ndarray of the broadcast shape
-            Logarithms of probabilities, in nats.
-
-        Raises
-        ------
-        ValueError
-            If points and rows do not broadcast.
-        """
-        return self.logpdf(y)
 
     def _simplest(self, rate):
         return rate

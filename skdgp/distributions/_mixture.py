@@ -46,7 +46,7 @@ class Mixture:
 
     ARRAYS: ClassVar[tuple[str, ...]]
 
-    #: Whether targets are counts or grades.
+    #: Whether targets are counts or grades; see :class:`Discrete`.
     discrete: ClassVar[bool] = False
 
     weights: np.ndarray
@@ -692,6 +692,52 @@ class Mixture:
         if size < 1:
             raise ValueError(f"The number of draws must be at least 1, got {size!r}.")
         return rng.choice(len(self.weights), size=size, p=self.weights / self.weights.sum())
+
+
+class Discrete(Mixture):
+    """What distributions of counts and of grades have besides: probabilities under SciPy's names."""
+
+    discrete = True
+
+    def pmf(self, y):
+        """Probability of ``y``. It is the same as :meth:`pdf`, with SciPy's name for discrete distributions.
+
+        Parameters
+        ----------
+        y : array-like, broadcastable to (..., n) or (..., n, P)
+            Counts or grades.
+
+        Returns
+        -------
+        ndarray of the broadcast shape
+            Probabilities.
+
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
+        """
+        return self.pdf(y)
+
+    def logpmf(self, y):
+        """Logarithm of :meth:`pmf`; the same as :meth:`logpdf`.
+
+        Parameters
+        ----------
+        y : array-like, broadcastable to (..., n) or (..., n, P)
+            Counts or grades.
+
+        Returns
+        -------
+        ndarray of the broadcast shape
+            Logarithms of probabilities, in nats.
+
+        Raises
+        ------
+        ValueError
+            If points and rows do not broadcast.
+        """
+        return self.logpdf(y)
 
 
 def by_draw(draw: Callable[..., np.ndarray], n_draws: int, shape: tuple[int, ...], *trailing: int) -> np.ndarray:
