@@ -27,7 +27,7 @@ from sklearn.datasets import make_friedman1
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.datasets import make_waves
-from skdgp.estimators._training import learn_again
+from skdgp.estimators._training import learn
 from skdgp.inference import conditioning, streaming
 from skdgp.inference.batches import Batch
 from skdgp.inference.settings import Settings
@@ -446,7 +446,7 @@ def test_rows_that_come_again_judge_nothing():
     model = SOLVEGPRegressor(random_state=0, max_iter=2).partial_fit(X[:200], y[:200]).partial_fit(X[200:], y[200:])
     weight, noise = model.base_weight_, predictor_of(model).blend.likelihood.noise_variance()
     base = deepcopy(predictor_of(model).blend.base)
-    learn_again(model, X[200:], y[200:], None, 400)
+    learn(model, X[200:], y[200:], None, 400, new=False)
     assert model.base_weight_ == weight
     assert predictor_of(model).blend.likelihood.noise_variance() == noise
     for now, then in zip(predictor_of(model).blend.base.parameters(), base.parameters(), strict=True):

@@ -89,17 +89,12 @@ def fit(estimator, X, y, sample_weight, X_val, y_val, *, known=None, known_val=N
         return keep(estimator, attributes(ensemble) | {"lower_bound_": bound})
 
 
-def learn_again(estimator, X, y, sample_weight, total_size, classes=None):
-    """Learn from a chunk of rows that the estimator knows, and that cannot judge it therefore."""
-    return learn(estimator, X, y, sample_weight, total_size, classes, new=False)
-
-
 @torch.inference_mode(False)
 @torch.enable_grad()
 def learn(estimator, X, y, sample_weight, total_size, classes=None, *, new: bool = True, known=None):
     """Learn from one chunk of rows; see the estimators' ``partial_fit``.
 
-    Rows that are not ``new`` train members, and judge nothing. What is known of rows comes by name.
+    Rows that are not ``new`` to the estimator train members, and judge nothing. What is known of rows comes by name.
     """
     clock = Clock()
     with threads_for():

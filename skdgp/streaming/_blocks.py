@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from ..estimators._shell import Shell
-from ..estimators._training import learn_again
+from ..estimators._training import learn
 from ..tables.columns import is_pandas
 
 Block = tuple[Any, Any, Any]
@@ -43,7 +43,7 @@ def teach(model, block: Block, of_all: dict[str, Any], *, new: bool) -> None:
     if new:
         model.partial_fit(X, y, sample_weight=weight, **of_all)
     else:
-        learn_again(model, X, y, weight, **of_all)
+        learn(model, X, y, weight, **of_all, new=False)
 
 
 def of_all_rows(model, n_rows: int | None, labels: Sequence | None) -> dict[str, Any]:
