@@ -209,7 +209,7 @@ class TestDependence:
         model = REGRESSORS[2]().fit(X, y)
         wrong = [
             ({"n_draws": 1}, "n_draws=1 must be the number of functions, at least 2, or 0 for none"),
-            ({"confidence_level": 1.5}, "confidence_level=1.5 must lie between 0 and 1"),
+            ({"confidence_level": 1.5}, "confidence_level must lie between 0 and 1, got 1.5"),
             ({"subsample": 0}, "subsample=0 must be a number of rows, at least 1, or None"),
             ({"kind": "ice"}, "kind='ice' is none of ['average', 'individual', 'both']: give one"),
             ({"percentiles": (0.9, 0.1)}, "percentiles=(0.9, 0.1) must be two numbers between 0 and 1"),

@@ -6,8 +6,9 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._sklearn import check_sample_weight
+from ..distributions import central_levels
 from ..gp.waves import UndrawnError
-from ..inspection._dependence import check_level, dependence_of, draw_functions, subsample_of
+from ..inspection._dependence import dependence_of, draw_functions, subsample_of
 from ..inspection._response import Response
 from ..inspection._rows import as_table
 from ._axes import BLUE, GREY, PALE_BLUE, import_pyplot, open_row, styled
@@ -159,7 +160,7 @@ class DependenceDisplay:
         functions = _functions(response, X, band, kind, n_draws, rng)
         settings = {"kind": kind, "percentiles": percentiles, "grid_resolution": grid_resolution}
         settings |= {"weight": weight, "rows": subsample_of(weight, subsample, rng)}
-        settings |= {"level": check_level(confidence_level)}
+        settings |= {"ends": central_levels(confidence_level)}
         results = [dependence_of(response, X, feature, functions, **settings) for feature in features]
         value = "prediction" if response.is_single else f"prediction of output {response.target}"
         value = f"probability of {response.target}" if response.is_probability else value

@@ -7,6 +7,7 @@ from scipy.stats.mstats import mquantiles
 from sklearn.utils import Bunch, check_random_state
 
 from .._sklearn import check_sample_weight
+from ..distributions import central_levels
 from ..tables.columns import column as column_of
 from ..tables.columns import is_pandas
 from ..tables.dates import days_of
@@ -127,10 +128,10 @@ def dependence(
     rng = check_random_state(random_state)
     functions = draw_functions(response, n_draws, rng)
     settings = {"kind": kind, "percentiles": percentiles, "grid_resolution": grid_resolution}
-    level = check_level(confidence_level)
+    ends = central_levels(confidence_level)
     weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     rows = subsample_of(weight, subsample, rng)
-    return dependence_of(response, X, feature, functions, weight=weight, rows=rows, level=level, **settings)
+    return dependence_of(response, X, feature, functions, weight=weight, rows=rows, ends=ends, **settings)
 
 
 def draw_functions(response: Response, n_draws, rng):
@@ -138,13 +139,6 @@ def draw_functions(response: Response, n_draws, rng):
     if not (isinstance(n_draws, Integral) and n_draws >= 0 and n_draws != 1):
         raise ValueError(f"n_draws={n_draws!r} must be the number of functions, at least 2, or 0 for none.")
     return response.functions(n_draws, rng) if n_draws else None
-
-
-def check_level(confidence_level) -> float:
-    """The level; ValueError unless it is a number between 0 and 1."""
-    if not 0 < confidence_level < 1:
-        raise ValueError(f"confidence_level={confidence_level!r} must lie between 0 and 1, such as 0.9.")
-    return confidence_level
 
 
 def subsample_of(weight: np.ndarray, subsample, rng) -> np.ndarray:
@@ -160,9 +154,9 @@ def subsample_of(weight: np.ndarray, subsample, rng) -> np.ndarray:
 
 
 def dependence_of(
-    response: Response, X, feature, functions, *, weight, rows, kind, percentiles, grid_resolution, level
+    response: Response, X, feature, functions, *, weight, rows, kind, percentiles, grid_resolution, ends
 ) -> Bunch:
-    """:func:`dependence` with functions that have been drawn."""
+    """:func:`dependence` with functions that have been drawn; a band is between these ends, two probabilities."""
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r} is none of {list(KINDS)}: give one of them.")
     j, name = find_feature(feature, names_of(X), X.shape[1])
@@ -177,7 +171,7 @@ def dependence_of(
         draws += (average - draws.mean(axis=1))[:, None]
         if response.is_probability:
             draws = draws.clip(0.0, 1.0)
-        lower, upper = np.quantile(draws, [0.5 - level / 2, 0.5 + level / 2], axis=1)
+        lower, upper = np.quantile(draws, ends, axis=1)
         result.update(draws=draws, lower=lower, upper=upper)
     if kind != "average":
         result["individual"] = individual.T
