@@ -23,7 +23,7 @@ from ..inference.predictor import Predictor
 from ..methods.kernels import with_fixed_numbers
 from ..tables import Table
 from ..tables import learn as learn_table
-from ..tables.columns import as_array_or_frame
+from ..tables.frames import as_array_or_frame
 from ._fitted import Learnt, keep
 from ._parameters import structure_of
 from ._rows import checker_of

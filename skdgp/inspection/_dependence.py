@@ -8,11 +8,11 @@ from sklearn.utils import Bunch, check_random_state
 
 from .._sklearn import check_sample_weight
 from ..distributions import central_levels
-from ..tables.columns import column as column_of
-from ..tables.columns import is_pandas
 from ..tables.dates import days_of
+from ..tables.frames import column as column_of
+from ..tables.frames import is_pandas, rows_at
 from ._response import ROWS_AT_A_TIME, Response
-from ._rows import as_table, cells_at, find_feature, names_of, plain_column, rows_at, with_column
+from ._rows import as_table, cells_at, find_feature, names_of, plain_column, with_column
 
 #: What ``kind`` may be.
 KINDS = ("average", "individual", "both")

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..gp.waves import UndrawnError
 from ..metrics import unwrap
 from ..tables.columns import categorical_mask
-from ._rows import rows_at
+from ..tables.frames import rows_at
 
 #: Largest number of rows that are predicted at a time.
 ROWS_AT_A_TIME = 20_000

@@ -4,7 +4,8 @@ from numbers import Integral
 
 import numpy as np
 
-from ..tables.columns import as_array_or_frame, column, is_missing, is_pandas, is_polars
+from ..tables.cells import is_missing
+from ..tables.frames import as_array_or_frame, column, is_frame, is_pandas, replaced
 
 
 def as_table(X):
@@ -38,11 +39,6 @@ def names_of(X):
     return getattr(X, "columns", None)
 
 
-def rows_at(X, index):
-    """Some of the rows, by their numbers, which may repeat."""
-    return X.iloc[index] if is_pandas(X) else X[index]
-
-
 def cells_at(X, j: int, index):
     """Cells of a column in some of the rows, with the dtype of the column."""
     values = column(X, j)
@@ -51,12 +47,8 @@ def cells_at(X, j: int, index):
 
 def with_column(X, j: int, values):
     """A copy of the table with other values in a column."""
-    if is_pandas(X):
-        X = X.copy(deep=False)
-        X.isetitem(j, values)
-        return X
-    if is_polars(X):
-        return X.with_columns(type(X[:, j])(X.columns[j], values))
+    if is_frame(X):
+        return replaced(X, {j: values})
     X = X.astype(np.result_type(X, np.asarray(values))) if X.dtype != object else X.copy()
     X[:, j] = values
     return X

@@ -6,9 +6,10 @@ import numpy as np
 from scipy.stats import qmc
 from sklearn.utils import Bunch, check_random_state
 
+from ..tables.frames import rows_at
 from ._dependence import draw_functions
 from ._response import Response, in_batches
-from ._rows import as_table, cells_at, find_feature, names_of, plain_column, rows_at, with_column
+from ._rows import as_table, cells_at, find_feature, names_of, plain_column, with_column
 
 
 def sensitivity(estimator, X, *, features=None, target=None, n_draws=50, n_samples=512, random_state=None):

@@ -12,7 +12,7 @@ from sklearn.base import is_classifier
 
 from ..estimators._shell import Shell
 from ..estimators._training import learn
-from ..tables.columns import is_pandas
+from ..tables.frames import is_pandas, rows_at
 
 Block = tuple[Any, Any, Any]
 
@@ -24,7 +24,7 @@ def used(X, weight) -> np.ndarray:
 
 def rows_of(block: Block, picked: np.ndarray) -> Block:
     """The rows with these numbers."""
-    X, y, weight = (_rows(table, picked) for table in block)
+    X, y, weight = (None if table is None else rows_at(table, picked) for table in block)
     return X, y, weight
 
 
@@ -68,12 +68,6 @@ def check_numbers(numbers: dict[str, Any]) -> None:
     for name, value in numbers.items():
         if not (isinstance(value, Integral) and value >= 1):
             raise ValueError(f"{name}={value!r} must be an integer of at least 1.")
-
-
-def _rows(table, picked: np.ndarray):
-    if table is None:
-        return None
-    return table.iloc[picked] if hasattr(table, "iloc") else table[picked]
 
 
 def _concatenated(tables: Sequence):

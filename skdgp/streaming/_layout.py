@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_consistent_length
 
-from ..tables.columns import as_array_or_frame, is_frame, is_missing
+from ..tables.cells import is_missing
+from ..tables.frames import as_array_or_frame, is_frame
 from ._blocks import Block
 
 

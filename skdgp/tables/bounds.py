@@ -10,7 +10,7 @@ They are recognised by names alone, since two plain columns are two outputs:
 import numpy as np
 from sklearn.utils import check_array
 
-from .columns import as_array_or_frame, is_frame
+from .frames import as_array_or_frame, is_frame
 
 #: Names of the two bounds.
 NAMES = ("lower", "upper")

@@ -1,31 +1,24 @@
 """Columns of the user's table: which of them are categories or dates, and which numbers stand for their values."""
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from datetime import date, datetime, time, timedelta
-from numbers import Complex, Number, Real
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.sparse import issparse
 
 from ..inference.callers import users_level
+from .cells import first_text, is_decimal_comma, is_missing, is_na
 from .dates import Calendar, days_of, zone_of
-
-#: Types of tensors that are computed with as float32.
-HALVES = (torch.float16, torch.bfloat16)
+from .frames import column, is_frame, replaced
 
 #: How the names of dtypes of text and of categories begin, in pandas, Polars and Arrow.
 TEXT_OR_CATEGORY = ("categor", "enum", "str", "large_string", "dictionary")
 
 #: How the names of dtypes of dates and durations begin, in NumPy, pandas, Polars and Arrow.
 DATE_DTYPES = ("date", "time", "duration", "period")
-
-#: Types of dates and durations that a column of objects may hold. Pandas' are among them, except Period.
-DATES = (date, time, timedelta, np.datetime64, np.timedelta64)
 
 
 class Columns:
@@ -86,10 +79,8 @@ class Columns:
         for j, calendar in enumerate(self.calendars):
             if calendar is not None:
                 codes[j] = _elapsed(X, j, calendar)
-        if is_pandas(X):
-            return _replaced(X, codes)
-        if is_polars(X):
-            return X.with_columns([type(X[:, j])(X.columns[j], numbers) for j, numbers in codes.items()])
+        if is_frame(X):
+            return replaced(X, codes)
         X = np.array(X, dtype=object)
         for j in range(X.shape[1]):
             X[:, j] = codes[j] if j in codes else _plain(X[:, j])
@@ -220,119 +211,12 @@ def _given_mask(X, n_features: int, given: np.ndarray) -> np.ndarray:
     return mask
 
 
-def as_array_or_frame(X):
-    """Tensors of torch as arrays, tables of Arrow as frames of pandas, and other tables as they are."""
-    if isinstance(X, torch.Tensor):
-        X = X.detach().cpu()
-        return (X.float() if X.dtype in HALVES else X).numpy()
-    X = X.to_pandas() if hasattr(X, "to_pandas") and hasattr(X, "column_names") else X
-    X = X.collect() if type(X).__name__ == "LazyFrame" else X  # of Polars
-    names = list(X.columns) if is_frame(X) else []
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"Two columns have the name {twice!r}: give each column a name of its own.")
-    return X
-
-
-def is_pandas(X) -> bool:
-    """Whether it is a data frame of pandas."""
-    return hasattr(X, "isetitem")
-
-
-def is_polars(X) -> bool:
-    """Whether it is a data frame of Polars. A lazy one, which has no rows yet, has no shape."""
-    return hasattr(X, "with_columns") and hasattr(X, "shape")
-
-
-def is_frame(X) -> bool:
-    """Whether it is a data frame of pandas or Polars."""
-    return is_pandas(X) or is_polars(X)
-
-
-def column(X, j: int):
-    """A column of a table, by its number."""
-    if hasattr(X, "iloc"):
-        return X.iloc[:, j]
-    return X[:, j] if hasattr(X, "shape") else np.asarray(X, dtype=object)[:, j]
-
-
-def first_text(values: np.ndarray) -> str | bytes | None:
-    """The first value that is text or bytes and cannot be read as a number."""
-    for value in values if values.dtype.kind in "OUST" else ():
-        if isinstance(value, str | bytes):
-            try:
-                float(value)
-            except ValueError:
-                return value.item() if isinstance(value, np.generic) else value
-    return None
-
-
-def is_decimal_comma(text: str | bytes) -> bool:
-    """Whether text is a number with a decimal comma, such as "3,5"."""
-    return isinstance(text, str) and re.fullmatch(r"\s*[+-]?\d+,\d+\s*", text) is not None
-
-
-def first_complex(values: np.ndarray) -> Any:
-    """The first complex number; None if there is none."""
-    objects = values.ravel().tolist() if values.dtype.kind in "cO" else ()
-    return next((value for value in objects if isinstance(value, Complex) and not isinstance(value, Real)), None)
-
-
 def date_columns(X) -> dict:
     """Dtypes of the columns of dates or durations, by number; those of objects are not among them."""
     if isinstance(X, np.ndarray):
         return {0: X.dtype} if X.dtype.kind in "mM" else {}
     dtypes = enumerate(X.dtypes) if is_frame(X) else ()
     return {number: dtype for number, dtype in dtypes if str(dtype).lower().startswith(DATE_DTYPES)}
-
-
-def kind_of_dates(values: np.ndarray) -> str | None:
-    """What dates or durations in an array are, such as "datetime64[s]" or "Timestamp"; None if it has none."""
-    if values.dtype.kind in "mM":
-        return str(values.dtype)
-    objects = values.ravel().tolist() if values.dtype.kind == "O" else ()
-    return next((type(value).__name__ for value in objects if _is_date(value)), None)
-
-
-def _is_date(value: Any) -> bool:
-    # Pandas' NaT is a date, too. But it only says that something is missing, and differs from itself.
-    return (isinstance(value, DATES) or type(value).__name__ == "Period") and value == value
-
-
-def first_collection(values: np.ndarray) -> Any:
-    """The first value that is neither a number nor text, such as a list or an interval; None if there is none."""
-    # A struct of Polars has two dimensions.
-    objects = list(values) if values.dtype.kind == "O" or values.ndim > 1 else ()
-    return next((cell for cell in objects if not (isinstance(cell, str | bytes | Number) or is_missing(cell))), None)
-
-
-def without_na(X):
-    """The table with NaN in masked cells, and in place of pandas' NA, which NumPy cannot turn into a number."""
-    if np.ma.is_masked(X) and X.dtype.kind in "biuf":
-        return np.ma.filled(X if X.dtype.kind == "f" else X.astype(np.float64), np.nan)
-    if isinstance(X, np.ndarray) and X.dtype == object:
-        return np.where(np.vectorize(_is_na, otypes=[bool])(X), np.nan, X) if X.size else X
-    if not is_pandas(X):  # other frames have no NA
-        return X
-    objects = {j: X.iloc[:, j].to_numpy() for j, dtype in enumerate(X.dtypes) if str(dtype) == "object"}
-    return _replaced(X, {j: without_na(values) for j, values in objects.items() if any(map(_is_na, values))})
-
-
-def _replaced(X, columns: dict[int, np.ndarray]):
-    """A frame of pandas with other columns in some places."""
-    X = X.copy(deep=False)
-    for j, values in columns.items():
-        X.isetitem(j, values)
-    return X
-
-
-def _is_na(value: Any) -> bool:
-    return type(value).__name__ == "NAType"
-
-
-def is_missing(value: Any) -> bool:
-    """Whether it is None, NaN, or pandas' NA or NaT."""
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(np.isscalar(value) and value != value)
 
 
 def _is_category(values: Any) -> bool:
@@ -373,6 +257,6 @@ def _plain(values) -> list:
 
 def _plain_value(value: Any) -> Any:
     # All missing values differ from themselves, except pandas' NA, whose comparisons are neither true nor false.
-    if _is_na(value) or value != value:
+    if is_na(value) or value != value:
         return None
     return datetime(*value.timetuple()[:3]) if type(value) is date else value

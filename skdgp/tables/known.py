@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .columns import as_array_or_frame, kind_of_dates, without_na
+from .cells import kind_of_dates
+from .frames import as_array_or_frame, without_na
 
 #: What is known of rows, as arrays (n, 1) by name.
 Known = Mapping[str, np.ndarray]

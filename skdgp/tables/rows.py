@@ -10,17 +10,9 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from .._sklearn import check_sample_weight
-from .columns import (
-    Columns,
-    as_array_or_frame,
-    date_columns,
-    first_collection,
-    first_text,
-    is_decimal_comma,
-    is_frame,
-    kind_of_dates,
-    without_na,
-)
+from .cells import first_collection, first_text, is_decimal_comma, kind_of_dates
+from .columns import Columns, date_columns
+from .frames import as_array_or_frame, is_frame, without_na
 from .known import Known, check_known
 from .targets import OF_FEATURES, Labels, Numbers, refuse_complex
 

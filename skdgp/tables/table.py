@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..gp.units import Units
-from .columns import Columns, as_array_or_frame
+from .columns import Columns
 from .encoding import Encoding, without_empty
+from .frames import as_array_or_frame
 from .rows import Rows, check_query, check_rows
 from .targets import Labels, Numbers
 from .trend import Trend

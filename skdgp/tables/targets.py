@@ -9,7 +9,8 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ..gp.censored import middles
 from .bounds import are_intervals, bounds_of, exact_bounds
-from .columns import as_array_or_frame, first_complex, first_text, is_missing, kind_of_dates
+from .cells import first_complex, first_text, is_missing, kind_of_dates
+from .frames import as_array_or_frame
 from .transforms import fitted_transform, is_undecided, logarithms_of_bounds, transformed
 
 #: Types of numbers that models take as they are. Others become the first of them.
