@@ -21,6 +21,7 @@ from ._sklearn import check_sample_weight, is_search, is_transformed_target
 from .distributions import PredictiveDistribution, TransformedDistribution, central_levels
 from .inference.callers import users_level
 from .tables.bounds import bounds_of, exact_bounds
+from .tables.cells import is_missing
 
 #: Number of bins of :func:`expected_calibration_error`, and of its scorer.
 N_BINS = 15
@@ -439,7 +440,7 @@ def coverage_by_group(y_true, lower, upper, groups, *, sample_weight=None):
     y, lower, upper = _intervals(y_true, lower, upper)
     groups = np.array(column_or_1d(np.asarray(groups, dtype=object)))
     check_consistent_length(y, groups)
-    groups[[_is_missing(group) for group in groups]] = None  # it is a copy
+    groups[[is_missing(group) for group in groups]] = None  # it is a copy
     names = [*_sorted({*groups} - {None}), *([None] if None in groups else [])]
     weight = _broadcast(sample_weight, y)
     inside, columns = (lower <= y) & (y <= upper), []
@@ -806,14 +807,6 @@ def _intervals(y_true, lower, upper):
             raise ValueError(f"{name} contains NaN: leave out such rows.")
     _check_not_empty(y)
     return y, lower, upper
-
-
-def _is_missing(value):
-    """Whether a value is None, or differs from itself as NaN does, or does not say so, as NA of pandas."""
-    try:
-        return value is None or bool(value != value)
-    except TypeError:
-        return True
 
 
 def _sorted(names):

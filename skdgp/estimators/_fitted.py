@@ -1,22 +1,15 @@
 """What a fitted estimator has learnt, and errors if it has learnt nothing."""
 
-import warnings
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ..gp.composed import Part
 from ..gp.deep_gp import DeepGP
-from ..gp.layers import Layer
-from ..gp.likelihoods import Gaussian
-from ..inference.callers import users_level
 from ..inference.ensemble import Ensemble
 from ..inference.predictor import Predictor
-from ..methods.kernels import at_bounds, by_layer, is_object, stayed, to_object
 from ..tables import Table
 
 #: Attributes that some fits have and others have not.
@@ -105,45 +98,6 @@ def member_of(estimator, number: int) -> DeepGP:
     if not (isinstance(number, Integral) and 0 <= number < len(models)):
         raise ValueError(f"member={number} is none of the {len(models)} members: give 0 to {len(models) - 1}.")
     return models[number]
-
-
-def learnt_kernels(estimator):
-    """Learnt kernels as kernel objects of scikit-learn: one, or a list with one for each layer."""
-    of_fit = learnt(estimator)
-    kernels = _kernels(of_fit.predictor.main.models[0], of_fit.table, built_with(estimator, "kernel"))
-    return kernels[0] if len(kernels) == 1 else kernels
-
-
-def warn_of_kernels(model: DeepGP, table: Table, given) -> None:
-    """Warn of kernel objects that have learnt nothing, or whose hyperparameters ended at their bounds."""
-    for start, kernel in zip(by_layer(given, len(model.layers)), _kernels(model, table, given), strict=True):
-        if not is_object(start):
-            continue
-        if stayed(start, kernel):
-            warnings.warn(
-                f"The kernel {start} has kept its initial hyperparameters: raise max_iter, or start from other values.",
-                ConvergenceWarning,
-                stacklevel=users_level(),
-            )
-        for name, bound in at_bounds(kernel):
-            warnings.warn(
-                f"{name} of the kernel has ended at its bound of {bound:.3g}: widen its bounds, or fix it.",
-                ConvergenceWarning,
-                stacklevel=users_level(),
-            )
-
-
-def _kernels(model: DeepGP, table: Table, given) -> list:
-    """Learnt kernels of all layers as kernel objects."""
-    objects = []
-    for depth, (start, layer) in enumerate(zip(by_layer(given, len(model.layers)), model.layers, strict=True)):
-        kernel = cast(Layer, layer).kernel
-        sums = isinstance(start, str) and isinstance(kernel, Part)  # over the model's columns, one by one
-        units = table.units if sums else table.group_units
-        likelihood, last = model.likelihood, depth == len(model.layers) - 1
-        noise = float(likelihood.variance[0]) if last and isinstance(likelihood, Gaussian) else None
-        objects.append(to_object(start, kernel, units if depth == 0 else None, noise))
-    return objects
 
 
 def _length_scales(predictor: Predictor) -> list[np.ndarray | None]:

@@ -15,8 +15,9 @@ from ..inference.stack import View
 from ..inference.threads import threads_for
 from ..methods.kernels import white_noise, with_numbers
 from ..tables import Table
-from ._fitted import Learnt, built_with, learnt, learnt_kernels
+from ._fitted import Learnt, built_with, learnt
 from ._gaps import batches_of
+from ._kernels import learnt_kernels
 from ._rows import more_rows, to_batch
 
 

@@ -5,8 +5,9 @@ from inspect import isfunction, unwrap
 from .._sklearn import CallbackSupportMixin
 from ..methods.options import check_removed
 from . import _functions, _predicting
-from ._fitted import fitted, learnt_kernels
+from ._fitted import fitted
 from ._importances import feature_importances
+from ._kernels import learnt_kernels
 from ._state import from_state, to_state
 
 

@@ -27,8 +27,9 @@ from ..tables.bounds import are_intervals
 from ..tables.encoding import has_missing
 from ..tables.rows import Rows
 from ._ensembles import How, Trainings, learns_densities
-from ._fitted import Learnt, keep, warn_of_kernels
+from ._fitted import Learnt, keep
 from ._gaps import batches_of, batches_to_learn
+from ._kernels import warn_of_kernels
 from ._knowledge import check_held_out
 from ._monitor import Monitor, curves, times
 from ._parameters import method_of, structure_of

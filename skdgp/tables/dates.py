@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .cells import is_missing
+
 #: Text that counts as a date: year, month and day, and perhaps a time and a difference from UTC.
 ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|[+-]\d\d(:?\d\d)?)?)?")
 
@@ -118,7 +120,7 @@ def days_of(values: Any) -> tuple[str, np.ndarray] | None:
         return None
     days, kinds = np.full(len(array), np.nan), set[str]()
     for row, value in enumerate(array.tolist()):
-        if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
+        if is_missing(value):
             continue
         of_value = _day_of(value)
         if of_value is None or len(kinds | {of_value[0]}) > 1:
