@@ -321,8 +321,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
                 f"likelihood={built_with(self, 'likelihood')!r} has no noise_variance_, since its noise depends on the "
                 "row: compare predict_dist(X).var with predict_dist(X, latent=True).var."
             )
-        variance = self._mean_noise_variance()
-        return self._per_output(variance)
+        return self._per_output(self._mean_noise_variance())
 
     @property
     def neighbors_(self):
@@ -406,8 +405,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         if return_std and return_cov:
             raise ValueError("At most one of return_std and return_cov can be True, got both: choose one.")
-        X = query(self, X)
-        known = known_of(self, len(X), {"exposure": exposure, "noise_variance": noise_variance})
+        X, known = self._query(X, exposure, noise_variance)
         mean, std = self._empty(len(X)), self._empty(len(X))
         for rows, dist in self._distributions(X, latent, known):
             mean[rows] = dist.mean
@@ -472,8 +470,7 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> bool((model.predict_output_cov(X, latent=True)[:, 0, 1] < 0).all())
         True
         """
-        X = query(self, X)
-        known = known_of(self, len(X), {"noise_variance": noise_variance})
+        X, known = self._query(X, None, noise_variance)
         self._refuse_transform("predict_output_cov", "sample_y(X, 1000) has draws, whose covariance is the one wanted")
         likelihood = fitted(self).likelihoods[0]
         if not likelihood.additive:
@@ -601,10 +598,9 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> bool((dist.std > model.predict_dist(X, latent=True).std).all())
         True
         """
-        X = query(self, X)
-        return self._distribution(
-            X, latent, known_of(self, len(X), {"exposure": exposure, "noise_variance": noise_variance})
-        )
+        X, known = self._query(X, exposure, noise_variance)
+        batches = [dist for _, dist in self._distributions(X, latent, known)]
+        return batches[0].concatenate(batches)
 
     @threads_for()
     def leave_one_out(self, latent=False, noise_variance=None):
@@ -710,11 +706,10 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         ... )
         ((60, 3), (60,))
         """
-        X = query(self, X)
+        X, known = self._query(X, exposure, noise_variance)
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim > 1:
             raise ValueError(f"quantiles must be a number or a list of numbers, got an array of shape {levels.shape}.")
-        known = known_of(self, len(X), {"exposure": exposure, "noise_variance": noise_variance})
         values = self._empty(len(X), *levels.shape)
         for rows, dist in self._distributions(X, latent, known):
             batch = dist.ppf(levels.reshape(*levels.shape, *(1 for _ in dist.shape)))  # ([k,] n, [P])
@@ -827,10 +822,11 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         (60, 10)
         """
         rng = check_random_state(random_state)
-        seeds, known = draw_seeds("n_samples", n_samples, rng), {"exposure": exposure, "noise_variance": noise_variance}
-        estimator = self if "_learnt" in vars(self) else with_prior(self, X, known)
-        X = query(estimator, X)
-        return FunctionDraws(estimator, seeds)._sampled(X, rng, latent, known_of(estimator, len(X), known))
+        seeds, estimator = draw_seeds("n_samples", n_samples, rng), self
+        if "_learnt" not in vars(self):
+            estimator = with_prior(self, X, {"exposure": exposure, "noise_variance": noise_variance})
+        X, known = estimator._query(X, exposure, noise_variance)
+        return FunctionDraws(estimator, seeds)._sampled(X, rng, latent, known)
 
     def score(self, X, y, sample_weight=None, exposure=None):
         """Coefficient of determination R² of the predictions.
@@ -896,13 +892,13 @@ class DeepGPRegressor(Shell, MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Means (n, P) of the noiseless function at checked rows, in the user's units."""
         return np.concatenate([dist.mean for _, dist in self._distributions(X, latent=True)]).reshape(len(X), -1)
 
-    def _distribution(self, X: np.ndarray, latent: bool = False, known: Known | None = None) -> Mixture:
-        """The predictive distribution of all rows."""
-        batches = [dist for _, dist in self._distributions(X, latent, known)]
-        return batches[0].concatenate(batches)
+    def _query(self, X, exposure, noise_variance) -> tuple[np.ndarray, Known]:
+        """Rows to predict, checked, and what the user knows of them."""
+        X = query(self, X)
+        return X, known_of(self, len(X), {"exposure": exposure, "noise_variance": noise_variance})
 
     def _distributions(
-        self, X: np.ndarray, latent: bool = False, known: Known | None = None
+        self, X: np.ndarray, latent: bool, known: Known | None = None
     ) -> Iterator[tuple[slice, Mixture]]:
         """Predictive distributions of one batch of rows after another, with the components of all members."""
         mixture = partial(self._mixture, latent=latent)
