@@ -3,8 +3,9 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..inspection._rows import find_feature
+from ..inspection._rows import as_table, find_feature, names_of
 from ..metrics import predictive_distribution
+from ..tables.frames import column
 from ._axes import BLUE, DARK, PALE_BLUE, RED, import_pyplot, open_axes, styled
 from ._models import one_output
 
@@ -124,11 +125,11 @@ class PredictiveIntervalDisplay:
         import_pyplot(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
         dist = predictive_distribution(estimator, X)
-        feature = 0 if feature is None and np.shape(X)[1] == 1 else feature
+        X = as_table(X)
+        feature = 0 if feature is None and X.shape[1] == 1 else feature
         if feature is not None:
-            column, name = find_feature(feature, getattr(X, "columns", None), np.shape(X)[1])
-            values = X[name] if hasattr(X, "columns") else np.asarray(X)[:, column]
-            kwargs = {"x": values, "x_name": name} | kwargs
+            j, name = find_feature(feature, names_of(X), X.shape[1])
+            kwargs = {"x": column(X, j), "x_name": name} | kwargs
         return cls.from_predictions(dist, y, confidence_level=confidence_level, output=output, ax=ax, **kwargs)
 
     @classmethod

@@ -9,13 +9,15 @@ from ..inference.settings import History
 
 
 class Line:
-    """One line of standard output, which is overwritten again and again."""
+    """One line of standard output, which is overwritten again and again; or nothing, if it is ``silent``."""
 
-    def __init__(self) -> None:
-        self._width = 0
+    def __init__(self, *, silent: bool) -> None:
+        self._width, self._silent = 0, silent
 
     def write(self, text: str, *, last: bool = False) -> None:
         """Replace the text of the line. After the ``last`` one, others begin a new line."""
+        if self._silent:
+            return
         sys.stdout.write("\r" + text.ljust(self._width) + ("\n" if last else ""))
         sys.stdout.flush()
         self._width = len(text)
@@ -30,15 +32,15 @@ class RowsLine:
         Name of what is trained.
     n_rows : int or None
         Number of rows that come in all, if it is known.
-    silent : bool, default=False
+    silent : bool
         Whether to print nothing.
     """
 
-    def __init__(self, name: str, n_rows: int | None, *, silent: bool = False):
-        self.name, self.n_rows, self.silent = name, n_rows, silent
+    def __init__(self, name: str, n_rows: int | None, *, silent: bool):
+        self.name, self.n_rows = name, n_rows
         self.n_chunks = self.done = 0
         self.start = time.monotonic()
-        self._line = Line()
+        self._line = Line(silent=silent)
 
     @property
     def _speed(self) -> float:
@@ -48,8 +50,6 @@ class RowsLine:
     def chunk(self, n_rows: int, loss: float) -> None:
         """Show one more chunk, from which the model has learnt."""
         self.n_chunks, self.done = self.n_chunks + 1, self.done + n_rows
-        if self.silent:
-            return
         of_all, to_go = "", ""
         if self.n_rows is not None:
             of_all = f"/{self.n_rows}"
@@ -61,10 +61,9 @@ class RowsLine:
 
     def close(self) -> None:
         """Replace the line by the time that all chunks took."""
-        if not self.silent:
-            seconds = time.monotonic() - self.start
-            text = f"{self.name} fitted to {self.done} rows in {seconds:.1f} s: {self._speed:.0f} rows/s"
-            self._line.write(text, last=True)
+        seconds = time.monotonic() - self.start
+        text = f"{self.name} fitted to {self.done} rows in {seconds:.1f} s: {self._speed:.0f} rows/s"
+        self._line.write(text, last=True)
 
 
 class ProgressLine:
@@ -76,21 +75,19 @@ class ProgressLine:
         Name of what is trained.
     n_epochs : int
         Largest number of epochs.
-    silent : bool, default=False
+    silent : bool
         Whether to print nothing.
     """
 
-    def __init__(self, name: str, n_epochs: int, *, silent: bool = False):
-        self.name, self.n_epochs, self.silent = name, n_epochs, silent
+    def __init__(self, name: str, n_epochs: int, *, silent: bool):
+        self.name, self.n_epochs = name, n_epochs
         self.done = 0
         self.start = time.monotonic()
-        self._last, self._line = -1.0, Line()
+        self._last, self._line = -1.0, Line(silent=silent)
 
     def epoch(self, histories: Sequence[History]) -> None:
         """Show the last epoch, as the mean over the members that took part, at most ten times a second."""
         self.done += 1
-        if self.silent:
-            return
         elapsed = time.monotonic() - self.start
         if elapsed - self._last < 0.1 and self.done < self.n_epochs:
             return
@@ -110,8 +107,6 @@ class ProgressLine:
 
     def close(self, seconds: Mapping[str, float], n_outliers: int) -> None:
         """Replace the line by the time that the fit took, with its longer parts, and by the number of outliers."""
-        if self.silent:
-            return
         parts = ", ".join(f"{part} {taken:.1f} s" for part, taken in seconds.items() if taken >= 0.05)
         text = f"{self.name} fitted in {time.monotonic() - self.start:.1f} s" + (f": {parts}" if parts else "")
         if n_outliers:

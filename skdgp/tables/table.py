@@ -120,7 +120,7 @@ class Table:
         return self._weighted(rows, rows.y, class_weight, "X", learnt=learnt)
 
     def read_held_out(
-        self, estimator, X_val, y_val, labels: np.ndarray, class_weight=None, known: Mapping[str, Any] | None = None
+        self, estimator, X_val, y_val, labels: np.ndarray, class_weight, known: Mapping[str, Any] | None
     ) -> Encoded | None:
         """Rows that the user holds out; None if there are none. The labels of the training rows decide weights."""
         if (X_val is None) != (y_val is None):
