@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 
 from ..inference.callers import users_level
 from .cells import first_text, is_decimal_comma, is_missing, is_na
-from .dates import Calendar, days_of, zone_of
+from .dates import Calendar, days_of, to_calendar, zone_of
 from .frames import column, is_frame, replaced
 
 #: How the names of dtypes of text and of categories begin, in pandas, Polars and Arrow.
@@ -103,11 +103,6 @@ class Columns:
         """The inverse of :meth:`to_plain`; files from before dates have two entries."""
         is_categorical, levels, calendars = [*state, None][:3]
         return cls(is_categorical, levels, None if calendars is None else list(map(to_calendar, calendars)))
-
-
-def to_calendar(plain: list | None) -> Calendar | None:
-    """A calendar, from its plain list of values; None if there is none."""
-    return None if plain is None else Calendar.from_plain(plain)
 
 
 def _calendars(X, given: np.ndarray, used: list[bool]) -> list[Calendar | None]:

@@ -85,6 +85,11 @@ class Calendar(NamedTuple):
         return np.repeat(shift, widths), np.repeat(scale, widths)
 
 
+def to_calendar(plain: list | None) -> Calendar | None:
+    """A calendar, from its plain list of values; None if there is none."""
+    return None if plain is None else Calendar.from_plain(plain)
+
+
 def _repeats(known: np.ndarray, part: str, span: float, step: float) -> bool:
     """Whether different dates lie within one period, and at different places in it, and the dates span a period."""
     period = PERIODS[part]

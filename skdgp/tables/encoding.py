@@ -24,8 +24,7 @@ from scipy.special import ndtri
 
 from ..gp.units import Units
 from ..inference.state import to_units
-from .columns import to_calendar
-from .dates import WIDTHS, Calendar
+from .dates import WIDTHS, Calendar, to_calendar
 from .levels import level_means, means_of_others
 from .missing import CellsGivenOthers
 
