@@ -65,7 +65,7 @@ def fit(posterior, seed, max_iter, n_samples):
 def bound(model, X, y, n_draws=500):
     """The evidence lower bound, as a mean over many samples."""
     member, units = model.module_[0], model.module_[0].likelihood.units
-    rows, targets = (torch.as_tensor(each) for each in ((X - X.mean()) / X.std(), units.standardise(y[:, None])))
+    rows, targets = (torch.as_tensor(numbers) for numbers in ((X - X.mean()) / X.std(), units.standardise(y[:, None])))
     source, weight = torch.Generator().manual_seed(0), torch.ones(len(X), dtype=torch.float64)
     draws = [
         elbo(member(rows, source, mixture=False), member.likelihood, targets, weight, 1 / len(X)).item()

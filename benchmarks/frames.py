@@ -189,8 +189,8 @@ def codes(folder, name, split):
     }
     for kind, (X, X_test) in (("number", numbers), ("category", texts)):
         for estimator, fit in fits.items():
-            found = measured(fit, X, data.y, X_test, data.y_test, split)
-            yield {"problem": name, "missing": "none", "share": 0.0, "estimator": estimator, "columns": kind} | found
+            measures = measured(fit, X, data.y, X_test, data.y_test, split)
+            yield {"problem": name, "missing": "none", "share": 0.0, "estimator": estimator, "columns": kind} | measures
 
 
 def cells(make, share, how, seed):
@@ -208,14 +208,14 @@ def cells(make, share, how, seed):
             "pipeline": partial(fit_pipeline, SOLVEGPRegressor),
         }
     for estimator, fit in ({"trees": fit_trees} | ours).items():
-        found = measured(fit, X[train], y[train], X[test], y[test], seed)
+        measures = measured(fit, X[train], y[train], X[test], y[test], seed)
         yield {
             "problem": make.__name__,
             "missing": how,
             "share": share,
             "estimator": estimator,
             "columns": "frame",
-        } | found
+        } | measures
 
 
 def main():
@@ -232,7 +232,7 @@ def main():
     if options.data:
         runs += [partial(codes, options.data, name) for name in options.data_sets]
     makers = {"prices": prices, "survivors": survivors}
-    runs += [partial(cells, makers[name], *each) for name in options.generated for each in MISSING]
+    runs += [partial(cells, makers[name], *case) for name in options.generated for case in MISSING]
     rows = []
     for run in runs:
         for seed in options.seeds:

@@ -68,7 +68,7 @@ def table(rng):
 
 def one_by_one(*features):
     """A kernel of each of some features, and their sum."""
-    return sum((1.0 * Select(RBF(1.0), each) for each in features[1:]), start=1.0 * Select(RBF(1.0), features[0]))
+    return sum((1.0 * Select(RBF(1.0), feature) for feature in features[1:]), start=1.0 * Select(RBF(1.0), features[0]))
 
 
 YEAR = 1.0 * ExpSineSquared(1.0, 365.0, periodicity_bounds=(300.0, 450.0))
@@ -123,8 +123,8 @@ def measure(problem, estimator, seed):
         warnings.simplefilter("ignore", ConvergenceWarning)  # some numbers are best at their bounds
         learnt, noise = FITS[estimator](kernel, X, y, seed)
     seconds = time.perf_counter() - start
-    found = (problem, len(X), len(kernel.theta), estimator, seed, evidence(learnt, noise, X, y), noise, seconds)
-    return dict(zip(COLUMNS, found, strict=True))
+    values = (problem, len(X), len(kernel.theta), estimator, seed, evidence(learnt, noise, X, y), noise, seconds)
+    return dict(zip(COLUMNS, values, strict=True))
 
 
 def main():
@@ -136,7 +136,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     fits = ((name, fit, seed) for name in args.problems for seed in args.seeds for fit in args.estimators)
-    for row in save_each((measure(*each) for each in fits), args.output, COLUMNS):
+    for row in save_each((measure(*fit) for fit in fits), args.output, COLUMNS):
         print(*(f"{value:.4g}" if isinstance(value, float) else value for value in row.values()), flush=True)
 
 

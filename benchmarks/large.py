@@ -144,13 +144,13 @@ def measure(args):
                 continue
             try:
                 command = [sys.executable, __file__, "cell", *names]
-                found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=args.seconds)
+                completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=args.seconds)
             except subprocess.TimeoutExpired:
                 print(*names, f"left out: more than {args.seconds} s", flush=True)
             except subprocess.CalledProcessError as error:
                 print(*names, "failed:", error.stderr.strip().splitlines()[-1], flush=True)
             else:
-                row = json.loads(found.stdout.splitlines()[-1])
+                row = json.loads(completed.stdout.splitlines()[-1])
                 lines.writerow(row)
                 file.flush()
                 print(*names, *(f"{name}={row[name]:.3f}" for name in ("nll", "rmse", "fit_s", "peak_mb")), flush=True)

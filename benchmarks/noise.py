@@ -111,22 +111,22 @@ def run(problem, estimator, likelihood, split, folder):
         model = OURS[estimator](likelihood=name, random_state=split).fit(data.X, data.y)
     seconds = time.perf_counter() - start
     mean = model.predict(data.X_test)
-    found = {"rmse": np.sqrt(np.mean((data.y_test - mean) ** 2)), "fit_s": seconds}
+    scores = {"rmse": np.sqrt(np.mean((data.y_test - mean) ** 2)), "fit_s": seconds}
     if likelihood in (*COUNTS, "mean"):
-        found["deviance"] = mean_poisson_deviance(data.y_test, np.maximum(mean, 1e-9))
+        scores["deviance"] = mean_poisson_deviance(data.y_test, np.maximum(mean, 1e-9))
     if estimator in OURS:
         dist = model.predict_dist(data.X_test)
         lower, upper = dist.interval(0.9)
-        found["nll"] = dist.log_score(data.y_test).mean()
-        found["coverage"] = np.mean((lower <= data.y_test) & (data.y_test <= upper))
-    return dict(zip(KEYS, (problem, estimator, likelihood, split), strict=True)) | found
+        scores["nll"] = dist.log_score(data.y_test).mean()
+        scores["coverage"] = np.mean((lower <= data.y_test) & (data.y_test <= upper))
+    return dict(zip(KEYS, (problem, estimator, likelihood, split), strict=True)) | scores
 
 
 def make_rows(args):
     """The row of every fit that the options ask for."""
     for problem in args.problems:
         likelihoods = PROBLEMS[problem][1]
-        ours = [(name, each) for name in args.estimators if name in OURS for each in likelihoods]
+        ours = [(name, likelihood) for name in args.estimators if name in OURS for likelihood in likelihoods]
         peers = [(name, "mean") for name in args.estimators if name in PEERS and likelihoods == COUNTS]
         for split in args.splits:
             for estimator, likelihood in ours + peers:

@@ -49,8 +49,8 @@ def missing(name, seed):
     partly = np.where(known | (np.arange(3)[:, None] > 0), y.T, np.nan).T
     together, seconds = fit(name, X, partly, seed, n_latent_outputs=2)
     alone, seconds_alone = fit(name, X[known], y[known, 0], seed)
-    found = {"together": (together.predict(X)[:, 0], seconds), "alone": (alone.predict(X), seconds_alone)}
-    for model, (mean, fit_s) in found.items():
+    predictions = {"together": (together.predict(X)[:, 0], seconds), "alone": (alone.predict(X), seconds_alone)}
+    for model, (mean, fit_s) in predictions.items():
         error = np.sqrt(np.mean((mean - f[:, 0])[~known] ** 2))
         yield {"problem": "missing", "estimator": name, "model": model, "seed": seed, "error": error, "fit_s": fit_s}
 

@@ -127,7 +127,7 @@ def leaders(rows, keys, values, columns, over):
             if row[value] != "":
                 cell = (tuple(row[key] for key in keys), title(row, columns, value))
                 cells.setdefault(cell, {}).setdefault(row[over], []).append(float(row[value]))
-    return {cell: min(found, key=lambda name: statistics.fmean(found[name])) for cell, found in cells.items()}
+    return {cell: min(numbers, key=lambda name: statistics.fmean(numbers[name])) for cell, numbers in cells.items()}
 
 
 def table_of_leaders(rows, keys, values, *, columns=(), over, **options):
@@ -159,9 +159,11 @@ def ranks(rows, keys, values, over):
     everywhere = set.intersection(*(set(group) for group in means.values()))
     places = {}
     for (where, value), group in means.items():
-        found = {line: statistics.fmean(numbers) for line, numbers in group.items() if line in everywhere}
-        for line, mean in found.items():
-            below, equal = (sum(test(other, mean) for other in found.values()) for test in (operator.lt, operator.eq))
+        line_means = {line: statistics.fmean(numbers) for line, numbers in group.items() if line in everywhere}
+        for line, mean in line_means.items():
+            below, equal = (
+                sum(test(other, mean) for other in line_means.values()) for test in (operator.lt, operator.eq)
+            )
             places.setdefault((where, line), {})[value] = str(below + (equal + 1) / 2)
     return [dict(zip(keys, line, strict=True)) | {over: where} | own for (where, line), own in places.items()]
 

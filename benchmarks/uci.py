@@ -156,8 +156,8 @@ def fit_ngboost(data, seed):
     model = NGBRegressor(random_state=seed, verbose=False).fit(data.X, data.y)
 
     def predict(X):
-        found = model.pred_dist(X)
-        return PredictiveDistribution.gaussian(found.loc, found.scale)
+        normal = model.pred_dist(X)
+        return PredictiveDistribution.gaussian(normal.loc, normal.scale)
 
     return predict
 
@@ -197,8 +197,8 @@ def fit_gpboost(data, seed):
     model.fit(y=(data.y - mean) / std)
 
     def predict(X):
-        found = model.predict(gp_coords_pred=scaler.transform(X[:, varies]), predict_var=True)
-        return PredictiveDistribution.gaussian(mean + std * found["mu"], std * np.sqrt(found["var"]))
+        prediction = model.predict(gp_coords_pred=scaler.transform(X[:, varies]), predict_var=True)
+        return PredictiveDistribution.gaussian(mean + std * prediction["mu"], std * np.sqrt(prediction["var"]))
 
     return predict
 
@@ -222,8 +222,8 @@ def fit_mlp(data, seed):
             model.fit(data.X, data.y)
 
     def predict(X):
-        each = np.stack([model.predict(X) for model in networks])
-        return PredictiveDistribution.gaussian(each.mean(axis=0), np.sqrt(each.var(axis=0) + noise))
+        predictions = np.stack([model.predict(X) for model in networks])
+        return PredictiveDistribution.gaussian(predictions.mean(axis=0), np.sqrt(predictions.var(axis=0) + noise))
 
     return predict
 
@@ -349,10 +349,10 @@ def resolve(asked, available):
     """Full names for prefixes; all names where none are asked for."""
     names = []
     for prefix in asked or available:
-        found = [name for name in available if name == prefix] or [n for n in available if n.startswith(prefix)]
-        if len(found) != 1:
-            sys.exit(f"{prefix!r} names {found or 'nothing'}. Available: {', '.join(available)}.")
-        names += found
+        matching = [name for name in available if name == prefix] or [n for n in available if n.startswith(prefix)]
+        if len(matching) != 1:
+            sys.exit(f"{prefix!r} names {matching or 'nothing'}. Available: {', '.join(available)}.")
+        names += matching
     return names
 
 

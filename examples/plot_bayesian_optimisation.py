@@ -163,9 +163,9 @@ for number, (ax, surface) in enumerate(zip(axes, surfaces, strict=True)):
     )
     if number:
         start = grid[surfaces[number].argmin()]
-        found = lowest(draws[number - 1], start)
+        minimum = lowest(draws[number - 1], start)
         ax.plot(
-            *found,
+            *minimum,
             "*",
             color=red,
             markeredgecolor="white",
@@ -287,23 +287,23 @@ def search(problem, choose, settings, values, seed):
     return settings, values
 
 
-tried, found = {}, {}
+tried, results = {}, {}
 for title, problem in problems.items():
     for seed in range(N_SEEDS):
         settings = qmc.LatinHypercube(2, rng=seed).random(N_START)
         values = np.array([problem(setting) for setting in settings])
         for name, choose in methods.items():
-            tried[title, name, seed], found[title, name, seed] = search(
+            tried[title, name, seed], results[title, name, seed] = search(
                 problem, choose, settings, values, seed
             )
 
 lowest_value, regret = {}, {}
 for title, problem in problems.items():
     _, name, seed = min(
-        (key for key in found if key[0] == title),
-        key=lambda key: found[key].min(),
+        (key for key in results if key[0] == title),
+        key=lambda key: results[key].min(),
     )
-    best = tried[title, name, seed][found[title, name, seed].argmin()]
+    best = tried[title, name, seed][results[title, name, seed].argmin()]
     lowest_value[title] = minimize(
         problem,
         best,
@@ -313,7 +313,7 @@ for title, problem in problems.items():
     ).fun
     for name in methods:
         so_far = [
-            np.minimum.accumulate(found[title, name, seed])
+            np.minimum.accumulate(results[title, name, seed])
             for seed in range(N_SEEDS)
         ]
         regret[title, name] = np.array(so_far) - lowest_value[title]
@@ -327,7 +327,9 @@ for title in problems:
         medians = np.median(
             regret[title, name][:, N_START - 1 :: N_NEW], axis=0
         )
-        print(f"  {name:<22}" + "".join(f"{each:>10.4f}" for each in medians))
+        print(
+            f"  {name:<22}" + "".join(f"{median:>10.4f}" for median in medians)
+        )
 
 # %%
 # Which method wins
@@ -357,7 +359,7 @@ for title in problems:
 #
 # A cross-validated error is not as smooth, and there the two methods are about even.
 
-final = {key: np.median(each[:, -1]) for key, each in regret.items()}
+final = {key: np.median(regrets[:, -1]) for key, regrets in regret.items()}
 for title in problems:
     ours, _, random = (final[title, name] for name in methods)
     assert ours < random

@@ -206,19 +206,19 @@ results = Parallel(n_jobs=-1)(
     delayed(timed)(models[name], *train[problem], rows[problem])
     for problem, name in tasks
 )
-found = dict(zip(tasks, results, strict=True))
+predictions = dict(zip(tasks, results, strict=True))
 
 scores = {}
 for problem, (_, truth) in problems.items():
     y_test = test[problem][1]
-    found[problem, "The truth"] = (
+    predictions[problem, "The truth"] = (
         PredictiveDistribution.gaussian(*truth(rows[problem])),
         0.0,
     )
     for name in (*models, "The truth"):
         dist, seconds = (
-            found[problem, name][0][: len(y_test)],
-            found[problem, name][1],
+            predictions[problem, name][0][: len(y_test)],
+            predictions[problem, name][1],
         )
         rmse, covered = (
             np.sqrt(np.mean((y_test - dist.mean) ** 2)),
@@ -270,7 +270,7 @@ fig, axes = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
 for ax, problem in zip(axes, problems, strict=True):
     x = cuts[problem][features[problem]]
     ends = {
-        name: found[problem, name][0][-len(x) :].interval(0.9)
+        name: predictions[problem, name][0][-len(x) :].interval(0.9)
         for name in ("The truth", *colours)
     }
     ax.fill_between(

@@ -120,10 +120,14 @@ for name, ends in intervals.items():
     )
     print(f"{name:<15}{covered:>12.1f} %{score:>16.2f}{scores[name]:>8}")
 
-found = {
+interval_scores = {
     name: interval_score(y_test, *ends) for name, ends in intervals.items()
 }
-assert found["Deep GP"] < found["Boosted trees"] < found["Exact GP"]
+assert (
+    interval_scores["Deep GP"]
+    < interval_scores["Boosted trees"]
+    < interval_scores["Exact GP"]
+)
 assert crps(y_test, dist) < 0.75 * crps(y_test, gp_dist)
 
 # %%
@@ -138,10 +142,10 @@ print(
     "struts are within 1 mm of straight"
 )
 inside = {}
-for name, each in {"deep GP": model, "exact GP": gp}.items():
-    below, above = predictive_distribution(each, [[8.0]]).cdf([[-1], [1]])[
-        :, 0
-    ]
+for name, estimator in {"deep GP": model, "exact GP": gp}.items():
+    below, above = predictive_distribution(estimator, [[8.0]]).cdf(
+        [[-1], [1]]
+    )[:, 0]
     inside[name] = above - below
     print(f"The {name} predicts {100 * (above - below):.1f} %")
 assert inside["deep GP"] < 0.05 and inside["exact GP"] > 0.3
@@ -238,11 +242,11 @@ for ax, load in zip(axes, (2.5, 8.0), strict=False):
         color="#dddddd",
         label="struts",
     )
-    for name, each, colour in (
+    for name, estimator, colour in (
         ("Deep GP", model, blue),
         ("Exact GP", gp, orange),
     ):
-        density = predictive_distribution(each, [[load]]).pdf(deflections)
+        density = predictive_distribution(estimator, [[load]]).pdf(deflections)
         ax.plot(deflections, density, color=colour, linewidth=1.8, label=name)
     ax.set(
         title=f"At {load:g} kN",
@@ -251,12 +255,12 @@ for ax, load in zip(axes, (2.5, 8.0), strict=False):
     )
     ax.set(xlim=(-3.4, 3.4), ylim=(0, 1.3 * ax.get_ylim()[1]))
     ax.legend(frameon=False, loc="upper left")
-for name, each, colour in (
+for name, predicted, colour in (
     ("Deep GP", dist, blue),
     ("Exact GP", gp_dist, orange),
 ):
     CalibrationDisplay.from_predictions(
-        y_test, each, name=name, ax=axes[2], line_kwargs={"color": colour}
+        y_test, predicted, name=name, ax=axes[2], line_kwargs={"color": colour}
     )
 axes[2].set_title("All quantiles")
 plt.show()

@@ -49,8 +49,8 @@ budget = {
 }
 params = {"mean": "identity", "base": None, "random_state": 1} | budget
 models = [
-    AVDGPClassifier((2,) * (len(each) - 1), each, **params)
-    for each in n_inducing.values()
+    AVDGPClassifier((2,) * (len(numbers) - 1), numbers, **params)
+    for numbers in n_inducing.values()
 ]
 fitted = Parallel(n_jobs=-1)(delayed(model.fit)(X, y) for model in models)
 models = dict(zip(reversed(n_inducing), reversed(fitted), strict=True))

@@ -74,7 +74,7 @@ for kind, (X, y) in towns.items():
     X_train, X_test, y_train, y_test = X[:-500], X[-500:], y[:-500], y[-500:]
     trees = HistGradientBoostingRegressor(random_state=0).fit(X_train, y_train)
     width = np.std(y_train - cross_val_predict(trees, X_train, y_train))
-    found = {
+    distributions = {
         "boosted trees": PredictiveDistribution.gaussian(
             trees.predict(X_test), np.full(len(X_test), width)
         )
@@ -90,8 +90,8 @@ for kind, (X, y) in towns.items():
             random_state=0,
         )
         models[kind, name] = model.fit(X_train, y_train)
-        found[name] = model.predict_dist(X_test)
-    for name, dist in found.items():
+        distributions[name] = model.predict_dist(X_test)
+    for name, dist in distributions.items():
         rmse = np.sqrt(np.mean((dist.mean - y_test) ** 2))
         rmses[kind, name] = rmse
         density = -negative_log_predictive_density(y_test, dist)
@@ -158,6 +158,6 @@ alone, corrected = "deep GP alone", "deep GP, neighbours"
 ratio = {
     kind: (rmses[kind, corrected] / rmses[kind, alone]) ** 2 for kind in towns
 }
-print({kind: round(float(each), 2) for kind, each in ratio.items()})
+print({kind: round(float(share), 2) for kind, share in ratio.items()})
 assert models["smooth", corrected].neighbors_ is None
 assert ratio["blocks"] < 0.65 and ratio["repeats"] < 0.25

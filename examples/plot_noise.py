@@ -145,10 +145,10 @@ assert error["default"] < 1.5 * error["no outliers"] < error["no base"]
 # A model with Gaussian noise bends towards readings that are far off. The last one does. By default the base looks for
 # such readings, and nothing learns from them if all others are predicted better then. It has found the broken ones:
 
-found = fitted["default"].outliers_
+outliers = fitted["default"].outliers_
 print("Broken readings: ", np.sort(broken))
-print("Outliers:        ", found)
-assert set(broken) <= set(found)
+print("Outliers:        ", outliers)
+assert set(broken) <= set(outliers)
 
 # %%
 # A Student t distribution allows for targets that are far off now and then, so that a model does not bend its function

@@ -74,8 +74,8 @@ for ax, model, title in zip(
 ):
     dist = model.predict_dist(days, latent=True)
     mean, std = (
-        each if each.ndim == 1 else each[:, 0]
-        for each in (dist.mean, dist.std)
+        values if values.ndim == 1 else values[:, 0]
+        for values in (dist.mean, dist.std)
     )
     error = np.sqrt(np.mean((mean - truth[:, 0])[230:] ** 2))
     errors[title] = error

@@ -136,7 +136,7 @@ for name, draw in priors.items():
     )
     print(
         f"{name:<26}"
-        + "".join(f"{each:>13}" for each in shown)
+        + "".join(f"{text:>13}" for text in shown)
         + f"{alike:>13.2f}"
     )
 

@@ -172,7 +172,9 @@ for name, search in searches.items():
     table = tables[name] = pd.DataFrame(search.cv_results_)
     table["epochs"] = table.get("n_resources", deep_gp.max_iter)
     table["crps"] = -table.mean_test_score
-    table["name"] = [str(each["model__hidden_dims"]) for each in table.params]
+    table["name"] = [
+        str(candidate["model__hidden_dims"]) for candidate in table.params
+    ]
     best, cost = (
         table.name[search.best_index_],
         search.n_splits_ * table.epochs.sum(),
@@ -196,11 +198,11 @@ for name, model in {"Bayesian ridge": linear, "defaults": default}.items():
 # data choose there, too: held-out rows decide how much the deep GP counts and how much its base (``base_weight_``). So
 # begin with the defaults. A search pays if you have time for many candidates, and if the base is among them.
 
-found = min(
+best_crps = min(
     -crps_scorer(search, X_test, y_test) for search in searches.values()
 )
-assert found < -crps_scorer(linear, X_test, y_test) / 1.5
-assert -crps_scorer(default, X_test, y_test) < found
+assert best_crps < -crps_scorer(linear, X_test, y_test) / 1.5
+assert -crps_scorer(default, X_test, y_test) < best_crps
 print(f"Weight of the base with the defaults: {default.base_weight_:.2f}")
 
 # %%

@@ -132,12 +132,12 @@ first, total = {}, {}
 for n_runs in (100, 200, 400):
     first[n_runs], total[n_runs] = learn_indices(n_runs, random_state=0)
 
-for title, found, truth in (
+for title, indices, truth in (
     ("First-order", first, true_first),
     ("Total", total, true_total),
 ):
     print(f"{title} indices of the three inputs, true values {truth.round(3)}")
-    for n_runs, values in found.items():
+    for n_runs, values in indices.items():
         low, high = np.quantile(values, [0.05, 0.95], axis=0)
         ends = "   ".join(
             f"{a:.3f} to {b:.3f}" for a, b in zip(low, high, strict=True)
@@ -182,11 +182,11 @@ def violins(ax, values, places, colour, width):
 fig, axes = plt.subplots(
     1, 2, figsize=(12, 4.4), sharey=True, layout="constrained"
 )
-for ax, found, truth in zip(
+for ax, indices, truth in zip(
     axes, (first, total), (true_first, true_total), strict=True
 ):
     for shift, (n_runs, values) in zip(
-        (-0.25, 0, 0.25), found.items(), strict=True
+        (-0.25, 0, 0.25), indices.items(), strict=True
     ):
         violins(ax, values, np.arange(3) + shift, blues[n_runs], 0.24)
         ax.fill_between(
@@ -221,8 +221,8 @@ plt.show()
 
 inside = []
 for random_state in range(1, 6):
-    found = np.hstack(learn_indices(200, random_state, n_draws=50))
-    low, high = np.quantile(found, [0.05, 0.95], axis=0)
+    draws = np.hstack(learn_indices(200, random_state, n_draws=50))
+    low, high = np.quantile(draws, [0.05, 0.95], axis=0)
     truth = np.concatenate([true_first, true_total])
     inside.append((low <= truth) & (truth <= high))
 print(

@@ -124,8 +124,8 @@ points = SOLVEGPRegressor(
 ).fit(X[::10], y[::10])
 print(f"points: fitted in {time.perf_counter() - start:.1f} s")
 errors = {}
-for name, each in {"fourier": model, "points": points}.items():
-    dist = each.predict_dist(places, latent=True)
+for name, estimator in {"fourier": model, "points": points}.items():
+    dist = estimator.predict_dist(places, latent=True)
     errors[name] = error = np.sqrt(
         np.mean((dist.mean - power(places[:, 0])) ** 2)
     )

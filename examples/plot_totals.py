@@ -120,16 +120,16 @@ print(
 def total_std(model):
     """Standard deviations of the districts' totals, computed in three ways, in
     millions of cubic metres."""
-    found = {"Joint covariance": [], "Independent": [], "As one": []}
+    stds = {"Joint covariance": [], "Independent": [], "As one": []}
     for number in range(12):
         covariance = model.predict(
             cells[district == number], return_cov=True, latent=True
         )[1]
         variance = covariance.diagonal()
-        found["Joint covariance"].append(np.sqrt(covariance.sum()))
-        found["Independent"].append(np.sqrt(variance.sum()))
-        found["As one"].append(np.sqrt(variance).sum())
-    return {name: np.array(each) / 1000 for name, each in found.items()}
+        stds["Joint covariance"].append(np.sqrt(covariance.sum()))
+        stds["Independent"].append(np.sqrt(variance.sum()))
+        stds["As one"].append(np.sqrt(variance).sum())
+    return {name: np.array(values) / 1000 for name, values in stds.items()}
 
 
 # Half the width of a Gaussian's 90 % interval, in standard deviations.
