@@ -31,7 +31,7 @@ from skdgp.tables import Table
 from skdgp.tables.encoding import Encoding
 from skdgp.tables.targets import Numbers
 
-# Random numbers
+# What is inside a fitted estimator
 
 
 def predictor_of(model):
@@ -52,6 +52,9 @@ def table_of(model):
 def make_table(units, names=None):
     """A table of numbers in some units."""
     return Table(None, Encoding.of_complete(units), units, Numbers(None), names)
+
+
+# Random numbers
 
 
 def generator(seed=0, device="cpu"):

@@ -1,15 +1,11 @@
 """A picture of the calibration of predictive distributions."""
 
 import numpy as np
-from scipy.stats import binom
 from sklearn.utils.validation import check_is_fitted
 
 from ..metrics import calibration_error, pit_values, predictive_distribution, unwrap
 from ._axes import GREY, import_pyplot, open_axes, styled
-from ._models import one_output
-
-#: Probability of the band in which calibrated models lie.
-BAND_LEVEL = 0.9
+from ._models import BAND_LEVEL, one_output, usual_shares
 
 
 class CalibrationDisplay:
@@ -204,7 +200,7 @@ class CalibrationDisplay:
 
     def _plot_reliability(self, style, band_kwargs):
         p = np.linspace(0, 1, 501)
-        self._plot_ideal(p, p, _binomial_share(len(self.pit), p), "", band_kwargs)
+        self._plot_ideal(p, p, usual_shares(len(self.pit), p), "", band_kwargs)
         reached = np.concatenate([[0], np.sort(self.pit), [1]])
         share = np.concatenate([[0], np.arange(1, len(self.pit) + 1) / len(self.pit), [1]])
         self.line_ = self.ax_.plot(reached, share, drawstyle="steps-post", **style)[0]
@@ -212,7 +208,7 @@ class CalibrationDisplay:
 
     def _plot_histogram(self, n_bins, style, band_kwargs):
         counts, edges = np.histogram(self.pit, bins=n_bins, range=(0, 1))
-        band = n_bins * _binomial_share(len(self.pit), np.full(2, 1 / n_bins))
+        band = n_bins * usual_shares(len(self.pit), np.full(2, 1 / n_bins))
         self._plot_ideal(np.array([0, 1]), np.ones(2), band, f", {n_bins} bins", band_kwargs)
         self.line_ = self.ax_.stairs(counts / len(self.pit) * n_bins, edges, baseline=None, **style)
         self.ax_.set(xlabel="Probability integral transform F(y)", ylabel="Density")
@@ -228,9 +224,3 @@ class CalibrationDisplay:
         style = {"color": GREY, "alpha": 0.22, "linewidth": 0, "label": label}
         self.band_ = self.ax_.fill_between(x, *band, **styled(style, band_kwargs))
         self.reference_ = self.ax_.plot(x, ideal, color=GREY, linewidth=1)[0]
-
-
-def _binomial_share(n, p):
-    """Ends (2, ...) of the central interval, of probability ``BAND_LEVEL``, of a binomial share of n draws."""
-    ends = (np.array([-1, 1]) * BAND_LEVEL + 1) / 2
-    return np.stack([binom.ppf(end, n, p) for end in ends]) / n

@@ -1,14 +1,10 @@
 """A picture of how often intervals hold in groups of rows."""
 
 import numpy as np
-from scipy.stats import binom
 
 from ..metrics import coverage_by_group, predictive_distribution
 from ._axes import BLUE, GREY, RED, import_pyplot, open_row, styled
-from ._models import one_output
-
-#: Probability of the band in which the coverage of a calibrated model lies.
-BAND = 0.9
+from ._models import one_output, usual_shares
 
 #: Height of a group, and of everything else, in inches.
 GROUP_HEIGHT, OTHER_HEIGHT = 0.32, 1.3
@@ -175,8 +171,7 @@ class GroupCoverageDisplay:
     @property
     def usual(self):
         """Ends (G,) of the shares that are usual for a calibrated model in groups of these sizes."""
-        low, high = binom.interval(BAND, self.n_rows, self.confidence_level)
-        return low / self.n_rows, high / self.n_rows
+        return tuple(usual_shares(self.n_rows, self.confidence_level))
 
     def plot(self, ax=None, *, dot_kwargs=None, band_kwargs=None, bar_kwargs=None):
         """Draw the picture.

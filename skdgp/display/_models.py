@@ -1,10 +1,19 @@
 """Helpers that look into estimators and predictions for the displays."""
 
 import numpy as np
+from scipy.stats import binom
 from sklearn.utils import check_array
 
 from ..inspection._response import find_deep_gp
 from ._axes import import_pyplot
+
+#: Probability of the bands in which calibrated models lie.
+BAND_LEVEL = 0.9
+
+
+def usual_shares(n_rows, p):
+    """Ends (2, ...) of the shares of rows that are usual if each row is among them with probability ``p``."""
+    return np.stack(binom.interval(BAND_LEVEL, n_rows, p)) / n_rows
 
 
 def one_output(dist, y, output):

@@ -1,4 +1,4 @@
-"""Rows of any kind of table, with other values in some of their cells."""
+"""Features of any kind of table, by number or name, and rows with other values in some of their cells."""
 
 from numbers import Integral
 

@@ -1,4 +1,4 @@
-"""Checks the user's tables."""
+"""Rows of the user's tables, and the checks that they pass."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
