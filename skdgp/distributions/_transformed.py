@@ -219,26 +219,20 @@ class TransformedDistribution(Mixture):
         If g is constant between two z, its value there has a probability of its own, which belongs to the cdf at this
         value. The next number above it has the z at which g goes on.
         """
-        y = self._broadcast(y)
-        z = self._forward(np.nextafter(y, np.inf))
-        inside = ~np.isnan(z)
-        p = self.dist.cdf(np.where(inside, z, 0.0))
-        p = np.where(inside, np.where(self._rising, p, 1 - p), np.where(np.isnan(y), np.nan, 0.0))
-        low, high = self._image
-        return np.where(y < low, 0.0, np.where(y >= high, 1.0, p))
+        return self._tail(y, self.dist.cdf, lambda z: 1 - self.dist.cdf(z), ends=(0.0, 1.0))
 
     def logsf(self, y):
         """See :meth:`.Mixture.logsf`. It does not underflow if the logarithms of z do not."""
-        return self._log_tail(y, self.dist.logsf, self.dist.logcdf, ends=(0.0, -np.inf))
+        return self._tail(y, self.dist.logsf, self.dist.logcdf, ends=(0.0, -np.inf))
 
     def logcdf(self, y):
         """See :meth:`.Mixture.logcdf`. It does not underflow if the logarithms of z do not."""
-        return self._log_tail(y, self.dist.logcdf, self.dist.logsf, ends=(-np.inf, 0.0))
+        return self._tail(y, self.dist.logcdf, self.dist.logsf, ends=(-np.inf, 0.0))
 
-    def _log_tail(self, y, rising, falling, *, ends):
-        """Logarithm of a tail's probability at y, by that of z if g is rising or falling; see :meth:`cdf`.
+    def _tail(self, y, rising, falling, *, ends):
+        """A tail's probability at y, or its logarithm, by that of z if g is rising or falling; see :meth:`cdf`.
 
-        ``ends`` are the logarithms below and above all values that y can have.
+        ``ends`` are what it is below and above all values that y can have.
         """
         y = self._broadcast(y)
         z = self._forward(np.nextafter(y, np.inf))
