@@ -514,6 +514,23 @@ def test_claims_benchmark_saves_a_line_for_every_model(benchmark):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("script", "options", "n_lines", "numbers"),
+    [
+        ("groups.py", "--problems constant --seeds 0", 6, ("nll", "cpu_s")),
+        ("fits.py", "--tables iris --families SOLVEGP", 1, ("cpu_s", "base_s")),
+        ("options.py", "--rows 500 --families AVDGP --turns 1", 4, ("cpu_s", "ratio")),
+    ],
+)
+def test_benchmarks_behind_sentences_of_the_guide(benchmark, script, options, n_lines, numbers):
+    benchmark(script, *options.split(), "--output", "found.csv")
+    rows = saved_rows("found.csv")
+    assert len(rows) == n_lines
+    assert all(float(row[name]) > 0 for row in rows for name in numbers)
+
+
+@pytest.mark.slow
 def test_classification_benchmark_saves_a_line_for_every_fit(benchmark):
     output = benchmark(
         *("classification.py", "--datasets", "iris", "linear", "--folds", "0", "3"),
