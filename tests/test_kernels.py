@@ -154,11 +154,14 @@ SLOPES = {  # k'(r)/r for r = ‖x − x'‖/ℓ, zero for equal points
 
 
 @every_profile
-@pytest.mark.parametrize("few", [0.0, math.inf], ids=["near pairs", "all pairs"])
+@pytest.mark.parametrize(
+    ("few", "at_a_time"), [(0.0, 2**15), (math.inf, 2**15), (math.inf, 30)], ids=["all", "near pairs", "few rows"]
+)
 @pytest.mark.parametrize("sets", [((), ()), ((2,), ()), ((1,), (2,))], ids=str)
-def test_gradients_of_points_many_lengthscales_apart(profile, few, sets, monkeypatch):
+def test_gradients_of_points_many_lengthscales_apart(profile, few, at_a_time, sets, monkeypatch):
     """The gradient of a matrix that is nearly singular is huge for rows that nearly coincide, and they cancel."""
     monkeypatch.setattr(correlations, "FEW_PAIRS", few)
+    monkeypatch.setattr(correlations, "AT_A_TIME", at_a_time)
     kernel = StationaryKernel(profile, N_INPUTS, ard=True).double()
     with torch.no_grad():
         kernel.log_lengthscale[0] = torch.tensor([0.1, -12.0, 3.0])

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .autograd import Function
+from .devices import at_a_time
 
 #: Larger squared distances, in lengthscales, are replaced by this one, at which all correlations are zero.
 FARTHEST_SQUARED = 1e12
@@ -27,6 +28,9 @@ CANCELS_SQUARED = 300.0
 
 #: The same for products in float64, with an error of some 4e-12.
 CANCELS_SQUARED_DOUBLE = 1e4
+
+#: Number of differences that a processor computes at a time, so that they stay in its cache: 256 KiB.
+AT_A_TIME = 2**15
 
 #: If no more than one in so many pairs of points is near, sums over pairs leave out the others.
 FEW_PAIRS = 20
@@ -102,9 +106,9 @@ def summed_differences(C: Tensor, X1: Tensor, X2: Tensor) -> tuple[Tensor, Tenso
     two products they leave rounding errors of the size eps ‖C‖ ‖x‖. Points that are far apart have C = 0, so that few
     pairs are left in most cases.
     """
-    *lead, i, j = pairs = C.nonzero(as_tuple=True)
-    if FEW_PAIRS * len(i) > C.numel():
+    if FEW_PAIRS * torch.count_nonzero(C).item() > C.numel():
         return _all_differences(C, X1, X2)
+    *lead, i, j = pairs = C.nonzero(as_tuple=True)
     whole1, whole2 = (X.expand(*C.shape[:-2], *X.shape[-2:]) for X in (X1, X2))
     rows1, rows2 = (*lead, i), (*lead, j)
     parts = C[pairs][:, None] * (whole1[rows1] - whole2[rows2])
@@ -114,12 +118,16 @@ def summed_differences(C: Tensor, X1: Tensor, X2: Tensor) -> tuple[Tensor, Tenso
 
 
 def _all_differences(C: Tensor, X1: Tensor, X2: Tensor) -> tuple[Tensor, Tensor]:
-    """The same if most C are not zero: the gradient of ‖x − x'‖ is (x − x')/‖x − x'‖, or zero for equal points."""
-    with torch.enable_grad():
-        X1, X2 = (X.detach().requires_grad_() for X in (X1, X2))
-        a = distances(X1, X2)
-    first, second = torch.autograd.grad(a, (X1, X2), C * a.detach().clamp(max=FARTHEST))
-    return first, second
+    """The same if most C are not zero: input by input, for so few rows at a time that they stay in the cache."""
+    first, second = (X.new_zeros(*C.shape[:-2], *X.shape[-2:]) for X in (X1, X2))
+    step = max(1, at_a_time(AT_A_TIME, C.device) // C.shape[-1])
+    for start in range(0, C.shape[-2], step):
+        rows = slice(start, start + step)
+        for column in range(X1.shape[-1]):
+            part = (X1[..., rows, None, column] - X2[..., None, :, column]).mul_(C[..., rows, :])
+            first[..., rows, column] = part.sum(-1)
+            second[..., column] -= part.sum(-2)
+    return first.sum_to_size(X1.shape), second.sum_to_size(X2.shape)
 
 
 class _Correlation(Function):

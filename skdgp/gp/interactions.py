@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from .autograd import Function
 from .correlations import (
+    AT_A_TIME,
     FARTHEST,
     Profile,
     cancels_in_float64,
@@ -30,9 +31,6 @@ from .correlations import (
 )
 from .devices import at_a_time, constant
 from .kernels import PRIOR_SHIFT, PROFILES, StationaryKernel, gamma_quantiles
-
-#: Number of distances that a processor computes at a time, so that they stay in its cache: 256 KiB.
-AT_A_TIME = 2**15
 
 #: Quantities of more inputs than this have distances from matrix products, unless these are too coarse. The levels of a
 #: category are such inputs.
@@ -146,7 +144,8 @@ class _Quantities(NamedTuple):
         """Differences (l, Q, n1, n2) of rows (l, n1, Q) and (l, n2, Q) by input, without those of wide quantities."""
         if self.narrow is not None:
             u1, u2 = u1[..., self.narrow], u2[..., self.narrow]
-        return u1.mT[..., None] - u2.mT[..., None, :]
+        u1, u2 = u1.mT.contiguous(), u2.mT.contiguous()  # or results have the layout of rows, in which sums are slow
+        return u1[..., None] - u2[..., None, :]
 
     def of_wide(self, U1: Tensor, U2: Tensor) -> list[Tensor]:
         """Distances (L, N1, N2) of all rows by each wide quantity."""
