@@ -140,12 +140,12 @@ class _Quantities(NamedTuple):
         """Number of quantities that are not wide."""
         return self.number - len(self.wide)
 
-    def differences(self, u1: Tensor, u2: Tensor) -> Tensor:
-        """Differences (l, Q, n1, n2) of rows (l, n1, Q) and (l, n2, Q) by input, without those of wide quantities."""
-        if self.narrow is not None:
-            u1, u2 = u1[..., self.narrow], u2[..., self.narrow]
-        u1, u2 = u1.mT.contiguous(), u2.mT.contiguous()  # or results have the layout of rows, in which sums are slow
-        return u1[..., None] - u2[..., None, :]
+    def by_input(self, U: Tensor) -> Tensor:
+        """Rows (L, N, Q) input by input, (L, Q, N), without those of wide quantities.
+
+        Differences have the same layout then. In that of rows sums over quantities, or over rows, are slow.
+        """
+        return (U if self.narrow is None else U[..., self.narrow]).mT.contiguous()
 
     def of_wide(self, U1: Tensor, U2: Tensor) -> list[Tensor]:
         """Distances (L, N1, N2) of all rows by each wide quantity."""
@@ -187,10 +187,11 @@ class _MeanOfProducts(Function):
         U1, U2 = (U.expand(*lead, *U.shape[-2:]).flatten(0, -3) for U in (U1, U2))
         of_wide = quantities.of_wide(U1, U2)
         ctx.save_for_backward(U1, U2, *of_wide)
+        V1, V2 = quantities.by_input(U1), quantities.by_input(U2)
         K = U1.new_empty(len(U1), U1.shape[-2], U2.shape[-2])
         for block in _blocks(K, quantities, U1.shape[-1], same):
             which, rows, columns = block
-            difference = quantities.differences(U1[which, rows], U2[which, columns])
+            difference = V1[which, :, rows, None] - V2[which, :, None, columns]  # (l, Q, n1, n2)
             distances = quantities.distances(difference, [part[which, rows, columns] for part in of_wide])
             kappa, _ = profile.evaluate(distances.neg_())
             K[which, rows, columns] = part = _mean_of_products(kappa)
@@ -204,12 +205,13 @@ class _MeanOfProducts(Function):
         U1, U2, *of_wide = ctx.saved_tensors
         bar, bars = bar.reshape(len(U1), U1.shape[1], U2.shape[1]), [torch.zeros_like(U1), torch.zeros_like(U2)]
         quantities = ctx.quantities
+        V1, V2 = quantities.by_input(U1), quantities.by_input(U2)
         narrow = slice(None) if quantities.narrow is None else quantities.narrow
         factor = 2.0 * ctx.profile.slope / (quantities.number * (quantities.number - 1))
         inner_of_wide = [torch.zeros_like(bar) for _ in quantities.wide]
         for block in _blocks(bar, quantities, U1.shape[-1], ctx.same):
             which, rows, columns = block
-            difference = quantities.differences(U1[which, rows], U2[which, columns])
+            difference = V1[which, :, rows, None] - V2[which, :, None, columns]  # (l, Q, n1, n2)
             distances = quantities.distances(difference, [part[which, rows, columns] for part in of_wide])
             kappa, h = ctx.profile.evaluate(distances.neg_())
             h = kappa if h is None else h
