@@ -185,7 +185,8 @@ def show(cells, statistic):
     mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
     if error == 0 or not math.isfinite(error):
         return digits(mean, 3)
-    exponent = math.floor(math.log10(abs(mean))) if 0 < abs(mean) < SMALL else 0
+    largest = max(abs(mean), error)  # a mean near zero may have a larger error
+    exponent = math.floor(math.log10(largest)) if largest < SMALL else 0
     mean, error = mean / 10**exponent, error / 10**exponent
     places = max(0, 1 - math.floor(math.log10(error)))
     both = f"{mean:.{places}f} ± {error:.{places}f}"

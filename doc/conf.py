@@ -9,6 +9,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "_ext"))
 
 import joblib  # noqa: E402
+from docutils import nodes  # noqa: E402
 from sklearn.experimental import enable_halving_search_cv  # noqa: E402, F401  - the gallery looks names up
 
 import skdgp  # noqa: E402
@@ -33,6 +34,7 @@ extensions = [
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_ext"]
+smartquotes_action = "De"  # most quotes are around values of parameters, which readers copy: they stay straight
 nitpicky = True
 # Types in numpydoc's entries are prose, and names of other packages cannot be looked up without a network.
 nitpick_ignore_regex = [(r"py:.*", r"(?!skdgp)[\w.]+")]
@@ -109,6 +111,19 @@ def without_foreign_labels(app, what, name, obj, options, lines):
         lines[:] = [re.sub(r":ref:`([^`<]*?)\s*(<[^`]*>)?`", r"\1", line) for line in lines]
 
 
+#: What has text that readers copy, or that is no text.
+CODE = (nodes.literal, nodes.FixedTextElement, nodes.math, nodes.raw, nodes.comment)
+
+
+def keep_numbers_whole(app, doctree):
+    """No line ends within "90 %", "10 000" or "2 ± 1": their spaces do not break. Code stays as it is."""
+    for text in list(doctree.findall(nodes.Text)):
+        whole = re.sub(r"(?<=\d) (?=[%±]|\d{3}\b)|(?<=±) (?=\d)", "\N{NO-BREAK SPACE}", text)
+        if whole != text and isinstance(text.parent, nodes.TextElement) and not isinstance(text.parent, CODE):
+            text.parent.replace(text, nodes.Text(whole))
+
+
 def setup(app):
     """Sphinx calls this function."""
     app.connect("autodoc-process-docstring", without_foreign_labels)
+    app.connect("doctree-read", keep_numbers_whole)

@@ -255,3 +255,11 @@ def test_parameters_are_shown_by_groups(cls):
     first = sum(option.group == "first" for option in options_of(cls).values())
     assert lines.index(":The model:") == 2 + first + 1
     assert [line[6:-8] for line in lines if line.startswith("    ")] == names
+
+
+def test_lines_do_not_end_within_numbers():
+    """``90 %``, ``10 000`` and ``2 ± 1`` keep their parts together, but code is copied as it is written."""
+    core = pytest.importorskip("docutils.core")
+    doctree = core.publish_doctree("Of 10 000 rows, 90 % have 2 ± 1 of 15 kinds, ``1 % 2``.")
+    run_path(str(ROOT / "doc/conf.py"))["keep_numbers_whole"](None, doctree)
+    assert doctree.astext() == "Of 10\xa0000 rows, 90\xa0% have 2\xa0±\xa01 of 15 kinds, 1 % 2."
