@@ -23,9 +23,10 @@ from skdgp.gp.log_link import Gamma, NegativeBinomial, Poisson
 from skdgp.gp.noise import Contaminated, Heteroskedastic, StudentT
 from skdgp.gp.shares import Beta
 from skdgp.gp.units import Units
+from skdgp.inference import stand_ins
 from skdgp.inference.base import ALTERNATIVES, fit_base, fit_base_of_tails
 from skdgp.inference.batches import Batch
-from skdgp.inference.stand_ins import LONGEST, at_mode, fit_base_of_means, give_noise
+from skdgp.inference.stand_ins import CONVERGED, LONGEST, at_mode, fit_base_of_means, give_noise
 from skdgp.inference.twins import counting_once
 from skdgp.inference.varying import _fit_variances, fit_base_of_varying
 from skdgp.methods.likelihoods import LIKELIHOODS
@@ -263,7 +264,8 @@ class TestLimits:
         likelihood = likelihood.double()
         model = fit_base(Batch(rows.X, likelihood.regressands(rows.y), rows.weight))
         give_noise(model, rows.y.new_ones(1))
-        learnt = at_mode(model, rows, likelihood)
+        learnt, change = at_mode(model, rows, likelihood)
+        assert change < CONVERGED
         f, K = model(rows.X).mean[0], model.layers[0].kernel(rows.X, rows.X)[0]
         slope, _ = likelihood.derivatives(rows.y[None], f[None])
         np.testing.assert_allclose(f, K @ slope[0].detach(), atol=2e-2)  # f = K ∇ log p(y | f); 40 rows, all inducing
@@ -822,3 +824,34 @@ def test_noise_that_is_rarely_wide():
     draws = likelihood.draw(np.zeros((200_000, 2)), np.random.RandomState(0))
     np.testing.assert_allclose(draws.var(0), likelihood.noise_variance(), rtol=0.02)
     assert likelihood.calibrated() == narrow.calibrated()
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "scale"), [("poisson", 1), ("gamma", 1e6), ("beta", 0.1), ("heteroskedastic", 1)]
+)
+def test_warning_if_newtons_method_has_not_converged(likelihood, scale, monkeypatch):
+    """Once in a fit. It ended after its last step without a word."""
+    monkeypatch.setattr(stand_ins, "NEWTON_STEPS", 1)
+    monkeypatch.setattr(stand_ins, "CONVERGED", 1e-12)
+    rng = np.random.RandomState(0)
+    X = rng.rand(40, 1)
+    y = scale * rng.poisson(4.0 + 4.0 * X[:, 0]) if likelihood == "poisson" else scale * rng.uniform(0.1, 2.0, 40)
+    model = SOLVEGPRegressor(5, 0, max_iter=1, n_estimators=1, likelihood=likelihood, random_state=0)
+    with pytest.warns(RuntimeWarning, match=r"Newton's method has not converged: .* by \d\.\de[+-]\d\d\.") as found:
+        model.fit(X, y)
+    assert [each.filename for each in found if "Newton" in str(each.message)] == [__file__]
+
+
+def test_newtons_method_converges_where_whole_steps_go_to_and_fro(monkeypatch):
+    """Twelve shares near zero, with weights between a millionth and a million: 30 whole steps were too few."""
+    rng = np.random.RandomState(0)
+    X, y = rng.rand(12, 2), np.clip(rng.beta(0.01, 1, 12), 1e-300, 1 - 1e-9)
+    weight = 10 ** rng.uniform(-6, 6, 12)
+    likelihood = Beta(1).double()
+    likelihood.learn_units(y[:, None], normalize=True)
+    rows = Batch(*(torch.as_tensor(each) for each in (X, y[:, None], weight / weight.mean())))
+    monkeypatch.setattr(stand_ins, "NEWTON_STEPS", 12)
+    model = fit_base(Batch(rows.X, likelihood.regressands(rows.y), rows.weight))
+    give_noise(model, rows.y.new_ones(1))
+    _, change = at_mode(model, rows, likelihood)
+    assert change < CONVERGED

@@ -9,9 +9,9 @@ from ..gp.deep_gp import DeepGP
 from ..gp.likelihoods import Gaussian
 from .base import Base, fit_base, fit_with_floor, with_alternatives
 from .batches import Batch
-from .collapsed import left_out, set_posteriors
+from .collapsed import left_out
 from .kernel_search import NOISE_FLOOR, Groups
-from .stand_ins import CONVERGED, LONGEST, NEWTON_STEPS
+from .stand_ins import LONGEST, by_newton, warn_of_newton
 from .twins import counting_once
 
 #: How often the variances of noise that varies are estimated. The first estimate comes from residuals of a fit that
@@ -30,11 +30,13 @@ class Variances(NamedTuple):
     """A model of one layer for the logarithms of the noise's variances, less their mean over rows.
 
     ``level`` (P,) is this mean, and ``learnt`` are the numbers that the posterior has learnt, with their weights.
+    ``change`` is the length of the last step of Newton's method.
     """
 
     model: DeepGP
     learnt: Batch
     level: Tensor
+    change: float
 
     def logarithms(self, X: Tensor) -> Tensor:
         """Logarithms (n, P) of the variances at rows."""
@@ -67,6 +69,7 @@ def fit_base_of_varying(rows: Batch, groups: Groups = None) -> tuple[Base, Batch
         precision = rows.weight * (-variances.logarithms(rows.X).mean(-1)).exp()
         learnt = Batch(rows.X, rows.y, precision * (rows.weight.sum() / precision.sum()))
         model = fit_base(learnt, groups)
+    warn_of_newton(variances.change)
     return with_alternatives(model, learnt), learnt, variances
 
 
@@ -83,12 +86,10 @@ def _fit_variances(squares: Batch, groups: Groups) -> Variances:
     level = (weight @ logarithms / weight.sum()).clamp(min=math.log(LEAST_LEVEL))
     model = fit_with_floor(Batch(squares.X, logarithms - level, weight), y.new_tensor(LOG_SQUARE[1:]), groups)
     model.likelihood = Gaussian(1, excess=1.0, floor=0.0).to(y).requires_grad_(False)
-    f = model(squares.X).mean[0]
-    for _ in range(NEWTON_STEPS):
+
+    def stand_ins(f: Tensor) -> Batch:
         step = (y * (-f - level).exp() - 1.0).clamp(max=LONGEST)
-        learnt = Batch(squares.X, f + step, 0.5 * weight)
-        set_posteriors(model, learnt)
-        before, f = f, model(squares.X).mean[0]
-        if (f - before).abs().max() < CONVERGED:
-            break
-    return Variances(model, learnt, level)
+        return Batch(squares.X, f + step, 0.5 * weight)
+
+    learnt, change = by_newton(model, squares.X, stand_ins)
+    return Variances(model, learnt, level, change)
