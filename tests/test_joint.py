@@ -17,6 +17,7 @@ from helpers import (
     generator,
     name_of,
     normal,
+    predictor_of,
     table_of,
     targets,
 )
@@ -24,6 +25,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, FunctionDraws, SOLVEGPRegressor
+from skdgp.estimators import _functions
+from skdgp.gp import blend
 from skdgp.gp.amortised_layer import AmortisedLayer
 from skdgp.gp.deep_gp import DeepGP
 from skdgp.gp.global_layer import GlobalLayer, OrthogonalLayer
@@ -598,3 +601,38 @@ def test_weights_make_up_for_frequencies_from_the_tail():
     assert weight.max() <= 2.0 and (u < 1e-3).double().mean() > 0.1
     for power in (0, 1, 4):  # moments of a uniform number
         assert (weight * u**power).mean().item() == pytest.approx(1 / (power + 1), rel=0.01)
+
+
+class TestManyDraws:
+    @pytest.mark.parametrize("cls", REGRESSORS)
+    def test_samples_do_not_depend_on_how_many_are_drawn_at_a_time(self, cls, monkeypatch):
+        """All at once, they would take hundreds of kilobytes each."""
+        X = np.random.RandomState(0).rand(40, 2)
+        model = cls(max_iter=1, n_estimators=2, random_state=0).fit(X, 1e6 * np.sin(6 * X[:, 0]))
+        options = [{"latent": False}, {"latent": True}]
+        whole = [model.sample_y(X[:5], 7, random_state=0, **option) for option in options]
+        sizes = []
+
+        class Counting(joint.FunctionSet):
+            def __init__(self, predictor, seeds, *arguments, **others):
+                sizes.append(len(seeds))
+                super().__init__(predictor, seeds, *arguments, **others)
+
+        monkeypatch.setattr(_functions, "FunctionSet", Counting)
+        monkeypatch.setattr(_functions, "DRAWS_AT_A_TIME", 3)
+        for option, expected in zip(options, whole, strict=True):
+            sizes.clear()
+            samples = model.sample_y(X[:5], 7, random_state=0, **option)
+            np.testing.assert_allclose(samples, expected, rtol=1e-9)
+            assert sizes[-3:] == [3, 3, 1]
+
+    def test_alternatives_of_the_base_are_made_once(self, monkeypatch):
+        """To make one takes longer than to draw a function from it."""
+        X = np.random.RandomState(0).rand(40, 2)
+        model = SOLVEGPRegressor(10, 0, max_iter=1, n_estimators=1, random_state=0).fit(X, np.sin(6 * X[:, 0]))
+        number = predictor_of(model).blend.n_alternatives
+        made, real = [], blend.alternative
+        monkeypatch.setattr(blend, "alternative", lambda *arguments: made.append(1) or real(*arguments))
+        monkeypatch.setattr(joint, "PREDICT_NUMBERS", 2**12)  # one function at a time
+        model.sample_y(X[:2], 5 * number, random_state=0)
+        assert 1 < len(made) <= number

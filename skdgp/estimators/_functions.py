@@ -15,6 +15,9 @@ from ..tables.transforms import back, back_slopes
 from ._fitted import fitted, learnt, member_of, query, refuse_trend
 from ._predicting import gathered, lacking, with_drawn_cells
 
+#: Number of functions that samples are drawn with at a time. The waves of a function take some hundred kilobytes.
+DRAWS_AT_A_TIME = 512
+
 
 class FunctionDraws:
     """Functions drawn from the posterior of a fitted estimator. Call it with rows to get the functions' values there.
@@ -151,19 +154,29 @@ class FunctionDraws:
 
         Rows are checked already, and so is what is known of them.
         """
-        functions = FunctionSet(fitted(self._estimator), self.seeds, lambda _, values: values, of_rows=not latent)
-        values = gathered(functions.values(self._prepared(X)), len(X), len(self))
+        known, samples = {**known, **lacking(self._table, X)}, []
+        for start in range(0, len(self), DRAWS_AT_A_TIME):
+            seeds = self.seeds[start : start + DRAWS_AT_A_TIME]
+            samples += self._some_sampled(X, seeds, rng, latent, known)
+        return self._in_units(np.stack(samples, axis=-1))
+
+    def _some_sampled(
+        self, X: np.ndarray, seeds: np.ndarray, rng: np.random.RandomState, latent: bool, known: Known
+    ) -> list[np.ndarray]:
+        """The same (n, P) for each of some seeds, with transformed targets as models see them."""
+        functions = FunctionSet(fitted(self._estimator), seeds, lambda _, values: values, of_rows=not latent)
+        values = gathered(functions.values(self._prepared(X)), len(X), len(seeds))
         incomplete = np.isnan(X).any(axis=1)
         if incomplete.any():
             values[incomplete] = with_drawn_cells(learnt(self._estimator), functions, X[incomplete], rng)
-        samples, known = [], {**known, **lacking(self._table, X)}
+        samples = []
         for drawn, likelihood in zip(np.moveaxis(values, -1, 0), functions.likelihoods, strict=True):
             likelihood = likelihood.at(known)
             if latent:
                 samples.append(likelihood.response(torch.from_numpy(drawn.copy())[None])[0].numpy())
             else:
                 samples.append(likelihood.draw(drawn, rng))
-        return self._in_units(np.stack(samples, axis=-1))
+        return samples
 
     @property
     def _table(self) -> Table:

@@ -83,6 +83,9 @@ class Blend(nn.Module):
     #: What numbers that stand for classes have been multiplied by. The base's noise is that of the original numbers.
     scale: float = 1.0
 
+    #: Alternatives that functions have been drawn from, by number. Only a frozen blend keeps them.
+    _for_draws: dict[int, DeepGP] | None = None
+
     def __init__(
         self,
         base: DeepGP,
@@ -107,7 +110,9 @@ class Blend(nn.Module):
         """A copy that is faster in many calls; see :meth:`.Layer.frozen`."""
         names = ("base", "noise")[: len(self.bases)]
         parts = {name: part.frozen(turned=turned) for name, part in zip(names, self.bases, strict=True)}
-        return with_parts(self, **parts)
+        frozen = with_parts(self, **parts)
+        frozen._for_draws = {}
+        return frozen
 
     @property
     def bases(self) -> list[DeepGP]:
@@ -186,10 +191,16 @@ class Blend(nn.Module):
         draws = []
         for place in chosen.unique().tolist():
             index = (chosen == place).nonzero()[:, 0]
-            model = alternative(self.base, numbers[place], self.n_alternatives).frozen()
-            draws.append((index, model.draw(streams.only(index.tolist()))))
+            draws.append((index, self._alternative(numbers[place]).draw(streams.only(index.tolist()))))
         order = torch.cat([index for index, _ in draws]).argsort()
         return lambda X: torch.cat([draw(X) for _, draw in draws])[order]
+
+    def _alternative(self, number: int) -> DeepGP:
+        """A frozen alternative of the base. To make it takes as long as to draw some dozen functions."""
+        kept = {} if self._for_draws is None else self._for_draws
+        if number not in kept:
+            kept[number] = alternative(self.base, number, self.n_alternatives).frozen()
+        return kept[number]
 
     def covariance(
         self, deep: DeepGP, X: Tensor, streams: Streams, response: Response | None = None, part: slice = ALL
