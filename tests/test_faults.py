@@ -225,3 +225,46 @@ def test_any_small_table_gives_finite_predictions_or_our_error(
             assert_raised_on_purpose(error)
             return
     assert all(np.isfinite(values).all() and len(values) == n_rows for values in found)
+
+
+@pytest.mark.parametrize(
+    "y", [[0.5, 1.0, None, 2.0], [0.5, 1.0, np.nan, np.nan], np.array([1, 2, np.nan, 3], dtype=object)]
+)
+def test_missing_targets_are_named_with_the_cure(y):
+    """scikit-learn says neither where they are nor what to do."""
+    with pytest.raises(
+        ValueError, match=r"Input y contains NaN\. The first of \d such rows is row 2: leave out rows"
+    ) as found:
+        skdgp.SOLVEGPRegressor().fit(np.eye(4), y)
+    assert "bounds" in str(found.value)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_infinite_targets_are_named_with_the_cure(scale):
+    """With n_latent_outputs too, where gaps are no fault."""
+    y = scale * np.ones((4, 2))
+    y[0, 0], y[3, 1] = np.nan, np.inf
+    with pytest.raises(
+        ValueError, match=r"Input y contains infinity .*\. The first of 1 such rows is row 3: leave out"
+    ):
+        skdgp.SOLVEGPRegressor(n_latent_outputs=1).fit(np.eye(4), y)
+    with pytest.raises(ValueError, match=r"Input y contains NaN\. The first of 2 such rows is row 0: leave out"):
+        skdgp.SOLVEGPRegressor().fit(np.eye(4), y)
+
+
+def test_missing_labels_that_are_numbers_are_named_with_the_cure():
+    with pytest.raises(ValueError, match=r"Input y contains NaN\. The first of 1 such rows is row 1: leave out rows"):
+        skdgp.SOLVEGPClassifier().fit(np.eye(4), np.array([0.0, np.nan, 1.0, 1.0]))
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_class_of_weight_zero_is_warned_of(cls):
+    """It stays a class, as in scikit-learn."""
+    X = np.linspace(0, 1, 30)[:, None]
+    y = np.repeat(["a", "b", "c"], 10)
+    model = cls(max_iter=1, n_estimators=1, class_weight={"a": 0, "b": 1, "c": 1}, random_state=0)
+    with pytest.warns(UserWarning, match=r"class_weight=.* leaves out all rows of \['a'\]\. .*: give them") as found:
+        model.fit(X, y)
+    assert [each.filename for each in found if "class_weight" in str(each.message)] == [__file__]
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    assert model.predict_proba(X).shape == (30, 3)

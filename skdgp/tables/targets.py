@@ -16,6 +16,12 @@ from .transforms import fitted_transform, is_undecided, logarithms_of_bounds, tr
 #: Types of numbers that models take as they are. Others become the first of them.
 FLOATS = (np.float64, np.float32)
 
+#: What else can be done about targets that are not known.
+OR_ELSE = (
+    ", pass bounds as y where a target is known to lie in an interval, or set n_latent_outputs where rows lack only "
+    "some of several targets"
+)
+
 #: Options of scikit-learn's checks of features, whose cells may be missing.
 OF_FEATURES: dict[str, Any] = {"dtype": FLOATS, "ensure_all_finite": "allow-nan"}
 
@@ -83,6 +89,8 @@ class Numbers:
     def explain(self, error: Exception, y) -> None:
         """Raise an error that says why scikit-learn's checks failed, if the targets explain it."""
         refuse_others(y, error)
+        if not self.censored:
+            refuse_gaps(y, error, OR_ELSE, gaps=self.gaps and np.ndim(y) == 2)
 
     @property
     def check_options(self) -> dict:
@@ -114,6 +122,7 @@ class Numbers:
     def _checked(self, y: np.ndarray) -> np.ndarray:
         """Targets (n,) or (n, P) as finite numbers (n, P)."""
         refuse_others(y)
+        refuse_gaps(y, None, OR_ELSE, gaps=self.gaps and y.ndim == 2)  # of objects, which are numbers only now
         finite = "allow-nan" if self.gaps and y.ndim == 2 else True
         return check_array(y.reshape(len(y), -1), dtype=FLOATS, input_name="y", ensure_all_finite=finite)
 
@@ -161,7 +170,8 @@ class Labels:
         return check_labels(as_array_or_frame(y))
 
     def explain(self, error: Exception, y) -> None:
-        """Nothing, since :meth:`checkable` says what is wrong with labels."""
+        """Raise an error that says where labels are missing, if they are numbers; :meth:`checkable` says all else."""
+        refuse_gaps(y, error)
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Numbers (n, 1) of the rows' classes."""
@@ -245,6 +255,26 @@ def refuse_others(y, error: Exception | None = None) -> None:
             f"y holds text, such as {text!r}, and a regressor predicts numbers: take a classifier, or make numbers of "
             "the text."
         ) from error
+
+
+def refuse_gaps(y, error: Exception | None, or_else: str = "", *, gaps: bool = False) -> None:
+    """Raise an error that says which row has no finite target, and what to do about it.
+
+    With ``gaps`` targets may be missing, and only infinite ones are wrong.
+    """
+    try:
+        values = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError):  # these are no numbers, and scikit-learn says what they are
+        return
+    wrong = np.isinf(values) if gaps else ~np.isfinite(values)
+    rows = np.unique(np.nonzero(wrong)[0]) if values.ndim else np.empty(0)
+    if not len(rows):
+        return
+    what = "infinity or a value too large for dtype('float64')" if np.isinf(values[rows[0]]).any() else "NaN"
+    raise ValueError(
+        f"Input y contains {what}. The first of {len(rows)} such rows is row {rows[0]}: leave out rows without a "
+        f"finite target{or_else}."
+    ) from error
 
 
 def refuse_complex(what: str, values: np.ndarray, error: Exception | None) -> None:
