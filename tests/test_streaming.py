@@ -20,6 +20,7 @@ from helpers import (
     generator,
     known,
     predictor_of,
+    table_of,
     targets,
 )
 from sklearn.base import clone
@@ -28,7 +29,7 @@ from sklearn.datasets import make_friedman1
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
 from skdgp.datasets import make_waves
 from skdgp.estimators._training import learn
-from skdgp.inference import conditioning, streaming
+from skdgp.inference import conditioning, streamed_base, streaming
 from skdgp.inference.batches import Batch
 from skdgp.inference.settings import Settings
 from skdgp.inference.steps import Failure, Stepper
@@ -451,3 +452,21 @@ def test_rows_that_come_again_judge_nothing():
     assert predictor_of(model).blend.likelihood.noise_variance() == noise
     for now, then in zip(predictor_of(model).blend.base.parameters(), base.parameters(), strict=True):
         torch.testing.assert_close(now, then)
+
+
+@pytest.mark.parametrize("n_later", [60, 50, 10])
+def test_the_base_learns_from_each_later_chunk(n_later, monkeypatch):
+    """In closed form: a new base where the number of rows doubles, the same one, and where too few rows judge."""
+    rng = np.random.RandomState(0)
+    monkeypatch.setattr(streamed_base, "FEWEST_LEARNT", 40)
+    X = rng.rand(300, 1)
+    y = np.sin(6 * X[:, 0]) + 0.1 * rng.randn(300)
+    model = SOLVEGPRegressor(10, 0, max_iter=1, n_estimators=1, random_state=0).partial_fit(X[:200], y[:200])
+    before = predictor_of(model).blend
+    later = slice(200, 200 + n_later)
+    rows = torch.as_tensor(table_of(model).prepared(X[later]).astype(np.float64))
+    earlier = before.of_base(rows).moments()
+    model.partial_fit(X[later], y[later] + 1.0)  # a step that the base has not expected
+    mean, variance = predictor_of(model).blend.of_base(rows).moments()
+    assert (mean - earlier[0]).mean() > 0.03
+    assert variance.mean() < earlier[1].mean()
