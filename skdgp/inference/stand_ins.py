@@ -23,8 +23,8 @@ from .callers import users_level
 from .collapsed import left_out, set_posteriors
 from .kernel_search import Groups
 
-#: Largest number of steps of Newton's method, for a posterior without a closed form. It took 34
-#: with twelve rows whose variances differ by a thousand.
+#: Largest number of steps of Newton's method, for a posterior without a closed form. With twelve rows of varying noise
+#: it took 34.
 NEWTON_STEPS = 100
 
 #: Change of the function that ends Newton's method.
