@@ -286,8 +286,8 @@ def _warn_of_idle_classes(labels: np.ndarray, factors: np.ndarray | float, class
     idle = np.unique(labels[np.equal(factors, 0.0)]).tolist()
     if idle:
         warnings.warn(
-            f"class_weight={class_weight!r} leaves out all rows of {idle}. These classes stay in classes_, and have a "
-            "small probability in every row: give them positive weights, or leave out their rows.",
+            f"class_weight={class_weight!r} leaves out all rows of {idle}. These classes stay in classes_, though no "
+            "row speaks for them: give them positive weights, or leave out their rows.",
             UserWarning,
             stacklevel=users_level(),
         )
