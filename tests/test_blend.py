@@ -381,3 +381,13 @@ def test_members_without_weight_are_not_computed(tiny, wave, monkeypatch):
     for ours, theirs in zip(predictions(0.0), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
     assert len(calls) < n_calls
+
+
+@pytest.mark.slow
+def test_few_rows_do_not_make_noise_that_varies_much_smaller_than_that_of_its_base():
+    random = np.random.RandomState(1903)  # rows that judge a noise 0.37 smaller, in logarithms, by themselves
+    X = random.uniform(-1.0, 1.0, (440, 4))[:40]
+    y = X @ [1.0, -0.7, 0.4, 0.1] + 0.2 * np.exp(1.2 * X[:, 0]) * random.randn(40)
+    learnt = predictor_of(SOLVEGPRegressor(likelihood="heteroskedastic", random_state=0).fit(X, y))
+    of_base, judged = (model.likelihood.log_level.item() for model in (learnt.models[0], learnt.blend))
+    assert abs(judged - of_base) < 0.2

@@ -239,6 +239,8 @@ class _Density:
         self.h, self.v, g, s, between = (torch.cat(column) for column in list(zip(*held_out, strict=True))[1:])
         correlation = nearness(base.model, rows.X)
         self.expected = _log_noise(base, likelihood)
+        if likelihood.base_kind == "varying":  # members start from the level of the base, which all rows tell
+            self.expected = self.y.new_tensor(self.learnt)
         self.n_weights = 1 if likelihood.alike else 2  # one for each kind of function: some likelihoods have two
         self.edge = _quantile(correlation[:, 0], self.row_weight, EDGE)
         n_outputs = len(cast(GlobalLayer, base.model.layers[0]).q.mean) // base.n_alternatives
