@@ -80,12 +80,9 @@ def _moments(base: Base, parts: Sequence[Part], basis: Part, of_basis: Moments |
     mean, variance = like.new_empty(rows.y.shape), like.new_empty(rows.y.shape)
     learnt = torch.isin(index, cast(Tensor, basis.index)).to(like.device)
     if learnt.any():
-        if of_basis is None:
-            everything = base.repeated(basis.rows().to(like.device, like.dtype))
-            mean[learnt], variance[learnt] = left_out(model, rows.rows(learnt), everything)
-        else:
-            place = basis.places(index).to(like.device)[learnt]
-            mean[learnt], variance[learnt] = of_basis[0][place], of_basis[1][place]
+        own = left_out_of_basis(base, basis) if of_basis is None else of_basis
+        place = basis.places(index).to(like.device)[learnt]
+        mean[learnt], variance[learnt] = own[0][place], own[1][place]
     if not learnt.all():
         marginals = marginals_of(model, rows.rows(~learnt), PREDICT_ROWS)
         mean[~learnt], variance[~learnt] = marginals.mean[0], marginals.variance[0]

@@ -179,7 +179,8 @@ def blend(
             density, vector = whole, whole.without_members().x
     score = density.score(vector)
     weight, log_factor = density.take(vector)
-    density.multiply(base.model, log_factor)
+    if log_factor:  # what is known of an unchanged base still holds
+        density.multiply(base.model, log_factor)
     edges = {"edge": density.edge, "spread": density.spread_at(log_factor), "scale": density.scale_at(log_factor)}
     if earlier is not None:
         edges = {name: float(getattr(earlier, name)) for name in edges}
