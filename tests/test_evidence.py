@@ -116,6 +116,25 @@ def test_moves_no_further_than_it_may():
     assert max(moved).item() == pytest.approx(0.2)
 
 
+def test_outputs_that_are_zero_do_not_decide():
+    """The others have the kernel and the noise that they would have alone."""
+    data = make_data()
+    zero = torch.zeros(len(data), 1, dtype=torch.float64)
+    found = []
+    for y, varying in ((data.y, [0, 1]), (torch.cat([data.y[:, :1], zero, data.y[:, 1:]], dim=1), [0, 2])):
+        kernel, likelihood = StationaryKernel("rbf", 3).double(), Gaussian(y.shape[1]).double()
+        before = likelihood.variance.detach().clone()
+        value = most_likely(kernel, likelihood, Batch(data.X, y, data.weight), 30, 5.0, of_varying=True)
+        found.append((torch.tensor(value), kernel.lengthscale, kernel.variance, likelihood.variance[varying]))
+        assert torch.equal(likelihood.variance[y.eq(0).all(0)], before[y.eq(0).all(0)])
+    for alone, beside in zip(*found, strict=True):
+        torch.testing.assert_close(alone, beside, rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(
+        found[0][0],
+        torch.tensor(most_likely(StationaryKernel("rbf", 3).double(), Gaussian(2).double(), data, 30, 5.0)),
+    )
+
+
 def test_levels_that_have_nothing_in_common():
     """Rows of one level have almost the same target, and a level says nothing of others, as far as it is from them."""
     level = torch.arange(120) % 40

@@ -261,6 +261,20 @@ class TestTransformed:
             np.testing.assert_allclose(getattr(dist, method)(y), getattr(mirrored, method)(y), rtol=1e-6)
         np.testing.assert_allclose(dist.ppf(0.2), mirrored.ppf(0.2))
 
+    @pytest.mark.parametrize("sign", [1.0, -1.0])
+    @pytest.mark.parametrize("lost", [lambda z: z > 7.0, lambda z: z < -7.0, lambda z: abs(z) > 7.0])
+    def test_a_tail_without_targets_does_not_count(self, sign, lost):
+        """Its probability is negligible. The farthest target that there is stands for its targets."""
+
+        def inverse(z):
+            return np.where(lost(z), np.nan, sign * z)
+
+        signed = FunctionTransformer(lambda y: sign * y, inverse).fit(np.ones((3, 1)))
+        dist = TransformedDistribution(PredictiveDistribution.gaussian(np.zeros(3), np.ones(3)), signed)
+        y = np.array([-0.3, 2.5, 0.0])
+        expected = y * (2 * norm.cdf(y) - 1) + 2 * norm.pdf(y) - 1 / np.sqrt(np.pi)  # of N(0, 1), whatever the sign is
+        np.testing.assert_allclose(dist.crps(y), expected, rtol=1e-5)
+
     def test_outputs_may_rise_and_fall(self):
         signs = FunctionTransformer(lambda y: y * [1.0, -1.0], lambda z: z * [1.0, -1.0]).fit(np.ones((3, 2)))
         means, deviations = np.array([[1.0, 2.0], [0.0, -1.0]]), np.full((2, 2), 0.5)

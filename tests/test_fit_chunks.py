@@ -239,6 +239,32 @@ class TestFits:
         model = fit_chunks(classifier(), iter(pieces(table)), target="y", classes=["down", "up", "sideways"])
         assert len(model.classes_) == 3
 
+    def test_of_a_query_that_cannot_skip_rows(self, frame, short):
+        """Only its batches are known: rows before the first wanted one are read, and left out."""
+        table = pl.from_pandas(frame)
+
+        class Batches:
+            def __init__(self, query):
+                self.query = query
+
+            def collect_schema(self):
+                return self.query.collect_schema()
+
+            def select(self, columns):
+                return Batches(self.query.select(columns))
+
+            def collect_batches(self):
+                return iter([*self.query.collect().iter_slices(70)])
+
+        source = _sources.source_of(Batches(table.lazy()))
+        for start in (0, 70, 75, 599, 600):
+            blocks = list(source.read(["b", "y"], start))
+            assert all(block.columns == ["b", "y"] and len(block) for block in blocks)
+            assert [value for block in blocks for value in block["b"]] == frame.b[start:].tolist()
+        given = {"target": "y", "features": ["a", "b"]}
+        found, expected = (fit_chunks(REGRESSOR(), query, **given) for query in (Batches(table.lazy()), table.lazy()))
+        np.testing.assert_array_equal(found.predict(frame[["a", "b"]]), expected.predict(frame[["a", "b"]]))
+
     def test_of_an_iterator_know_the_number_of_rows_if_all_are_in_the_buffer(self, frame, short, chunks_of):
         fit_chunks(REGRESSOR(), iter(pieces(frame)), target="y")
         fit_chunks(REGRESSOR(), iter(pieces(frame)), target="y", buffer_size=200, chunk_size=100)

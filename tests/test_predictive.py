@@ -1,6 +1,7 @@
 """Predictive distributions against independent implementations and numerical integration."""
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -236,6 +237,13 @@ class TestErrors:
         for parts in ([one, other], [one, PredictiveDistribution.gaussian(np.zeros(3), np.ones(3))]):
             with pytest.raises(ValueError, match="can be joined only if their weights are the same"):
                 PredictiveDistribution.concatenate(parts)
+
+    @pytest.mark.parametrize("weights", [[1.0], [0.2, 0.3, 0.5], [[0.5, 0.5]]])
+    def test_of_weights_that_are_not_one_for_each(self, weights):
+        parts = 2 * [PredictiveDistribution.gaussian(np.zeros(3), np.ones(3))]
+        shape = re.escape(str(np.shape(weights)))
+        with pytest.raises(ValueError, match=f"2 distributions need as many weights, got weights of shape {shape}"):
+            PredictiveDistribution.mixture(parts, weights)
 
     @pytest.mark.parametrize("confidence_level", [0.0, 1.0, 90, [0.5, 0.9]])
     def test_of_what_is_no_probability(self, confidence_level):

@@ -5,11 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from helpers import generator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ExpSineSquared
 
 from skdgp import AVDGPRegressor, DSDGPRegressor, SOLVEGPRegressor
+from skdgp.gp.likelihoods import Gaussian
+from skdgp.inference import restarts
+from skdgp.inference.batches import Batch
 from skdgp.kernels import Select
+from skdgp.methods import SOLVEGP
+from skdgp.methods.kernels import layer_kernel
 
 
 def make_data(n_rows=150, period=40.0):
@@ -18,6 +25,11 @@ def make_data(n_rows=150, period=40.0):
     X = np.sort(rng.uniform(0, 7.5 * period, (n_rows, 1)), axis=0)
     y = np.sin(2 * np.pi * X[:, 0] / period) + 0.1 * rng.randn(n_rows)
     return X, (y - y.mean()) / y.std()
+
+
+def make_rows():
+    X, y = make_data(10)
+    return Batch(torch.tensor(X), torch.tensor(y)[:, None], torch.ones(10).double())
 
 
 @pytest.fixture
@@ -67,6 +79,40 @@ def test_further_searches_find_a_better_period(problems):
     assert more.kernel_.k2.periodicity == pytest.approx(40.0, abs=0.5)
     again = SOLVEGPRegressor(kernel=periodic(38.0), n_restarts_optimizer=8, random_state=0).fit(X, y)
     assert again.kernel_ == more.kernel_
+
+
+@pytest.mark.parametrize(
+    ("failing", "best"), [((), 1), ((1,), 3), ((0,), 1), ((1, 3), 0), ((0, 1, 2), 3), ((1, 2, 3), 0), ((0, 1, 3), 2)]
+)
+def test_searches_that_fail_leave_the_others(monkeypatch, failing, best):
+    """The best of the others counts, whichever failed."""
+    starts = []
+
+    def search(kernel, noise, *args):
+        starts.append(kernel.state_dict())
+        if len(starts) - 1 in failing:
+            raise np.linalg.LinAlgError("no factor")
+        noise.log_excess.fill_(len(starts) - 1)
+        return [2.0, 4.0, 1.0, 3.0][len(starts) - 1]
+
+    monkeypatch.setattr(restarts, "most_likely", search)
+    kernel, noise = layer_kernel(SOLVEGP(kernel=periodic(38.0)), 0, 1, 1, 1), Gaussian(1)
+    with torch.no_grad():
+        restarts.start_from_evidence(kernel, noise, make_rows(), 3, generator())
+    assert len(starts) == 4 and noise.log_excess.item() == best
+    expected = {name: value.to(torch.float32) for name, value in starts[best].items()}
+    torch.testing.assert_close(dict(kernel.state_dict()), expected)
+    assert not all(torch.equal(value, starts[best - 1][name]) for name, value in starts[best].items())
+
+
+def test_searches_that_all_fail(monkeypatch):
+    def search(*args):
+        raise np.linalg.LinAlgError("no factor")
+
+    monkeypatch.setattr(restarts, "most_likely", search)
+    kernel = layer_kernel(SOLVEGP(kernel=periodic(38.0)), 0, 1, 1, 1)
+    with pytest.raises(np.linalg.LinAlgError, match="no factor"):
+        restarts.start_from_evidence(kernel, Gaussian(1), make_rows(), 2, generator())
 
 
 @pytest.mark.parametrize("options", [{}, {"kernel": RBF(), "likelihood": "student_t"}])
