@@ -18,6 +18,7 @@ from sklearn.preprocessing import (
     PowerTransformer,
     QuantileTransformer,
     RobustScaler,
+    StandardScaler,
 )
 
 from skdgp import PredictiveDistribution, SOLVEGPRegressor
@@ -243,6 +244,40 @@ def test_predictions_stop_where_targets_have_no_transform(transform, scale):
     assert (mean > 0).all() and (mean < 20 * y.max()).all() and np.isfinite(std).all() and (std > 0).all()
     lower, upper = np.moveaxis(model.predict_interval(far, confidence_level=0.999), -1, 0)
     assert (lower >= 0).all() and (lower <= upper).all() and (upper < 20 * y.max()).all()
+
+
+@pytest.mark.parametrize(
+    "transformer", [QuantileTransformer(n_quantiles=20), StandardScaler(), PowerTransformer(), "box-cox"], ids=str
+)
+def test_infinite_points_have_no_density_and_all_or_no_probability(transformer):
+    """Transformers of scikit-learn refuse infinity, and Box and Cox's refuses negative numbers, too."""
+    y = rows("right")[1]
+    if transformer == "box-cox":
+        transformer = fitted_transform(PowerTransformer("box-cox"), y[:, None])
+    else:
+        transformer.fit(y[:, None])
+    dist = TransformedDistribution(PredictiveDistribution.gaussian([0.3, 0.5], [0.02, 0.05]), transformer)
+    largest = np.finfo(np.float64).max
+    np.testing.assert_array_equal(dist.cdf([[-np.inf], [largest], [np.inf]]), [[0, 0], [1, 1], [1, 1]])
+    np.testing.assert_array_equal(dist.sf([[-np.inf], [largest], [np.inf]]), [[1, 1], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(dist.pdf([[-np.inf], [np.inf]]), np.zeros((2, 2)))
+    np.testing.assert_array_equal(dist.log_score([[-np.inf], [np.inf]]), np.full((2, 2), np.inf))
+    np.testing.assert_array_equal(dist.crps([[-np.inf], [np.inf]]), np.full((2, 2), np.inf))
+    for method in (dist.pdf, dist.cdf, dist.crps):
+        assert np.isnan(method([np.nan, 1.0])).tolist() == [True, False]
+    if not isinstance(transformer, StandardScaler | PowerTransformer):  # they bound no target from below
+        assert (dist.cdf(-1.0) == 0).all() and (dist.pdf(-1.0) == 0).all()
+        np.testing.assert_allclose(dist.crps(-1.0), 1 + dist.crps(0.0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("far", [1e6, 1e12, 1e20, 1e150, 1e200, 1e300])
+def test_density_far_out_is_that_of_z(far):
+    """A step of slopes is a share of the deviation, and far out rounding hides it."""
+    transformer = StandardScaler().fit([[1.0], [5.0]])
+    dist = TransformedDistribution(PredictiveDistribution.gaussian([0.0], [1.0]), transformer)
+    expected = PredictiveDistribution.gaussian([3.0], [2.0])
+    for y in (far, -far):
+        np.testing.assert_allclose(dist.logpdf([y]), expected.logpdf([y]), rtol=1e-12)
 
 
 @pytest.mark.parametrize("deviation", [1e-4, 0.1, 1.0, 3.0, 6.0])

@@ -21,6 +21,9 @@ TAIL = 1e-10
 #: Half the distance of the differences that estimate slopes, in standard deviations of z.
 STEP = 1e-4
 
+#: They are at least this share of z, since rounding would hide a smaller one.
+LEAST_STEP = 1e-10
+
 #: Whether g increases is told by the means of components, by so many of their quantiles,
 N_PLACES = 9
 
@@ -207,10 +210,12 @@ class TransformedDistribution(Mixture):
         """See :meth:`.Mixture.logpdf`: ``log p(z) − log |dy/dz|``; −inf for values that y cannot have."""
         y = self._broadcast(y)
         z = self._forward(y)
-        inside = np.isfinite(z) & (y >= self._image[0]) & (y <= self._image[1])
+        inside = np.isfinite(z)
         z = np.where(inside, z, 0.0)
-        with np.errstate(divide="ignore"):
-            log_density = self.dist.logpdf(z) - np.log(self._slope(y, z))
+        log_density = self.dist.logpdf(z)
+        inside &= log_density > -np.inf  # farther out, slopes are lost in rounding
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_density = log_density - np.log(self._slope(y, z))
         return np.where(inside, log_density, np.where(np.isnan(y), np.nan, -np.inf))
 
     def cdf(self, y):
@@ -235,12 +240,14 @@ class TransformedDistribution(Mixture):
         ``ends`` are what it is below and above all values that y can have.
         """
         y = self._broadcast(y)
-        z = self._forward(np.nextafter(y, np.inf))
+        with np.errstate(over="ignore"):
+            after = np.where(np.isneginf(y), y, np.nextafter(y, np.inf))
+        z = self._forward(after)
         inside, (low, high) = ~np.isnan(z), self._image
         z = np.where(inside, z, 0.0)
         values = np.where(inside, np.where(self._rising, rising(z), falling(z)), ends[0])
         below = y <= low if isinstance(self.transform, Logarithm) else y < low  # others may have an atom there
-        values = np.where(below, ends[0], np.where(y >= high, ends[1], values))
+        values = np.where(below, ends[0], np.where((y >= high) | np.isposinf(after), ends[1], values))
         return np.where(np.isnan(y), np.nan, values)
 
     def ppf(self, q):
@@ -257,7 +264,7 @@ class TransformedDistribution(Mixture):
         """See :meth:`.Mixture.crps`: an integral over y, of which nothing but the inverse is needed."""
         given = self._broadcast(y)
         unknown = np.isnan(given)
-        y = np.where(unknown, 0.0, given).reshape(-1, *self.shape)
+        y = np.where(np.isfinite(given), given, self._at_all(0.0)).reshape(-1, *self.shape)
         scores = np.empty(y.shape)
         for output in np.ndindex(self.shape[1:]):
             one = self[(slice(None), *output)] if output else self
@@ -388,16 +395,22 @@ class TransformedDistribution(Mixture):
         """|dy/dz| at y = g(z), from differences of g: a step in z does not depend on the units of y."""
         if isinstance(self.transform, Elementwise):
             return np.maximum(self.transform.slope(y), 0.0)
-        step = STEP * self.dist.std
+        step = np.maximum(STEP * self.dist.std, LEAST_STEP * np.abs(z))
         above, below = self._backward(z + step), self._backward(z - step)
         sides = 2.0 - np.isnan(above) - np.isnan(below)
         rise = np.where(np.isnan(above), y, above) - np.where(np.isnan(below), y, below)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return np.abs(rise) / (sides * step)
 
     def _forward(self, y):
-        """z of targets (..., n) or (..., n, P); NaN for targets that have none."""
-        return self._columns(self.transform.transform, y, self._middle)
+        """z of targets (..., n) or (..., n, P); NaN for targets that have none, and for infinity.
+
+        A transformer never sees targets beyond all values of g, since it may refuse them.
+        """
+        low, high = self._image
+        possible = np.isfinite(y) & (y >= low) & (y <= high)
+        z = self._columns(self.transform.transform, np.where(possible, y, self._at_all(0.0)), self._middle)
+        return np.where(possible, z, np.nan)
 
     @cached_property
     def _middle(self):
