@@ -335,6 +335,17 @@ def test_recalibration_counts_copies_once_against_what_was_known_before():
     assert found[0] > 0.3
 
 
+def test_recalibration_weighs_what_was_known_before_alike_however_many_models_there_are():
+    """Each model has as many earlier rows. Ten models that say the same find what one of them finds."""
+    rows = make_data(50, 1.0, 1.5, seed=1)
+    rows = replace(rows, X=rows.X + 0.01 * torch.arange(50)[:, None])
+    found = [
+        recalibrate([Line(slope=1.0, noise=0.25) for _ in range(number)], number * [rows], batch_size=64, n_earlier=40)
+        for number in (1, 10)
+    ]
+    assert found[0] == pytest.approx(found[1], abs=1e-6)
+
+
 def test_recalibration_keeps_the_ratios_between_models():
     models = [Line(slope=1.0, noise=0.04), Line(slope=1.0, noise=0.16)]
     held_out = [make_data(300, 1.0, 0.6, seed=1), make_data(300, 1.0, 1.2, seed=2)]
