@@ -388,6 +388,20 @@ class TestStream:
             expected = sum(weight * step[i] for weight, step in zip(weights, visited, strict=True))
             torch.testing.assert_close(average.detach(), expected)
 
+    def test_rates_of_a_later_chunk_go_on_where_those_of_the_one_before_ended(self, monkeypatch):
+        stream, rates, real = Stream(Line(jiggle=0.1), generator()), [], Stepper.step
+
+        def spy(stepper, batch, rate):
+            rates.append(rate)
+            return real(stepper, batch, rate)
+
+        monkeypatch.setattr(Stepper, "step", spy)
+        stream(line_rows(64), SETTINGS)
+        stream(line_rows(64), SETTINGS)
+        expected = [SETTINGS.learning_rate * streaming.slowing(step) for step in range(1, len(rates) + 1)]
+        assert stream.n_steps == len(rates) > 2
+        np.testing.assert_allclose(rates, expected, rtol=1e-12)
+
     def test_impossible_steps_are_tried_again_at_half_the_rate(self, monkeypatch):
         data, model = line_rows(64), Line(jiggle=0.1)
         stream = Stream(model, generator())
