@@ -255,16 +255,3 @@ def test_infinite_targets_are_named_with_the_cure(scale):
 def test_missing_labels_that_are_numbers_are_named_with_the_cure():
     with pytest.raises(ValueError, match=r"Input y contains NaN\. The first of 1 such rows is row 1: leave out rows"):
         skdgp.SOLVEGPClassifier().fit(np.eye(4), np.array([0.0, np.nan, 1.0, 1.0]))
-
-
-@pytest.mark.parametrize("cls", CLASSIFIERS)
-def test_class_of_weight_zero_is_warned_of(cls):
-    """It stays a class, as in scikit-learn."""
-    X = np.linspace(0, 1, 30)[:, None]
-    y = np.repeat(["a", "b", "c"], 10)
-    model = cls(max_iter=1, n_estimators=1, class_weight={"a": 0, "b": 1, "c": 1}, random_state=0)
-    with pytest.warns(UserWarning, match=r"class_weight=.* leaves out all rows of \['a'\]\. .*: give them") as found:
-        model.fit(X, y)
-    assert [each.filename for each in found if "class_weight" in str(each.message)] == [__file__]
-    assert model.classes_.tolist() == ["a", "b", "c"]
-    assert model.predict_proba(X).shape == (30, 3)

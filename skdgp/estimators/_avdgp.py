@@ -413,7 +413,7 @@ class AVDGPClassifier(DeepGPClassifier, AVDGPParameters):
         Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
         "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
         the mean weight of the rows is then one. A class of weight zero stays in ``classes_``, though no row speaks for
-        it, and a warning says so.
+        it.
     validation_fraction : float, default=0.1
         Share of the rows that each member holds out with ``early_stopping``, and of the first chunk of ``partial_fit``
         (regressors). If SOLVEGPRegressor learns from minibatches without ``early_stopping``, it holds out this share,

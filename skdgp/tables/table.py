@@ -1,6 +1,5 @@
 """What a fit learns of the user's table, and rows as models see them."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..gp.units import Units
-from ..inference.callers import users_level
 from .columns import Columns
 from .encoding import Encoding, without_empty
 from .frames import as_array_or_frame
@@ -264,10 +262,7 @@ def learn(
     rows = check_rows(estimator, columns, targets, X, y, sample_weight, known=known, reset=True)
     labels = rows.y
     targets = targets.learn(labels if classes is None else np.asarray(classes))
-    factors = targets.weights(labels, labels, class_weight)
-    if isinstance(class_weight, dict):
-        _warn_of_idle_classes(labels, factors, class_weight)
-    rows = rows.weighted(factors, "X")
+    rows = rows.weighted(targets.weights(labels, labels, class_weight), "X")
     numbers = targets.encode(rows.y)
     n_levels = rows.X.shape[1] * [0] if columns is None else columns.n_levels
     calendars = None if columns is None else columns.calendars
@@ -279,15 +274,3 @@ def learn(
     if not normalize:
         table.check_reach(encoded.X)
     return table, encoded
-
-
-def _warn_of_idle_classes(labels: np.ndarray, factors: np.ndarray | float, class_weight: dict) -> None:
-    """Warn if the rows of a class count for nothing, since its weight is zero."""
-    idle = np.unique(labels[np.equal(factors, 0.0)]).tolist()
-    if idle:
-        warnings.warn(
-            f"class_weight={class_weight!r} leaves out all rows of {idle}. These classes stay in classes_, though no "
-            "row speaks for them: give them positive weights, or leave out their rows.",
-            UserWarning,
-            stacklevel=users_level(),
-        )

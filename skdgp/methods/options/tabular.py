@@ -48,7 +48,7 @@ CLASS_WEIGHT = Option(
     Weights of the classes, which multiply ``sample_weight``. A larger weight makes a class more probable.
     "balanced" gives each class a weight in inverse proportion to its number of rows, whatever ``sample_weight`` is;
     the mean weight of the rows is then one. A class of weight zero stays in ``classes_``, though no row speaks for
-    it, and a warning says so.
+    it.
     """,
 )
 
