@@ -26,7 +26,7 @@ from skdgp.gp.units import Units
 from skdgp.inference import stand_ins
 from skdgp.inference.base import ALTERNATIVES, fit_base, fit_base_of_tails
 from skdgp.inference.batches import Batch
-from skdgp.inference.stand_ins import CONVERGED, LONGEST, at_mode, fit_base_of_means, give_noise
+from skdgp.inference.stand_ins import CONVERGED, LONGEST, at_mode, by_newton, fit_base_of_means, give_noise
 from skdgp.inference.twins import counting_once
 from skdgp.inference.varying import _fit_variances, fit_base_of_varying
 from skdgp.methods.likelihoods import LIKELIHOODS
@@ -842,16 +842,12 @@ def test_warning_if_newtons_method_has_not_converged(likelihood, scale, monkeypa
     assert [each.filename for each in found if "Newton" in str(each.message)] == [__file__]
 
 
-def test_newtons_method_converges_where_whole_steps_go_to_and_fro(monkeypatch):
-    """Twelve shares near zero, with weights between a millionth and a million: 30 whole steps were too few."""
-    rng = np.random.RandomState(0)
-    X, y = rng.rand(12, 2), np.clip(rng.beta(0.01, 1, 12), 1e-300, 1 - 1e-9)
-    weight = 10 ** rng.uniform(-6, 6, 12)
-    likelihood = Beta(1).double()
-    likelihood.learn_units(y[:, None], normalize=True)
-    rows = Batch(*(torch.as_tensor(each) for each in (X, y[:, None], weight / weight.mean())))
-    monkeypatch.setattr(stand_ins, "NEWTON_STEPS", 12)
-    model = fit_base(Batch(rows.X, likelihood.regressands(rows.y), rows.weight))
-    give_noise(model, rows.y.new_ones(1))
-    _, change = at_mode(model, rows, likelihood)
+def test_newtons_method_converges_where_whole_steps_go_to_and_fro():
+    """A whole step from f ends at 2 − f, so that whole steps never end. A half of one is at the fixed point."""
+    X = torch.linspace(0, 1, 8, dtype=torch.float64)[:, None]
+    model = fit_base(Batch(X, torch.sin(6 * X), torch.ones(8, dtype=torch.float64)))
+    give_noise(model, X.new_ones(1))
+    certain = X.new_full((8,), 1e8)
+    learnt, change = by_newton(model, X, lambda f: Batch(X, 2.0 - f, certain))
     assert change < CONVERGED
+    torch.testing.assert_close(learnt.y, torch.ones_like(X), atol=CONVERGED, rtol=0)
