@@ -325,6 +325,17 @@ def test_targets_end_where_the_inverse_does_not_find_them(refused):
     np.testing.assert_allclose(fitted_transform(PowerTransformer(), y).inverse_transform([[-1e9, 1e9]])[0, 1], 27.0)
 
 
+@pytest.mark.parametrize("name", ["cdf", "logsf", "logcdf", "logpdf"])
+def test_one_output_rises_and_another_falls(name):
+    rng = np.random.RandomState(0)
+    mean, std, y = rng.randn(5, 2), 0.5 + rng.rand(5, 2), rng.randn(5, 2)
+    sign = np.array([1.0, -1.0])
+    transform = FunctionTransformer(lambda z: z * sign, lambda z: z * sign, check_inverse=False).fit(mean)
+    dist = TransformedDistribution(PredictiveDistribution.gaussian(mean, std), transform)
+    expected = getattr(PredictiveDistribution.gaussian(mean * sign, std), name)(y)
+    np.testing.assert_allclose(getattr(dist, name)(y), expected, rtol=1e-10)
+
+
 def test_falling_transformers_of_targets_far_from_zero():
     dist = PredictiveDistribution([[-1e6 - 3.0, -1e6 - 4.0]], [[0.01, 0.04]], [1.0])
     y = 1e6 + np.array([[3.0], [4.0]])

@@ -245,7 +245,10 @@ class TransformedDistribution(Mixture):
         z = self._forward(after)
         inside, (low, high) = ~np.isnan(z), self._image
         z = np.where(inside, z, 0.0)
-        values = np.where(inside, np.where(self._rising, rising(z), falling(z)), ends[0])
+        values = rising(z) if self._rising.all() else falling(z)
+        if self._rising.any() and not self._rising.all():  # outputs differ
+            values = np.where(self._rising, rising(z), values)
+        values = np.where(inside, values, ends[0])
         below = y <= low if isinstance(self.transform, Logarithm) else y < low  # others may have an atom there
         values = np.where(below, ends[0], np.where((y >= high) | np.isposinf(after), ends[1], values))
         return np.where(np.isnan(y), np.nan, values)
